@@ -1,0 +1,630 @@
+//! Background work: one thread flushes, some compact, one keeps house.
+//!
+//! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
+//! itself. Nothing is lost meanwhile: what is not in tables is in the log. Writers go on until the memtables are full
+//! and then get the error of the flush instead of waiting for ever.
+//!
+//! A thread that panics stops the store's writing, see [`guard`]. Once the manifest has failed no work is begun: its
+//! outcome could not be recorded. Tables whose record may or may not have reached the disk are left for recovery.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::{Error, IndexId, Result};
+use crate::compact::manual::{Manual, manual};
+use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, merge_files};
+use crate::compact::pace::{PaceState, Price, price};
+use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, PickOptions, Scores, Shape, pick, scores};
+use crate::compact::survive::Survival;
+use crate::engine::{Core, table_path};
+use crate::flush;
+use crate::manifest::{FileEntry, Version, VersionEdit};
+use crate::options::{Compression, Durability};
+use crate::sst::{self, Table, TableMeta, TableOptions};
+
+const RETRY: Duration = Duration::from_secs(1);
+/// Waits shorter than this are collected and slept together: a timer costs about as much.
+const SLEEP_MIN_NS: u64 = 200_000;
+const SLEEP_MAX_NS: u64 = 1_000_000_000;
+/// Sublevels at which writers pay the full price of deep reads.
+const SUBLEVELS_LIMIT: f64 = 20.0;
+
+#[derive(Default)]
+struct Shared {
+    stopping: bool,
+    /// A background thread panicked: the store has stopped writing.
+    failed: Option<Error>,
+    /// Somebody waits for a flush: do not sit out the pause after a failure.
+    hurry: bool,
+    /// Flushes begun and finished, whatever their outcome.
+    attempts: u64,
+    flush_error: Option<Error>,
+    compact_error: Option<Error>,
+    flushing: bool,
+    running: Vec<Arc<CompactionJob>>,
+}
+
+/// Totals since the store was opened.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct WorkCounters {
+    /// Memtables written to tables.
+    pub flushes: u64,
+    /// Bytes of tables written by flushes.
+    pub flush_bytes: u64,
+    /// Merges that ran.
+    pub compactions: u64,
+    /// Files moved down by name only.
+    pub moves: u64,
+    /// Bytes of tables read by merges.
+    pub compact_bytes_read: u64,
+    /// Bytes of tables written by merges.
+    pub compact_bytes_written: u64,
+    /// Versions and tombstones dropped by flushes and merges.
+    pub dropped_versions: u64,
+    /// Microseconds that writers were held back.
+    pub writer_wait_us: u64,
+}
+
+/// See the module.
+pub(crate) struct Background {
+    shared: Mutex<Shared>,
+    flush_wake: Condvar,
+    compact_wake: Condvar,
+    clean_wake: Condvar,
+    /// Signalled at the end only: cuts short the pause after a failed compaction.
+    retry_wake: Condvar,
+    progress: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    compactors: usize,
+    counters: Mutex<WorkCounters>,
+    /// Wait time that writers owe and nobody has slept yet.
+    owed_ns: AtomicU64,
+    /// Scores of the last look at the tree: sublevels and debt for the price of writes.
+    scores: Mutex<Scores>,
+    sublevels: AtomicU64,
+    debt_bytes: AtomicU64,
+}
+
+impl Background {
+    pub fn new(compactors: usize) -> Background {
+        Background {
+            shared: Mutex::default(),
+            flush_wake: Condvar::new(),
+            compact_wake: Condvar::new(),
+            clean_wake: Condvar::new(),
+            retry_wake: Condvar::new(),
+            progress: Condvar::new(),
+            threads: Mutex::default(),
+            compactors,
+            counters: Mutex::default(),
+            owed_ns: AtomicU64::new(0),
+            scores: Mutex::default(),
+            sublevels: AtomicU64::new(0),
+            debt_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn start(core: &Arc<Core>) -> Result<()> {
+        let (background, background_of) = (&core.background, core);
+        let mut threads = background.threads.lock();
+        let mut spawn = |name: &str, work: fn(&Core)| -> Result<()> {
+            let core = core.clone();
+            let thread = std::thread::Builder::new()
+                .name(name.into())
+                .spawn(move || guard(&core, work))
+                .map_err(|e| Error::io("start a background thread of", &background_of.dir, e))?;
+            threads.push(thread);
+            Ok(())
+        };
+        spawn("strata-flush", flush_loop)?;
+        spawn("strata-clean", clean_loop)?;
+        for _ in 0..background.compactors {
+            spawn("strata-compact", compact_loop)?;
+        }
+        background.look(core);
+        Ok(())
+    }
+
+    pub fn stop(&self, _core: &Core) {
+        self.shared.lock().stopping = true;
+        self.flush_wake.notify_all();
+        self.compact_wake.notify_all();
+        self.clean_wake.notify_all();
+        self.retry_wake.notify_all();
+        self.progress.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // The last handle of a store may be dropped by one of its own threads.
+            if thread.thread().id() != std::thread::current().id() {
+                // Panics are caught inside.
+                drop(thread.join());
+            }
+        }
+    }
+
+    pub fn wake_flush(&self) {
+        self.flush_wake.notify_one();
+    }
+
+    pub fn wake_cleaner(&self) {
+        self.clean_wake.notify_one();
+    }
+
+    pub fn counters(&self) -> WorkCounters {
+        *self.counters.lock()
+    }
+
+    pub fn last_scores(&self) -> Scores {
+        *self.scores.lock()
+    }
+
+    /// The errors of the last flush and of the last compaction, if they failed.
+    pub fn errors(&self) -> (Option<Error>, Option<Error>) {
+        let shared = self.shared.lock();
+        (shared.flush_error.clone(), shared.compact_error.clone())
+    }
+
+    fn stopping(&self) -> bool {
+        self.shared.lock().stopping
+    }
+
+    fn pace(&self, core: &Core) -> Price {
+        let state = core.states.load();
+        price(&PaceState {
+            memory_bytes: state.memtable_bytes(),
+            memory_limit: core.memtable_budget(),
+            sealed: state.sealed.len() as f64,
+            sealed_limit: 8.0,
+            sublevels: self.sublevels.load(Ordering::Relaxed) as f64,
+            sublevels_limit: SUBLEVELS_LIMIT,
+            debt_bytes: self.debt_bytes.load(Ordering::Relaxed) as f64,
+            debt_limit: (core.memtable_budget() * 64) as f64,
+        })
+    }
+
+    /// Lets a writer of `bytes` pass; see `pace`.
+    pub fn admit(&self, core: &Core, bytes: u64) -> Result<()> {
+        loop {
+            match self.pace(core).wait_ns(bytes) {
+                Some(0) => return Ok(()),
+                Some(ns) => {
+                    let owed = self.owed_ns.fetch_add(ns, Ordering::Relaxed) + ns;
+                    if owed >= SLEEP_MIN_NS {
+                        let sleep = self.owed_ns.swap(0, Ordering::Relaxed).min(SLEEP_MAX_NS);
+                        self.wake_flush();
+                        std::thread::park_timeout(Duration::from_nanos(sleep));
+                        self.counters.lock().writer_wait_us += sleep / 1000;
+                    }
+                    return Ok(());
+                }
+                None => self.wait_for_memory(core)?,
+            }
+        }
+    }
+
+    /// Memory is full: waits for a flush.
+    fn wait_for_memory(&self, core: &Core) -> Result<()> {
+        // The active memtable alone may be what fills the budget (one huge transaction).
+        core.committer.seal(core.sinks());
+        let started = core.options.clock.now_us();
+        let mut shared = self.shared.lock();
+        shared.check()?;
+        if let Some(error) = &shared.flush_error {
+            return Err(error.clone());
+        }
+        self.flush_wake.notify_one();
+        self.progress.wait_for(&mut shared, Duration::from_millis(100));
+        drop(shared);
+        self.counters.lock().writer_wait_us += core.options.clock.now_us().saturating_sub(started);
+        Ok(())
+    }
+
+    /// Waits until no sealed memtable is left.
+    pub fn flush_and_wait(&self, core: &Core) -> Result<()> {
+        let mut shared = self.shared.lock();
+        // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
+        let enough = shared.attempts + 1 + u64::from(shared.flushing);
+        loop {
+            shared.check()?;
+            if core.states.load().sealed.is_empty() && !shared.flushing {
+                return Ok(());
+            }
+            if let Some(error) = shared.flush_error.as_ref().filter(|_| shared.attempts >= enough) {
+                return Err(error.clone());
+            }
+            shared.hurry = true;
+            self.flush_wake.notify_one();
+            self.progress.wait_for(&mut shared, Duration::from_millis(50));
+        }
+    }
+
+    /// Looks at the tree: updates the scores that pacing uses, wakes compaction if there may be work.
+    fn look(&self, core: &Core) {
+        let shared = self.shared.lock();
+        let version = core.states.load().version.clone();
+        let found = with_input(core, &version, &shared.running, scores);
+        drop(shared);
+        self.sublevels.store(found.sublevels as u64, Ordering::Relaxed);
+        self.debt_bytes.store(found.debt_bytes as u64, Ordering::Relaxed);
+        *self.scores.lock() = found;
+        self.compact_wake.notify_all();
+    }
+
+    /// Merges all files that overlap `[lower, upper)` into the last level, one index after the other.
+    pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8]) -> Result<()> {
+        loop {
+            let mut shared = self.shared.lock();
+            shared.check()?;
+            let version = core.states.load().version.clone();
+            let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
+            match manual(&shape(&version), &running, lower, upper) {
+                Manual::Done => return Ok(()),
+                Manual::Blocked => {
+                    self.progress.wait_for(&mut shared, Duration::from_millis(100));
+                }
+                Manual::Job(job) => {
+                    let job = Arc::new(job);
+                    shared.running.push(job.clone());
+                    drop(shared);
+                    let result = run_job(core, &version, &job);
+                    self.finish_job(core, &job);
+                    result?;
+                }
+            }
+        }
+    }
+
+    fn finish_job(&self, core: &Core, job: &Arc<CompactionJob>) {
+        self.shared.lock().running.retain(|other| !Arc::ptr_eq(other, job));
+        self.progress.notify_all();
+        self.wake_cleaner();
+        self.look(core);
+    }
+
+    /// Waits until nothing is running and nothing is due.
+    pub fn wait_idle(&self, core: &Core) -> Result<()> {
+        let mut shared = self.shared.lock();
+        loop {
+            shared.check()?;
+            if let Some(error) = shared.compact_error.clone().or_else(|| shared.flush_error.clone()) {
+                return Err(error);
+            }
+            let version = core.states.load().version.clone();
+            let due = with_input(core, &version, &shared.running, |input, options| pick(input, options).is_some());
+            if !due && shared.running.is_empty() && core.states.load().sealed.is_empty() && !shared.flushing {
+                return Ok(());
+            }
+            self.compact_wake.notify_all();
+            self.progress.wait_for(&mut shared, Duration::from_millis(20));
+        }
+    }
+}
+
+impl Shared {
+    fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None if self.stopping => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs a background thread. A panic is a defect of the engine whose reach nobody knows, so the store stops writing as
+/// after a failed sync: reads go on, nothing is acknowledged, and the next opening recovers from what is on disk.
+fn guard(core: &Core, work: fn(&Core)) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(core))) else { return };
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
+    let text = format!("thread panicked: {}", text.unwrap_or("no message"));
+    let error = Error::io("run background work of", &core.dir, std::io::Error::other(text));
+    core.options.report(&format!("store stopped writing: {error}"));
+    core.log.stop(error.clone());
+    let background = &core.background;
+    background.shared.lock().failed = Some(Error::Poisoned(Arc::new(error)));
+    background.progress.notify_all();
+}
+
+fn shape(version: &Version) -> Shape<'_> {
+    let sublevels = version.sublevels().map(|run| run.iter().map(|file| &file.meta).collect()).collect();
+    let mut shape = Shape { sublevels, ..Shape::default() };
+    for (level, files) in shape.levels.iter_mut().enumerate().skip(1) {
+        *files = version.level(level as u8).iter().map(|file| &file.meta).collect();
+    }
+    shape
+}
+
+fn with_input<R>(
+    core: &Core,
+    version: &Version,
+    running: &[Arc<CompactionJob>],
+    use_it: impl FnOnce(&PickInput<'_>, &PickOptions) -> R,
+) -> R {
+    let visible = core.committer.visible();
+    let oldest_read = core.read_points.live().first().copied().unwrap_or(visible).min(visible);
+    let running: Vec<&CompactionJob> = running.iter().map(|job| &**job).collect();
+    let shape = shape(version);
+    let input = PickInput {
+        shape: &shape,
+        running: &running,
+        oldest_read,
+        is_dropped: &|id: IndexId| core.installer.is_dropped(id),
+    };
+    let options =
+        PickOptions { target_file_bytes: core.table_bytes(), base_bytes: core.base_bytes(), ..PickOptions::default() };
+    use_it(&input, &options)
+}
+
+fn sleep_or_stop(background: &Background, wake: &Condvar, time: Duration) {
+    let mut shared = background.shared.lock();
+    if !shared.stopping {
+        wake.wait_for(&mut shared, time);
+    }
+}
+
+fn flush_loop(core: &Core) {
+    let background = &core.background;
+    loop {
+        {
+            let mut shared = background.shared.lock();
+            while !shared.stopping && core.states.load().sealed.is_empty() {
+                background.flush_wake.wait_for(&mut shared, Duration::from_millis(100));
+            }
+            if shared.stopping {
+                return;
+            }
+            shared.flushing = true;
+            shared.hurry = false;
+        }
+        let result = flush_once(core);
+        let failed = result.is_err();
+        {
+            let mut shared = background.shared.lock();
+            shared.flushing = false;
+            shared.attempts += 1;
+            if failed && shared.flush_error.is_none() {
+                core.options.report(&format!("flush failed: {}", error_text(&result)));
+            }
+            shared.flush_error = result.err();
+            background.progress.notify_all();
+        }
+        background.look(core);
+        background.wake_cleaner();
+        if failed {
+            let mut shared = background.shared.lock();
+            let until = Instant::now() + RETRY;
+            while !shared.stopping && !shared.hurry {
+                // Every commit wakes this thread.
+                if background.flush_wake.wait_until(&mut shared, until).timed_out() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn error_text<T>(result: &Result<T>) -> String {
+    result.as_ref().err().map_or_else(String::new, |e| e.to_string())
+}
+
+/// Options of the tables of a level.
+fn table_options(core: &Core, level: u8, index: IndexId) -> TableOptions {
+    let compression = match core.compression(index) {
+        Compression::None => sst::Compression::None,
+        Compression::Lz4 => sst::Compression::Lz4,
+        Compression::Zstd => crate::compact::compression_of(level, LAST - 1),
+    };
+    TableOptions { compression, ..TableOptions::default() }
+}
+
+/// Runs `work` with what a merge needs of the store.
+fn with_env(core: &Core, level: u8, work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>) -> Result<MergeResult> {
+    core.installer.check()?;
+    let result = work(&MergeEnv {
+        disk: &core.options.disk,
+        path_of: &|no| table_path(&core.dir, no),
+        next_file: &|| core.new_file(),
+        is_dropped: &|id| core.installer.is_dropped(id),
+        table_options: &|index| table_options(core, level, index),
+        tick: &|_| if core.background.stopping() { Err(Error::Closed) } else { Ok(()) },
+    })?;
+    // The names of the new files are durable before the manifest speaks of them (invariant 8).
+    if let Err(error) = core.options.disk.sync_dir(&core.dir) {
+        discard(core, &result.outputs);
+        return Err(error);
+    }
+    Ok(result)
+}
+
+/// The rule of survival for this moment: what live readers need, and what readers to come may need.
+fn survival(core: &Core) -> Survival {
+    let (visible, live) = core.read_points.survey(|| core.committer.visible());
+    Survival::new(&live, visible)
+}
+
+/// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store
+/// is opened next: then they stay.
+fn not_installed(core: &Core, outputs: &[TableMeta], error: &Error) {
+    if !matches!(error, Error::Poisoned(_)) {
+        discard(core, outputs);
+    }
+}
+
+/// Files that were written and that no manifest names.
+fn discard(core: &Core, outputs: &[TableMeta]) {
+    for meta in outputs {
+        // What cannot be removed now is removed as an orphan when the store is opened next.
+        drop(core.options.disk.remove(&table_path(&core.dir, meta.no)));
+    }
+}
+
+/// Writes all sealed memtables to level 0.
+fn flush_once(core: &Core) -> Result<()> {
+    let state = core.states.pin();
+    let sealed = &state.sealed;
+    let Some(newest) = sealed.first() else { return Ok(()) };
+    let last = newest.last_seq();
+    // Everything in a sealed memtable has been ordered; make sure that it has been applied.
+    core.committer.publish(last);
+    let logged = core.log.end();
+    let tables: Vec<_> = sealed.iter().map(|mem| mem.table.clone()).collect();
+    let base = core.background.last_scores().base;
+    let guides: Vec<&TableMeta> = state.version.level(base.max(1)).iter().map(|file| &file.meta).collect();
+    let result = with_env(core, 0, |env| flush::flush(&tables, survival(core), core.table_bytes(), &guides, env))?;
+    let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
+    let edit = VersionEdit {
+        added: result.outputs.iter().map(|meta| (0, meta.clone())).collect(),
+        flushed_seq: Some(last),
+        log_start: Some(log_start),
+        ..VersionEdit::default()
+    };
+    // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
+    // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
+    let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
+    if let Err(error) = installed {
+        not_installed(core, &result.outputs, &error);
+        return Err(error);
+    }
+    if let Err(error) = core.log.release_before(log_start) {
+        // The segments are given up by the next flush.
+        core.options.report(&format!("cannot recycle the log: {error}"));
+    }
+    let mut counters = core.background.counters.lock();
+    counters.flushes += sealed.len() as u64;
+    counters.flush_bytes += result.stats.bytes_written;
+    counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
+    Ok(())
+}
+
+/// An input of a merge.
+struct Input<'a> {
+    core: &'a Core,
+    file: &'a Arc<FileEntry>,
+}
+
+impl TableSource for Input<'_> {
+    fn meta(&self) -> &TableMeta {
+        &self.file.meta
+    }
+    fn table(&self) -> Result<Arc<Table>> {
+        self.core.table(self.file)
+    }
+}
+
+/// Carries out a job on the version it was picked from.
+fn run_job(core: &Core, version: &Version, job: &CompactionJob) -> Result<()> {
+    let mut edit = VersionEdit::default();
+    for (level, files) in &job.inputs {
+        edit.removed.extend(files.iter().map(|&no| (*level, no)));
+    }
+    let inputs: Vec<&Arc<FileEntry>> = edit.removed.iter().filter_map(|&(level, no)| version.file(level, no)).collect();
+    let mut result = MergeResult::default();
+    match job.action {
+        Action::Delete => {}
+        Action::Move => edit.added = inputs.iter().map(|file| (job.output_level, file.meta.clone())).collect(),
+        Action::Merge => {
+            let below: Vec<Vec<&TableMeta>> = (job.output_level + 1..=LAST)
+                .map(|level| version.level(level).iter().map(|file| &file.meta).collect())
+                .collect();
+            let below: Vec<&[&TableMeta]> = below.iter().map(Vec::as_slice).collect();
+            let target = core.table_bytes();
+            let plan = match job.output_level {
+                0 => OutputPlan::for_l0(target, &[]),
+                _ => OutputPlan::for_level(target, &below),
+            };
+            let sources = inputs.iter().map(|&file| Input { core, file }).collect();
+            result = with_env(core, job.output_level, |env| merge_files(sources, survival(core), &plan, env))?;
+            edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
+        }
+    }
+    match core.installer.install(core, edit, 0) {
+        Ok(true) => {}
+        // An input went with its dropped index: the outputs are of no use.
+        Ok(false) => {
+            discard(core, &result.outputs);
+            return Ok(());
+        }
+        Err(error) => {
+            not_installed(core, &result.outputs, &error);
+            return Err(error);
+        }
+    }
+    let mut counters = core.background.counters.lock();
+    match job.action {
+        Action::Merge => {
+            counters.compactions += 1;
+            counters.compact_bytes_read += job.bytes;
+            counters.compact_bytes_written += result.stats.bytes_written;
+            counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
+        }
+        Action::Move => counters.moves += inputs.len() as u64,
+        Action::Delete => {}
+    }
+    Ok(())
+}
+
+/// Housekeeping: deletes files nobody needs, prepares log segments, syncs the log once per second where commits do not.
+fn clean_loop(core: &Core) {
+    let background = &core.background;
+    let mut log_failed = false;
+    loop {
+        sleep_or_stop(background, &background.clean_wake, Duration::from_secs(1));
+        if background.stopping() {
+            return;
+        }
+        core.read_points.tick(core.options.clock.now_us());
+        for no in core.graveyard.drain() {
+            core.cache.erase_file(no);
+            if let Err(error) = core.options.disk.remove(&table_path(&core.dir, no)) {
+                core.options.report(&format!("cannot remove a file that is no longer needed: {error}"));
+            }
+        }
+        let mut log = core.log.prepare_next();
+        if core.durability() != Durability::EveryCommit {
+            log = log.and_then(|()| core.log.sync(core.log.end()));
+        }
+        if let Err(error) = &log {
+            // Once, not every second.
+            if !log_failed {
+                core.options.report(&format!("log: {error}"));
+            }
+        }
+        log_failed = log.is_err();
+    }
+}
+
+fn compact_loop(core: &Core) {
+    let background = &core.background;
+    loop {
+        let mut shared = background.shared.lock();
+        let (version, job) = loop {
+            if shared.stopping {
+                return;
+            }
+            let version = core.states.load().version.clone();
+            if let Some(job) = with_input(core, &version, &shared.running, pick) {
+                break (version, Arc::new(job));
+            }
+            background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
+        };
+        shared.running.push(job.clone());
+        drop(shared);
+        let result = run_job(core, &version, &job);
+        let failed = result.is_err();
+        {
+            let mut shared = background.shared.lock();
+            if failed && shared.compact_error.is_none() && !shared.stopping {
+                core.options.report(&format!("compaction failed: {}", error_text(&result)));
+            }
+            shared.compact_error = result.err();
+        }
+        background.finish_job(core, &job);
+        if failed {
+            sleep_or_stop(background, &background.retry_wake, RETRY);
+        }
+    }
+}

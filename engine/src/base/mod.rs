@@ -1,0 +1,11 @@
+//! The vocabulary of the engine: keys, sequence numbers, kinds, file numbers, log positions, errors, limits.
+//!
+//! Types that differ only in meaning are distinct types; conversions are explicit.
+
+pub mod codec;
+mod error;
+mod ids;
+pub mod limits;
+
+pub use error::{Error, Result};
+pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};

@@ -1,0 +1,257 @@
+//! The commit pipeline: order, log, apply, publish.
+//!
+//! ```text
+//! prepare         encode, copy into the log, sync                           in parallel
+//! order           sequence number S, commit record into the log, queue      serial, no I/O
+//! apply           batch into the memtable at S                              in parallel
+//! publish         visible = S once every smaller number is applied          in parallel, in order
+//! ```
+//!
+//! Invariants
+//! 1. Sequence numbers are dense, and commit records stand in the log in their order.
+//! 2. A batch goes to the memtable that was active when its number was taken: a memtable holds one contiguous range of
+//!    sequence numbers, and sealing it is a clean cut.
+//! 3. `visible` only grows, and everything at or below it is in a memtable that readers reach.
+//! 4. Row locks are released only after the batch is visible: the next holder of the lock reads it.
+//!
+//! In-order publication must not let one descheduled thread hold up the rest: a batch that was ordered by somebody else
+//! (two-phase commit: the binlog leader orders the whole group) waits in the queue together with its work, and whoever
+//! needs it visible applies it.
+//!
+//! Rejected: inserting into the memtable at prepare with a prepared-to-committed map (RocksDB's write-prepared): every
+//! reader pays for consulting the map, and a rollback has to write.
+
+pub(crate) mod record;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::base::{Lsn, Result, SeqNo, TxnId};
+use crate::state::{Mem, StateCell};
+use crate::wal::{Body, Log, Span};
+use crate::write_buffer::BatchReader;
+
+/// What the order step decided.
+#[derive(Clone)]
+pub(crate) struct Ordered {
+    pub seq: SeqNo,
+    mem: Arc<Mem>,
+    /// Where the commit record ends in the log: durable up to here means committed for good.
+    pub log_end: Lsn,
+}
+
+/// Where commits go.
+#[derive(Clone, Copy)]
+pub(crate) struct Sinks<'a> {
+    pub log: &'a Log,
+    pub states: &'a StateCell,
+    /// Size at which the active memtable is sealed.
+    pub seal_bytes: u64,
+}
+
+enum Slot {
+    /// Nobody has applied it yet; anybody may.
+    Waiting {
+        mem: Arc<Mem>,
+        batch: Arc<[u8]>,
+    },
+    /// A thread is applying it.
+    Busy,
+    Done,
+}
+
+struct Queue {
+    /// Sequence number of the first slot.
+    first: u64,
+    slots: VecDeque<Slot>,
+    waiters: u32,
+}
+
+struct Order {
+    last: SeqNo,
+    /// Prepare records of transactions that are neither ordered nor rolled back; they hold back the log.
+    prepared: BTreeMap<TxnId, ()>,
+}
+
+/// See the module.
+pub(crate) struct Committer {
+    order: Mutex<Order>,
+    queue: Mutex<Queue>,
+    published: Condvar,
+    visible: AtomicU64,
+}
+
+/// Inserts every operation of `batch` at `seq`.
+pub(crate) fn apply(mem: &Mem, batch: &[u8], seq: SeqNo) -> bool {
+    let mut reader = BatchReader::new(batch);
+    for (kind, key, value) in reader.by_ref() {
+        mem.table.insert(key, seq, kind, value);
+    }
+    reader.is_done()
+}
+
+impl Committer {
+    /// A pipeline whose last committed number is `last` and which knows the transactions left prepared by recovery.
+    pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = TxnId>) -> Committer {
+        Committer {
+            order: Mutex::new(Order { last, prepared: prepared.into_iter().map(|id| (id, ())).collect() }),
+            queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
+            published: Condvar::new(),
+            visible: AtomicU64::new(last.0),
+        }
+    }
+
+    /// Newest sequence number that readers may use.
+    pub fn visible(&self) -> SeqNo {
+        SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Newest sequence number that was assigned.
+    pub fn last_assigned(&self) -> SeqNo {
+        self.order.lock().last
+    }
+
+    fn take_number(
+        &self,
+        order: &mut MutexGuard<'_, Order>,
+        sinks: Sinks<'_>,
+        header: &[u8],
+        body: &Body<'_>,
+        slot: impl FnOnce(&Arc<Mem>) -> Slot,
+    ) -> Result<Ordered> {
+        let seq = order.last.next();
+        let Span { start, end: log_end } = sinks.log.append_parts(header, body)?;
+        let mut mem = sinks.states.load().active.clone();
+        if mem.table.bytes() as u64 >= sinks.seal_bytes {
+            sinks.states.rotate(order.last, start, sinks.seal_bytes);
+            mem = sinks.states.load().active.clone();
+        }
+        order.last = seq;
+        let mut queue = self.queue.lock();
+        debug_assert_eq!(queue.first + queue.slots.len() as u64, seq.0);
+        let slot = slot(&mem);
+        queue.slots.push_back(slot);
+        Ok(Ordered { seq, mem, log_end })
+    }
+
+    /// Orders a whole batch in one phase. The caller goes on with `apply_own` without delay.
+    pub fn order_batch(&self, sinks: Sinks<'_>, batch: &[u8]) -> Result<Ordered> {
+        let body = Body::compress(batch);
+        let mut order = self.order.lock();
+        let header = record::commit_batch_header(order.last.next());
+        self.take_number(&mut order, sinks, &header, &body, |_| Slot::Busy)
+    }
+
+    /// Applies and publishes a batch that `order_batch` ordered; returns once it is visible.
+    pub fn apply_own(&self, ordered: &Ordered, batch: &[u8]) {
+        apply(&ordered.mem, batch, ordered.seq);
+        let mut queue = self.queue.lock();
+        self.mark_done(&mut queue, ordered.seq);
+        self.wait_visible(queue, ordered.seq);
+    }
+
+    /// Logs a prepare record. The transaction holds back the log until it is ordered or rolled back.
+    pub fn prepare(&self, log: &Log, xid: &[u8], batch: &[u8]) -> Result<(TxnId, Lsn)> {
+        let header = record::prepare_header(xid);
+        let body = Body::compress(batch);
+        // Under the order lock: between the append and the registration no flush may move the start of the log past it.
+        let mut order = self.order.lock();
+        let Span { start, end } = log.append_parts(&header, &body)?;
+        let id = TxnId(start.0);
+        order.prepared.insert(id, ());
+        Ok((id, end))
+    }
+
+    /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
+    pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId, batch: Arc<[u8]>) -> Result<Ordered> {
+        let mut order = self.order.lock();
+        let record = record::commit_prepared(id, order.last.next());
+        let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), |mem| {
+            mem.needs_log_from(Lsn(id.0));
+            Slot::Waiting { mem: mem.clone(), batch }
+        })?;
+        order.prepared.remove(&id);
+        Ok(ordered)
+    }
+
+    /// Logs that a prepared transaction is rolled back.
+    pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<Lsn> {
+        let mut order = self.order.lock();
+        let span = log.append(&record::rollback_prepared(id))?;
+        order.prepared.remove(&id);
+        Ok(span.end)
+    }
+
+    /// Returns once everything up to `seq` is visible, applying what nobody has applied yet.
+    pub fn publish(&self, seq: SeqNo) {
+        if self.visible() < seq {
+            self.wait_visible(self.queue.lock(), seq);
+        }
+    }
+
+    fn mark_done(&self, queue: &mut Queue, seq: SeqNo) {
+        let at = (seq.0 - queue.first) as usize;
+        queue.slots[at] = Slot::Done;
+        if at == 0 {
+            self.advance(queue);
+        }
+    }
+
+    fn advance(&self, queue: &mut Queue) {
+        let before = queue.first;
+        while let Some(Slot::Done) = queue.slots.front() {
+            queue.slots.pop_front();
+            queue.first += 1;
+        }
+        if queue.first != before {
+            self.visible.store(queue.first - 1, Ordering::Release);
+            if queue.waiters > 0 {
+                self.published.notify_all();
+            }
+        }
+    }
+
+    fn wait_visible(&self, mut queue: MutexGuard<'_, Queue>, seq: SeqNo) {
+        while queue.first <= seq.0 {
+            let limit = ((seq.0 - queue.first) as usize + 1).min(queue.slots.len());
+            let work = (0..limit).find(|&at| matches!(queue.slots[at], Slot::Waiting { .. }));
+            if let Some(at) = work {
+                let number = SeqNo(queue.first + at as u64);
+                if let Slot::Waiting { mem, batch } = std::mem::replace(&mut queue.slots[at], Slot::Busy) {
+                    MutexGuard::unlocked(&mut queue, || apply(&mem, &batch, number));
+                    self.mark_done(&mut queue, number);
+                }
+            } else {
+                queue.waiters += 1;
+                self.published.wait(&mut queue);
+                queue.waiters -= 1;
+            }
+        }
+    }
+
+    /// Seals the active memtable if it holds anything.
+    pub fn seal(&self, sinks: Sinks<'_>) {
+        let order = self.order.lock();
+        if !sinks.states.load().active.table.is_empty() {
+            sinks.states.rotate(order.last, sinks.log.end(), sinks.seal_bytes);
+        }
+    }
+
+    /// From which position recovery needs the log once the `flushed` oldest sealed memtables are in tables.
+    pub fn log_start_after(&self, log: &Log, states: &StateCell, flushed: usize) -> Lsn {
+        let order = self.order.lock();
+        let state = states.load();
+        let kept = state.sealed.len() - flushed;
+        let mut start = log.end();
+        for mem in std::iter::once(&state.active).chain(&state.sealed[..kept]) {
+            start = start.min(mem.min_lsn());
+        }
+        match order.prepared.keys().next() {
+            Some(oldest) => start.min(Lsn(oldest.0)),
+            None => start,
+        }
+    }
+}

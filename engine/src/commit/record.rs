@@ -1,0 +1,110 @@
+//! Records of the log.
+//!
+//! Bytes and meaning: docs/format/batch.md.
+
+use crate::base::codec::{Reader, put_bytes};
+use crate::base::{SeqNo, TxnId};
+
+const COMMIT: u8 = 1;
+const PREPARE: u8 = 2;
+const ORDERED: u8 = 3;
+const UNDONE: u8 = 4;
+
+/// A decoded record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    Commit { seq: SeqNo, batch: &'a [u8] },
+    Prepare { xid: &'a [u8], batch: &'a [u8] },
+    Ordered { id: TxnId, seq: SeqNo },
+    Undone { id: TxnId },
+}
+
+pub(crate) fn commit_batch_header(seq: SeqNo) -> [u8; 9] {
+    let mut header = [COMMIT; 9];
+    header[1..].copy_from_slice(&seq.0.to_le_bytes());
+    header
+}
+
+pub(crate) fn prepare_header(xid: &[u8]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(xid.len() + 3);
+    header.push(PREPARE);
+    put_bytes(&mut header, xid);
+    header
+}
+
+pub(crate) fn commit_prepared(id: TxnId, seq: SeqNo) -> [u8; 17] {
+    let mut record = [ORDERED; 17];
+    record[1..9].copy_from_slice(&id.0.to_le_bytes());
+    record[9..].copy_from_slice(&seq.0.to_le_bytes());
+    record
+}
+
+pub(crate) fn rollback_prepared(id: TxnId) -> [u8; 9] {
+    let mut record = [UNDONE; 9];
+    record[1..].copy_from_slice(&id.0.to_le_bytes());
+    record
+}
+
+/// Decodes a record; `None` if its bytes make no sense.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
+    let mut reader = Reader::new(bytes);
+    let record = match reader.u8()? {
+        COMMIT => Record::Commit { seq: SeqNo(reader.u64()?), batch: reader.rest() },
+        PREPARE => {
+            let xid = reader.bytes()?;
+            Record::Prepare { xid, batch: reader.rest() }
+        }
+        ORDERED => Record::Ordered { id: TxnId(reader.u64()?), seq: SeqNo(reader.u64()?) },
+        UNDONE => Record::Undone { id: TxnId(reader.u64()?) },
+        _ => return None,
+    };
+    Some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let mut bytes = commit_batch_header(SeqNo(7)).to_vec();
+        bytes.extend_from_slice(b"batch");
+        assert_eq!(decode(&bytes), Some(Record::Commit { seq: SeqNo(7), batch: b"batch" }));
+        let mut bytes = prepare_header(b"xid");
+        bytes.extend_from_slice(b"b");
+        assert_eq!(decode(&bytes), Some(Record::Prepare { xid: b"xid", batch: b"b" }));
+        let ordered = commit_prepared(TxnId(3), SeqNo(9));
+        assert_eq!(decode(&ordered), Some(Record::Ordered { id: TxnId(3), seq: SeqNo(9) }));
+        assert_eq!(decode(&rollback_prepared(TxnId(3))), Some(Record::Undone { id: TxnId(3) }));
+    }
+
+    /// docs/format/batch.md shows what is written.
+    #[test]
+    fn the_documented_bytes_are_the_written_ones() {
+        use crate::base::Kind;
+        use crate::write_buffer::WriteBuffer;
+
+        let mut buffer = WriteBuffer::new();
+        buffer.push(Kind::Put, b"\0\0\0\x10a", b"v1");
+        buffer.push(Kind::Delete, b"\0\0\0\x10b", b"");
+        let batch = buffer.encode().to_vec();
+        let written = [
+            [&commit_batch_header(SeqNo(7))[..], &batch].concat(),
+            [&prepare_header(b"x1")[..], &batch].concat(),
+            commit_prepared(TxnId(4096), SeqNo(8)).to_vec(),
+        ];
+        let document = include_str!("../../../docs/format/batch.md");
+        let example = document.split("## Example").nth(1).unwrap();
+        let shown: Vec<String> =
+            example.lines().filter(|line| line.starts_with("    ")).map(|line| line.replace(' ', "")).collect();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(shown, written.each_ref().map(|bytes| hex(bytes)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bytes in [&[][..], &[0], &[9, 1], &[COMMIT, 1, 2], &[ORDERED; 16], &[PREPARE, 200]] {
+            assert_eq!(decode(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Carrying out a merge: versions from several sources into new table files.
+//!
+//! # Algorithm
+//! The sources are merged into internal order; [`Survival`] decides on each version; what stays is written. A new file
+//! begins at an index boundary (files never mix indexes), when the current one has its size, or when it would overlap
+//! too much of the level below, but never between two versions of one key. If a boundary of a file in the level below
+//! is near the target size, the cut is made there: files that end together are rewritten together later, so less is
+//! rewritten in vain.
+//!
+//! Whether a key is at the bottom (no older data outside the merge) is decided per key, by walking along the fences of
+//! the levels below the output level.
+//!
+//! # Failure
+//! On any error, including cancellation by the tick, the files written so far are removed and the error is returned.
+//! On success their content is durable, but neither are their names (the caller syncs the directory) nor does anybody
+//! refer to them: the caller installs them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::survive::{Survival, Verdict};
+use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
+use crate::io::Disk;
+use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
+use crate::sst::TableMeta;
+use crate::sst::{ReadHints, Table, TableIter, TableOptions, TableWriter};
+
+/// Input bytes between two ticks.
+const TICK_BYTES: u64 = 1 << 20;
+
+/// What a merge needs of the store.
+pub struct MergeEnv<'a> {
+    /// Where files are.
+    pub disk: &'a Arc<dyn Disk>,
+    /// Path of a table file.
+    pub path_of: &'a dyn Fn(FileNo) -> PathBuf,
+    /// A number never used before.
+    pub next_file: &'a dyn Fn() -> FileNo,
+    /// True for an index whose data is to vanish.
+    pub is_dropped: &'a dyn Fn(IndexId) -> bool,
+    /// Format of the outputs of an index, compression included.
+    pub table_options: &'a dyn Fn(IndexId) -> TableOptions,
+    /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to pace
+    /// the merge; an error cancels it.
+    pub tick: &'a dyn Fn(u64) -> Result<()>,
+}
+
+/// Where outputs are cut and what lies below them.
+#[derive(Clone, Debug)]
+pub struct OutputPlan<'a> {
+    /// A file of at least this size ends at the next boundary of a file in `guides`.
+    pub cut_at_guide_from: u64,
+    /// A file of this size ends at the next key.
+    pub cut_from: u64,
+    /// A file ends once it overlaps more bytes of `guides` than this.
+    pub max_guide_bytes: u64,
+    /// Sorted run whose boundaries outputs are aligned with: the level below the output level, or for a flush the base
+    /// level.
+    pub guides: &'a [&'a TableMeta],
+    /// All sorted runs below the output level; `None` if no key may be taken to be at the bottom (outputs to L0).
+    pub below: Option<&'a [&'a [&'a TableMeta]]>,
+}
+
+impl<'a> OutputPlan<'a> {
+    /// Outputs of a compaction to a level whose lower levels are `below`, the nearest first.
+    pub fn for_level(target_file_bytes: u64, below: &'a [&'a [&'a TableMeta]]) -> OutputPlan<'a> {
+        let guides = below.first().copied().unwrap_or_default();
+        OutputPlan {
+            cut_at_guide_from: target_file_bytes / 4 * 3,
+            cut_from: if guides.is_empty() { target_file_bytes } else { target_file_bytes / 4 * 5 },
+            max_guide_bytes: target_file_bytes.saturating_mul(10),
+            guides,
+            below: Some(below),
+        }
+    }
+
+    /// Outputs to L0, cut at boundaries of the base level's files so that later compactions stay narrow.
+    pub fn for_l0(target_file_bytes: u64, base: &'a [&'a TableMeta]) -> OutputPlan<'a> {
+        OutputPlan {
+            cut_at_guide_from: target_file_bytes,
+            cut_from: target_file_bytes.saturating_mul(if base.is_empty() { 1 } else { 2 }),
+            max_guide_bytes: u64::MAX,
+            guides: base,
+            below: None,
+        }
+    }
+}
+
+/// What a merge did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeStats {
+    /// Versions taken in. Versions of dropped indexes are skipped unseen.
+    pub entries_in: u64,
+    /// Their bytes (keys and values, uncompressed).
+    pub bytes_in: u64,
+    /// Versions written.
+    pub entries_out: u64,
+    /// Bytes of the output files.
+    pub bytes_written: u64,
+    /// Puts that no reader needed any more.
+    pub puts_dropped: u64,
+    /// Tombstones that had nothing left to hide.
+    pub tombstones_dropped: u64,
+}
+
+/// Outcome of a merge.
+#[derive(Clone, Debug, Default)]
+pub struct MergeResult {
+    /// The new files, in key order.
+    pub outputs: Vec<TableMeta>,
+    /// What was done.
+    pub stats: MergeStats,
+}
+
+/// A table file that can be opened.
+pub trait TableSource: Send {
+    /// What is known of it.
+    fn meta(&self) -> &TableMeta;
+    /// The open table.
+    fn table(&self) -> Result<Arc<Table>>;
+}
+
+/// A sorted run of files, for cursors.
+pub struct TableRun<S> {
+    /// The files in key order.
+    pub files: Vec<S>,
+    /// How they are read.
+    pub hints: ReadHints,
+}
+
+impl<S: TableSource> SortedRun for TableRun<S> {
+    type Iter = TableIter;
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+    fn smallest(&self, i: usize) -> &[u8] {
+        &self.files[i].meta().smallest
+    }
+    fn largest(&self, i: usize) -> &[u8] {
+        &self.files[i].meta().largest
+    }
+    fn open(&self, i: usize) -> Result<TableIter> {
+        Ok(self.files[i].table()?.iter(self.hints))
+    }
+}
+
+/// Merges the files of a job (in any order) into new ones.
+pub fn merge_files<S: TableSource>(
+    files: Vec<S>,
+    survival: Survival,
+    plan: &OutputPlan<'_>,
+    env: &MergeEnv<'_>,
+) -> Result<MergeResult> {
+    let hints = ReadHints { fill_cache: false, sequential: true };
+    let sources = sorted_runs(files).into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
+    merge(&mut MergeIter::new(sources.collect()), survival, plan, env)
+}
+
+/// Distributes files into few sorted runs. Which run comes first does not matter to a merge: versions found twice are
+/// identical.
+fn sorted_runs<S: TableSource>(mut files: Vec<S>) -> Vec<Vec<S>> {
+    files.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+    let mut runs: Vec<Vec<S>> = Vec::new();
+    for file in files {
+        let fits = |run: &&mut Vec<S>| run.last().is_some_and(|last| last.meta().largest < file.meta().smallest);
+        match runs.iter_mut().find(fits) {
+            Some(run) => run.push(file),
+            None => runs.push(vec![file]),
+        }
+    }
+    runs
+}
+
+/// Merges `input` into new files.
+pub fn merge<I: VersionIter>(
+    input: &mut I,
+    survival: Survival,
+    plan: &OutputPlan<'_>,
+    env: &MergeEnv<'_>,
+) -> Result<MergeResult> {
+    let mut outputs = Outputs { plan, env, writer: None, created: Vec::new(), result: MergeResult::default() };
+    let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish_file());
+    match done {
+        Ok(()) => Ok(outputs.result),
+        Err(e) => {
+            outputs.writer = None;
+            for no in outputs.created {
+                // What cannot be removed now is found unreferenced when the store is opened next.
+                let _ = env.disk.remove(&(env.path_of)(no));
+            }
+            Err(e)
+        }
+    }
+}
+
+fn run<I: VersionIter>(
+    input: &mut I,
+    mut survival: Survival,
+    plan: &OutputPlan<'_>,
+    env: &MergeEnv<'_>,
+    outputs: &mut Outputs<'_>,
+) -> Result<()> {
+    let mut bottom = Bottom::new(plan.below);
+    let mut guides = Guides { files: plan.guides, at: 0, passed_bytes: 0 };
+    let mut key: Vec<u8> = Vec::new();
+    let mut since_tick = 0;
+    input.seek_first()?;
+    while input.valid() {
+        if input.key() != key || key.is_empty() {
+            let index = IndexId::of(input.key());
+            let new_index = key.is_empty() || IndexId::of(&key) != index;
+            if new_index && (env.is_dropped)(index) {
+                key.clear();
+                match index.0.checked_add(1) {
+                    Some(next) => input.seek_ge(&IndexId(next).prefix())?,
+                    None => break,
+                }
+                continue;
+            }
+            key.clear();
+            key.extend_from_slice(input.key());
+            let passed = guides.advance(&key);
+            if new_index || outputs.is_cut_before(passed, guides.passed_bytes) {
+                outputs.finish_file()?;
+                guides.passed_bytes = 0;
+            }
+            survival.start_key(bottom.reached(&key));
+        }
+        let (seq, kind) = (input.seq(), input.kind());
+        let bytes = (key.len() + input.value().len()) as u64;
+        let stats = &mut outputs.result.stats;
+        stats.entries_in += 1;
+        stats.bytes_in += bytes;
+        match survival.version(seq, kind) {
+            Verdict::Keep { seq, hidden_by } => {
+                if let Some(tombstone) = hidden_by {
+                    stats.tombstones_dropped -= 1;
+                    outputs.add(&key, tombstone, Kind::Delete, &[])?;
+                }
+                outputs.add(&key, seq, kind, input.value())?;
+            }
+            Verdict::Drop if kind == Kind::Put => stats.puts_dropped += 1,
+            Verdict::Drop => stats.tombstones_dropped += 1,
+        }
+        since_tick += bytes;
+        if since_tick >= TICK_BYTES {
+            (env.tick)(std::mem::take(&mut since_tick))?;
+        }
+        input.next()?;
+    }
+    Ok(())
+}
+
+/// Tells for ascending keys whether any file below may hold them.
+struct Bottom<'a> {
+    runs: Option<Vec<&'a [&'a TableMeta]>>,
+}
+
+impl<'a> Bottom<'a> {
+    fn new(below: Option<&'a [&'a [&'a TableMeta]]>) -> Bottom<'a> {
+        Bottom { runs: below.map(<[_]>::to_vec) }
+    }
+
+    #[inline]
+    fn reached(&mut self, key: &[u8]) -> bool {
+        let Some(runs) = &mut self.runs else { return false };
+        for run in runs {
+            while let [first, rest @ ..] = run {
+                if first.largest.as_slice() >= key {
+                    if first.smallest.as_slice() <= key {
+                        return false;
+                    }
+                    break;
+                }
+                *run = rest;
+            }
+        }
+        true
+    }
+}
+
+/// Walks along the files that outputs are aligned with.
+struct Guides<'a> {
+    files: &'a [&'a TableMeta],
+    at: usize,
+    /// Bytes of the files left behind since the current output began.
+    passed_bytes: u64,
+}
+
+impl Guides<'_> {
+    /// On to `key`; true if the end of a file was passed.
+    #[inline]
+    fn advance(&mut self, key: &[u8]) -> bool {
+        let before = self.at;
+        while let Some(file) = self.files.get(self.at) {
+            if file.largest.as_slice() >= key {
+                break;
+            }
+            self.passed_bytes += file.file_bytes;
+            self.at += 1;
+        }
+        self.at > before
+    }
+}
+
+struct Outputs<'a> {
+    plan: &'a OutputPlan<'a>,
+    env: &'a MergeEnv<'a>,
+    writer: Option<TableWriter>,
+    created: Vec<FileNo>,
+    result: MergeResult,
+}
+
+impl Outputs<'_> {
+    #[inline]
+    fn is_cut_before(&self, passed_guide: bool, guide_bytes: u64) -> bool {
+        let Some(writer) = &self.writer else { return true };
+        let bytes = writer.file_bytes_so_far();
+        bytes >= self.plan.cut_from
+            || passed_guide && (bytes >= self.plan.cut_at_guide_from || guide_bytes > self.plan.max_guide_bytes)
+    }
+
+    fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let no = (self.env.next_file)();
+                let path = (self.env.path_of)(no);
+                let writer = TableWriter::create(self.env.disk, &path, no, (self.env.table_options)(IndexId::of(key)))?;
+                self.created.push(no);
+                none.insert(writer)
+            }
+        };
+        self.result.stats.entries_out += 1;
+        writer.add(key, seq, kind, value)
+    }
+
+    fn finish_file(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let meta = writer.finish()?;
+            self.result.stats.bytes_written += meta.file_bytes;
+            self.result.outputs.push(meta);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+//! Compaction: what to merge, what survives a merge, the merge itself, and the price writers pay while it lags.
+//!
+//! Three of the four parts are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses
+//! jobs, [`survive`] decides which versions are kept, [`pace`] prices writes. [`merge`] does the work.
+
+pub mod manual;
+pub mod merge;
+pub mod pace;
+pub mod pick;
+pub mod survive;
+#[cfg(test)]
+mod tests;
+
+use crate::sst::Compression;
+
+/// The compression of a level: fast where files are rewritten soon, dense from level `dense_from` on.
+pub fn compression_of(level: u8, dense_from: u8) -> Compression {
+    if level >= dense_from { Compression::Zstd(3) } else { Compression::Lz4 }
+}

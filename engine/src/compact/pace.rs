@@ -1,0 +1,163 @@
+//! The price of a write while background work lags behind.
+//!
+//! # Formula
+//! Four loads, each a ratio of a quantity to its limit: memory held by memtables, sealed memtables waiting to be
+//! flushed, L0 sublevels, and merge debt. Up to half of the limit a load is free. Above, with `x` growing from 0 at half
+//! of the limit to 1 at the limit,
+//!
+//! - sealed memtables, sublevels and debt each cost `BASE * x^3` nanoseconds per KB and go on growing past the limit;
+//! - memory costs `BASE * x^3 / (1 - x)`: it grows without bound, and at the limit writers stop.
+//!
+//! The price is the sum, so it is continuous and convex in each load; one load at its limit brings a writer to
+//! `1 KB / BASE` = 10 MB/s.
+//! Every load here is one that a flush or a compaction works on (sublevels and debt come from the picker's own scores),
+//! so a price above zero implies that there is work to run.
+//!
+//! # Rejected
+//! Rates that are multiplied up and down at events: they depend on history, overshoot, and need a second mechanism to
+//! recover.
+
+/// Price of one load at its limit: nanoseconds per KB (1,024 bytes).
+pub const BASE_NS_PER_KB: f64 = 100_000.0;
+/// Highest finite price: a second per KB.
+pub const MAX_NS_PER_KB: u64 = 1_000_000_000;
+
+/// A sample of the store's loads. A limit of zero means that the load is not limited, except for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PaceState {
+    /// Bytes held by all memtables, active, sealed and being flushed.
+    pub memory_bytes: u64,
+    /// Bytes they may hold.
+    pub memory_limit: u64,
+    /// Sealed memtables not yet flushed. Fractional, since samples may be smoothed.
+    pub sealed: f64,
+    /// Their limit.
+    pub sealed_limit: f64,
+    /// Sublevels of L0 at the deepest place.
+    pub sublevels: f64,
+    /// Their limit: the point at which reads suffer, well above the compaction trigger.
+    pub sublevels_limit: f64,
+    /// Bytes that levels hold above their targets, weighted with what moving them costs.
+    pub debt_bytes: f64,
+    /// Its limit.
+    pub debt_limit: f64,
+}
+
+/// What a writer has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// Wait so many nanoseconds for each KB written; zero: go on at once.
+    NsPerKb(u64),
+    /// Memory is full: wait until a flush has freed some.
+    Stop,
+}
+
+impl Price {
+    /// The wait for a write of `bytes`, in nanoseconds; `None` for a stop.
+    pub fn wait_ns(self, bytes: u64) -> Option<u64> {
+        match self {
+            Price::NsPerKb(ns) => {
+                let wait = u128::from(ns) * u128::from(bytes) / 1024;
+                Some(u64::try_from(wait).unwrap_or(u64::MAX))
+            }
+            Price::Stop => None,
+        }
+    }
+}
+
+/// How far a load is past half of its limit, in halves of the limit.
+fn excess(load: f64, limit: f64) -> f64 {
+    if limit > 0.0 { (2.0 * load / limit - 1.0).max(0.0) } else { 0.0 }
+}
+
+/// The price of writing in this state.
+pub fn price(state: &PaceState) -> Price {
+    if state.memory_bytes >= state.memory_limit {
+        return Price::Stop;
+    }
+    let memory = excess(state.memory_bytes as f64, state.memory_limit as f64);
+    let sum = memory.powi(3) / (1.0 - memory)
+        + excess(state.sealed, state.sealed_limit).powi(3)
+        + excess(state.sublevels, state.sublevels_limit).powi(3)
+        + excess(state.debt_bytes, state.debt_limit).powi(3);
+    // The conversion saturates, also for an infinite sum.
+    Price::NsPerKb(((BASE_NS_PER_KB * sum).round() as u64).min(MAX_NS_PER_KB))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Lines `memory=3/10 sealed=1/4 sublevels=8/16 debt=0/100 -> 12500`; see testdata/pace.txt.
+    #[test]
+    fn table() {
+        let text = include_str!("../../testdata/pace.txt");
+        let mut cases = 0;
+        for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            let (loads, expected) = line.split_once("->").expect(line);
+            let mut state = PaceState { memory_limit: 1000, ..PaceState::default() };
+            for word in loads.split_whitespace() {
+                let (name, ratio) = word.split_once('=').expect(line);
+                let (load, limit) = ratio.split_once('/').expect(line);
+                let (load, limit): (f64, f64) = (load.parse().expect(line), limit.parse().expect(line));
+                match name {
+                    "memory" => (state.memory_bytes, state.memory_limit) = (load as u64, limit as u64),
+                    "sealed" => (state.sealed, state.sealed_limit) = (load, limit),
+                    "sublevels" => (state.sublevels, state.sublevels_limit) = (load, limit),
+                    "debt" => (state.debt_bytes, state.debt_limit) = (load, limit),
+                    _ => panic!("{line}"),
+                }
+            }
+            let found = match price(&state) {
+                Price::Stop => "stop".to_owned(),
+                Price::NsPerKb(ns) => ns.to_string(),
+            };
+            assert_eq!(found, expected.trim(), "{line}");
+            cases += 1;
+        }
+        assert!(cases > 10);
+    }
+
+    #[test]
+    fn waits_scale_with_bytes() {
+        assert_eq!(Price::NsPerKb(1000).wait_ns(4096), Some(4000));
+        assert_eq!(Price::NsPerKb(1000).wait_ns(256), Some(250));
+        assert_eq!(Price::Stop.wait_ns(1), None);
+        assert_eq!(Price::NsPerKb(MAX_NS_PER_KB).wait_ns(u64::MAX), Some(u64::MAX));
+    }
+
+    fn ns(price: Price) -> f64 {
+        match price {
+            Price::NsPerKb(ns) => ns as f64,
+            Price::Stop => f64::INFINITY,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn continuous_convex_and_never_falling(which in 0usize..4, others in 0.0f64..0.95) {
+            let at = |x: f64| {
+                let load = |i: usize| if i == which { x } else { others };
+                ns(price(&PaceState {
+                    memory_bytes: (load(0) * 1e9) as u64,
+                    memory_limit: 1_000_000_000,
+                    sealed: load(1) * 4.0,
+                    sealed_limit: 4.0,
+                    sublevels: load(2) * 20.0,
+                    sublevels_limit: 20.0,
+                    debt_bytes: load(3) * 1e11,
+                    debt_limit: 1e11,
+                }))
+            };
+            let (step, mut last, mut slope) = (0.01, at(0.0), 0.0);
+            for i in 1..95 {
+                let now = at(f64::from(i) * step);
+                prop_assert!(now - last >= slope - 2.0, "convex at {i}");
+                slope = now - last;
+                last = now;
+            }
+            prop_assert!(slope > 0.0);
+        }
+    }
+}

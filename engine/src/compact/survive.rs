@@ -1,0 +1,204 @@
+//! Which versions of a key survive a merge or a flush.
+//!
+//! # Rule
+//! A reader at point `R` sees the newest version with a number `<= R`. The points that matter are those of the live
+//! readers and `visible`, the point at which the next reader starts. Of the versions at or below `visible`, the newest
+//! one at or below each such point is kept, and nothing else: an old snapshot costs what it can see, not everything
+//! written since. Versions above `visible` are all kept, for a reader may yet start at any point among them.
+//!
+//! At the bottom (no older data of the key exists outside the merge) two more things hold. A tombstone is needed only if
+//! an older version is kept that it must hide; of several tombstones in a row the oldest one does. And a put that every
+//! point sees gets number zero, which packs best and tells cursors that no older version follows.
+//!
+//! `visible` must be sampled *before* the list of live points: a reader that registers in between then starts at or
+//! above `visible`, whose version is kept.
+//!
+//! # Rejected
+//! Keeping each version that any live point is older than (dropping only below the oldest point): a day-old snapshot
+//! would then pin every version written during the day.
+
+use crate::base::{Kind, SeqNo};
+
+/// What becomes of a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nobody can see it.
+    Drop,
+    /// It is kept.
+    Keep {
+        /// Its number from now on.
+        seq: SeqNo,
+        /// A tombstone of the same key, held back until now, that must be written before it.
+        hidden_by: Option<SeqNo>,
+    },
+}
+
+/// The rule, fed key by key with versions newest first.
+#[derive(Clone, Debug)]
+pub struct Survival {
+    /// Points that matter, newest first; the first one is `visible`.
+    points: Vec<SeqNo>,
+    /// Points before this index have found their version of the current key.
+    served: usize,
+    bottommost: bool,
+    /// At the bottom: a tombstone that is written only if an older version is kept.
+    held: Option<SeqNo>,
+}
+
+impl Survival {
+    /// The rule for live readers at `read_points` (any order) and `visible` (sampled before them).
+    pub fn new(read_points: &[SeqNo], visible: SeqNo) -> Survival {
+        let mut points: Vec<SeqNo> = read_points.iter().copied().filter(|point| *point < visible).collect();
+        points.push(visible);
+        points.sort_unstable_by(|a, b| b.cmp(a));
+        points.dedup();
+        Survival { points, served: 0, bottommost: false, held: None }
+    }
+
+    /// The versions that follow are those of another key; `bottommost` says that no version of it that is older than
+    /// those in the merge exists elsewhere.
+    #[inline]
+    pub fn start_key(&mut self, bottommost: bool) {
+        self.served = 0;
+        self.bottommost = bottommost;
+        self.held = None;
+    }
+
+    /// Decides on the next older version of the key.
+    #[inline]
+    pub fn version(&mut self, seq: SeqNo, kind: Kind) -> Verdict {
+        if seq <= self.points[0] {
+            let before = self.served;
+            while self.points.get(self.served).is_some_and(|point| *point >= seq) {
+                self.served += 1;
+            }
+            if self.served == before {
+                return Verdict::Drop;
+            }
+            if self.bottommost {
+                if kind == Kind::Delete {
+                    // Replaces a newer one held back: whoever would see that one sees this one instead.
+                    self.held = Some(seq);
+                    return Verdict::Drop;
+                }
+                let seen_by_all = self.served == self.points.len();
+                return Verdict::Keep { seq: if seen_by_all { SeqNo::ZERO } else { seq }, hidden_by: self.held.take() };
+            }
+        }
+        Verdict::Keep { seq, hidden_by: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Versions = Vec<(u64, Kind)>;
+
+    fn run(survival: &mut Survival, bottommost: bool, versions: &[(u64, Kind)]) -> Versions {
+        let mut out = Vec::new();
+        survival.start_key(bottommost);
+        for (seq, kind) in versions {
+            if let Verdict::Keep { seq, hidden_by } = survival.version(SeqNo(*seq), *kind) {
+                out.extend(hidden_by.map(|tombstone| (tombstone.0, Kind::Delete)));
+                out.push((seq.0, *kind));
+            }
+        }
+        out
+    }
+
+    /// Lines `visible=9 points=3,5 [bottom] : P9 D7 P2 -> P9 D7`; see testdata/survive.txt.
+    #[test]
+    fn table() {
+        let text = include_str!("../../testdata/survive.txt");
+        let mut cases = 0;
+        for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            let (left, expected) = line.split_once("->").expect(line);
+            let (setting, versions) = left.split_once(':').expect(line);
+            let (mut visible, mut points, mut bottommost) = (0, Vec::new(), false);
+            for word in setting.split_whitespace() {
+                match word.split_once('=') {
+                    Some(("visible", number)) => visible = number.parse().expect(line),
+                    Some(("points", "")) => {}
+                    Some(("points", list)) => {
+                        points = list.split(',').map(|p| SeqNo(p.parse().expect(line))).collect();
+                    }
+                    _ if word == "bottom" => bottommost = true,
+                    _ => panic!("{line}"),
+                }
+            }
+            let versions: Versions = versions
+                .split_whitespace()
+                .map(|word| {
+                    let kind = if word.starts_with('P') { Kind::Put } else { Kind::Delete };
+                    (word[1..].parse().expect(line), kind)
+                })
+                .collect();
+            let kept: Vec<String> = run(&mut Survival::new(&points, SeqNo(visible)), bottommost, &versions)
+                .into_iter()
+                .map(|(seq, kind)| format!("{}{seq}", if kind == Kind::Put { 'P' } else { 'D' }))
+                .collect();
+            assert_eq!(kept.join(" "), expected.trim(), "{line}");
+            cases += 1;
+        }
+        assert!(cases > 15);
+    }
+
+    /// What a reader sees, with the number of the version if `numbers`.
+    fn read(versions: &[(u64, Kind)], point: u64, older: Option<u64>) -> Option<u64> {
+        match versions.iter().find(|(seq, _)| *seq <= point) {
+            Some((seq, Kind::Put)) => Some(*seq),
+            Some((_, Kind::Delete)) => None,
+            None => older,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn every_reader_sees_the_same(
+            versions in prop::collection::btree_map(1u64..30, any::<bool>(), 0..14),
+            points in prop::collection::vec(0u64..35, 0..6),
+            visible in 0u64..32,
+            bottommost in any::<bool>(),
+        ) {
+            let versions: Versions = versions
+                .into_iter()
+                .rev()
+                .map(|(seq, put)| (seq, if put { Kind::Put } else { Kind::Delete }))
+                .collect();
+            // A live point is at most the visible point of now, and later ones start there.
+            let live: Vec<SeqNo> = points.iter().map(|p| SeqNo((*p).min(visible))).collect();
+            let after = run(&mut Survival::new(&live, SeqNo(visible)), bottommost, &versions);
+            prop_assert!(after.windows(2).all(|pair| pair[0].0 > pair[1].0), "{after:?}");
+            // Something older below that must stay hidden, unless at the bottom.
+            let older = (!bottommost).then_some(1000);
+            for point in live.iter().map(|p| p.0).chain(visible..40) {
+                let then = read(&versions, point, older);
+                let now = read(&after, point, older);
+                let number = |seen: Option<u64>| if seen == Some(0) { then } else { seen };
+                prop_assert_eq!(number(now), then, "point {} {:?}", point, after);
+            }
+            // Zero is given only to what all points see.
+            if let Some(place) = after.iter().position(|(seq, _)| *seq == 0) {
+                prop_assert!(bottommost && place + 1 == after.len());
+                let oldest = live.iter().map(|p| p.0).chain([visible]).min().unwrap();
+                prop_assert!(read(&versions, oldest, None).is_some());
+            }
+            // Nothing is kept in vain.
+            let mut distinct: Vec<u64> = live.iter().map(|p| p.0).collect();
+            distinct.push(visible);
+            distinct.sort();
+            distinct.dedup();
+            let not_visible = versions.iter().filter(|(seq, _)| *seq > visible).count();
+            let needed = after.len() - not_visible;
+            prop_assert!(needed <= distinct.len());
+            if bottommost {
+                let low: Versions = after[not_visible..].to_vec();
+                prop_assert!(low.last().is_none_or(|(_, kind)| *kind == Kind::Put), "{low:?}");
+                prop_assert!(!low.windows(2).any(|p| p[0].1 == Kind::Delete && p[1].1 == Kind::Delete));
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The façade: a store that is open.
+//!
+//! `Core` is what the parts share; `Engine` is the public handle. Lock order inside the engine (docs/invariants.md):
+//! commit order -> state change -> queue; manifest -> state change; nothing is held across I/O but the manifest mutex,
+//! which only background work and index drops take.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::background::Background;
+use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
+use crate::commit::{Committer, Sinks};
+use crate::install::Installer;
+use crate::lock::{LockOwner, LockTable};
+use crate::manifest::{FileEntry, Graveyard};
+use crate::metrics::{Metrics, status_text};
+use crate::options::{Compression, Durability, Options};
+use crate::read::{IndexStats, RangeEstimate};
+use crate::read_point::{ReadPoint, ReadPoints};
+use crate::sst::BlockCache;
+use crate::sst::Table;
+use crate::state::StateCell;
+use crate::txn::{Cursor, Txn};
+use crate::wal::{Log, Room};
+use crate::write_buffer::WriteBuffer;
+use crate::{read, recover};
+
+/// Smallest memtable budget in bytes: four memtables of a useful size.
+const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
+
+/// Smallest target of the base level in bytes.
+const BASE_BYTES_MIN: u64 = 16 << 20;
+
+/// A prepared transaction that no session holds.
+pub(crate) struct Prepared {
+    pub id: TxnId,
+    pub batch: Arc<[u8]>,
+    pub owner: Arc<LockOwner>,
+}
+
+/// One operation of an autonomous write: a key, and its new value or `None` to delete it.
+pub type WriteOp = (Vec<u8>, Option<Vec<u8>>);
+
+/// What the parts of an open store share.
+pub(crate) struct Core {
+    pub dir: PathBuf,
+    pub options: Options,
+    pub log: Log,
+    pub committer: Committer,
+    pub states: StateCell,
+    pub locks: LockTable,
+    pub read_points: ReadPoints,
+    pub installer: Installer,
+    pub prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
+    pub cache: Arc<BlockCache>,
+    pub graveyard: Arc<Graveyard>,
+    pub next_file: AtomicU64,
+    pub background: Background,
+    pub compressions: RwLock<BTreeMap<IndexId, Compression>>,
+    durability: AtomicU8,
+    memtable_budget: AtomicU64,
+    /// Held while the store is open.
+    _dir_lock: Box<dyn Send + Sync>,
+}
+
+impl Core {
+    pub fn read_point(&self) -> ReadPoint {
+        self.read_points.register(|| self.committer.visible())
+    }
+
+    /// The reader of a table file, opened on first use.
+    pub fn table(&self, file: &Arc<FileEntry>) -> Result<Arc<Table>> {
+        if let Some(table) = file.table.get() {
+            return Ok(table.clone());
+        }
+        let path = table_path(&self.dir, file.meta.no);
+        let table = Table::open(&self.options.disk, &path, file.meta.no, self.cache.clone())?;
+        Ok(file.table.get_or_init(|| table).clone())
+    }
+
+    pub fn new_file(&self) -> FileNo {
+        FileNo(self.next_file.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn memtable_budget(&self) -> u64 {
+        self.memtable_budget.load(Ordering::Relaxed)
+    }
+
+    /// Where commits go. The active memtable is sealed at a quarter of the budget.
+    pub fn sinks(&self) -> Sinks<'_> {
+        Sinks { log: &self.log, states: &self.states, seal_bytes: self.memtable_budget() / 4 }
+    }
+
+    /// Target size of the base level: what a full set of memtables brings, so that merging level 0 into it rewrites about
+    /// as much as it adds.
+    pub fn base_bytes(&self) -> u64 {
+        self.memtable_budget().max(BASE_BYTES_MIN)
+    }
+
+    /// Size at which tables are cut: a part of the base level, so that it moves down in pieces.
+    pub fn table_bytes(&self) -> u64 {
+        self.options.table_bytes.min(self.base_bytes() / 4)
+    }
+
+    pub fn durability(&self) -> Durability {
+        Durability::from_number(u32::from(self.durability.load(Ordering::Relaxed))).unwrap_or(Durability::EveryCommit)
+    }
+
+    /// Makes the log up to `end` as durable as the store promises.
+    pub fn make_durable(&self, end: Lsn) -> Result<()> {
+        match self.durability() {
+            Durability::EveryCommit => self.log.sync(end),
+            Durability::OsEveryCommit => self.log.write(end),
+            Durability::EverySecond => Ok(()),
+        }
+    }
+
+    /// Lets a writer of `bytes` pass, slowed by what background work lags behind, and gives it room in the log. Called
+    /// before any order is taken: a full disk refuses the write while nothing has happened.
+    pub fn admit(&self, bytes: usize) -> Result<Room<'_>> {
+        self.background.admit(self, bytes as u64)?;
+        self.log.reserve(bytes)
+    }
+
+    /// Cheap; wakes the flusher if there is something to flush.
+    pub fn after_commit(&self) {
+        if !self.states.load().sealed.is_empty() {
+            self.background.wake_flush();
+        }
+    }
+
+    /// The compression of an index: its own, or the default.
+    pub fn compression(&self, id: IndexId) -> Compression {
+        self.compressions.read().get(&id).copied().unwrap_or(Compression::Zstd)
+    }
+}
+
+pub(crate) fn table_path(dir: &Path, no: FileNo) -> PathBuf {
+    dir.join(format!("{:012}.sst", no.0))
+}
+
+/// An open store. Cheap to clone; the last clone to drop closes it.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    _threads: Arc<Threads>,
+}
+
+/// Ends the background threads when the last handle goes.
+struct Threads(Arc<Core>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.background.stop(&self.0);
+    }
+}
+
+pub(crate) struct Parts {
+    pub options: Options,
+    pub dir: PathBuf,
+    pub log: Log,
+    pub committer: Committer,
+    pub states: StateCell,
+    pub locks: LockTable,
+    pub installer: Installer,
+    pub prepared: BTreeMap<Vec<u8>, Prepared>,
+    pub cache: Arc<BlockCache>,
+    pub next_file: FileNo,
+    pub graveyard: Arc<Graveyard>,
+    pub dir_lock: Box<dyn Send + Sync>,
+}
+
+impl Engine {
+    /// Opens the store in `dir`, creating it if the directory holds none, and recovers what a crash left behind.
+    /// Fails with `Error::InUse` if another process has it open.
+    pub fn open(dir: &Path, options: Options) -> Result<Engine> {
+        let mut options = options;
+        options.memtable_budget_bytes = options.memtable_budget_bytes.max(MEMTABLE_BUDGET_MIN);
+        let parts = recover::recover(dir, options)?;
+        let core = Arc::new(Core {
+            durability: AtomicU8::new(parts.options.durability as u8),
+            memtable_budget: AtomicU64::new(parts.options.memtable_budget_bytes),
+            read_points: ReadPoints::new(),
+            background: Background::new(parts.options.compaction_threads.max(1)),
+            compressions: RwLock::new(BTreeMap::new()),
+            dir: parts.dir,
+            options: parts.options,
+            log: parts.log,
+            committer: parts.committer,
+            states: parts.states,
+            locks: parts.locks,
+            installer: parts.installer,
+            prepared: Mutex::new(parts.prepared),
+            cache: parts.cache,
+            graveyard: parts.graveyard,
+            next_file: AtomicU64::new(parts.next_file.0),
+            _dir_lock: parts.dir_lock,
+        });
+        Background::start(&core)?;
+        core.after_commit();
+        Ok(Engine { _threads: Arc::new(Threads(core.clone())), core })
+    }
+
+    /// A new transaction.
+    pub fn begin(&self) -> Txn {
+        Txn::new(self.core.clone())
+    }
+
+    /// A new cursor; see [`Cursor::open`].
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(self.core.clone())
+    }
+
+    /// Newest committed sequence number that readers may use.
+    pub fn visible(&self) -> SeqNo {
+        self.core.committer.visible()
+    }
+
+    /// A snapshot of what is visible now; what it needs is kept until it drops.
+    pub fn read_point(&self) -> ReadPoint {
+        self.core.read_point()
+    }
+
+    /// A snapshot that includes every transaction whose order is fixed, even if it is not yet visible: under the
+    /// server's commit-order mutex this is exactly the state at the binlog position.
+    pub fn read_point_ordered(&self) -> ReadPoint {
+        self.core.committer.publish(self.core.committer.last_assigned());
+        self.core.read_point()
+    }
+
+    /// Reads committed data only; see [`Txn::get`].
+    pub fn get_at(&self, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+        read::get(&self.core, key, read, out)
+    }
+
+    /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
+    /// `durable`. Later commits never become durable before it.
+    pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
+        let mut buffer = WriteBuffer::new();
+        for (key, value) in ops {
+            if key.len() < IndexId::LEN {
+                return Err(Error::Invalid(format!("key of {} bytes; at least 4 are needed", key.len())));
+            }
+            match value {
+                Some(value) => buffer.push(Kind::Put, key, value),
+                None => buffer.push(Kind::Delete, key, &[]),
+            }
+        }
+        if buffer.is_empty() {
+            return Ok(self.visible());
+        }
+        let core = &self.core;
+        let room = core.admit(buffer.bytes())?;
+        let batch = buffer.encode();
+        let ordered = core.committer.order_batch(core.sinks(), batch)?;
+        drop(room);
+        core.committer.apply_own(&ordered, batch);
+        core.after_commit();
+        if durable {
+            core.log.sync(ordered.log_end)?;
+        }
+        Ok(ordered.seq)
+    }
+
+    /// Drops whole indexes: durable when this returns. The ids must never be written again. Cursors that are open on
+    /// them keep reading; the space comes back in the background.
+    pub fn drop_indexes(&self, ids: &[IndexId]) -> Result<()> {
+        self.core.installer.drop_indexes(&self.core, ids)
+    }
+
+    /// Estimates the content of a key range without reading data.
+    pub fn range_estimate(&self, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
+        read::estimate(&self.core, lower, upper)
+    }
+
+    /// Microseconds of the store's clock.
+    pub fn now_us(&self) -> u64 {
+        self.core.options.clock.now_us()
+    }
+
+    /// Sizes of an index.
+    pub fn index_stats(&self, id: IndexId) -> IndexStats {
+        read::index_stats(&self.core, id)
+    }
+
+    /// Reads every block of an index's tables and verifies checksums and order.
+    pub fn verify_index(&self, id: IndexId) -> Result<()> {
+        let state = self.core.states.pin();
+        for run in state.version.runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
+            for file in run {
+                self.core.table(file)?.verify()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals the active memtable and waits until everything is in tables.
+    pub fn flush(&self) -> Result<()> {
+        self.core.committer.seal(self.core.sinks());
+        self.core.background.flush_and_wait(&self.core)
+    }
+
+    /// Flushes, then merges everything in `[lower, upper)` down to the last level.
+    pub fn compact_range(&self, lower: &[u8], upper: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.core.background.compact_range(&self.core, lower, upper)
+    }
+
+    /// Waits until no compaction is running or due (tests, benchmarks).
+    pub fn wait_idle(&self) -> Result<()> {
+        self.core.background.wait_idle(&self.core)
+    }
+
+    /// Everything committed so far is durable when this returns.
+    pub fn sync(&self) -> Result<()> {
+        self.core.log.sync(self.core.log.end())
+    }
+
+    /// Ids of prepared transactions that no session holds.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.core.prepared.lock().keys().cloned().collect()
+    }
+
+    /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
+        let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
+        let core = &self.core;
+        let ordered = core.committer.order_prepared(core.sinks(), prepared.id, prepared.batch.clone());
+        let ordered = match ordered {
+            Ok(ordered) => ordered,
+            Err(error) => {
+                // Still prepared, in the log as in memory.
+                core.prepared.lock().insert(xid.to_vec(), prepared);
+                return Err(error);
+            }
+        };
+        core.committer.publish(ordered.seq);
+        core.locks.release_all(&prepared.owner);
+        core.after_commit();
+        core.log.sync(ordered.log_end)?;
+        Ok(true)
+    }
+
+    /// Rolls back a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<bool> {
+        let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
+        let core = &self.core;
+        match core.committer.rollback_prepared(&core.log, prepared.id) {
+            Ok(end) => {
+                core.locks.release_all(&prepared.owner);
+                core.log.sync(end)?;
+                Ok(true)
+            }
+            Err(error) => {
+                core.prepared.lock().insert(xid.to_vec(), prepared);
+                Err(error)
+            }
+        }
+    }
+
+    /// Chooses when commits are durable, from now on.
+    pub fn set_durability(&self, durability: Durability) {
+        self.core.durability.store(durability as u8, Ordering::Relaxed);
+    }
+
+    /// Resizes the block cache.
+    pub fn set_block_cache_bytes(&self, bytes: u64) {
+        self.core.cache.set_capacity(bytes as usize);
+    }
+
+    /// Resizes the memtable budget.
+    pub fn set_memtable_budget_bytes(&self, bytes: u64) {
+        self.core.memtable_budget.store(bytes.max(MEMTABLE_BUDGET_MIN), Ordering::Relaxed);
+    }
+
+    /// Chooses the compression of an index's future tables.
+    pub fn set_index_compression(&self, id: IndexId, compression: Option<Compression>) {
+        let mut map = self.core.compressions.write();
+        match compression {
+            Some(compression) => map.insert(id, compression),
+            None => map.remove(&id),
+        };
+    }
+
+    /// The lock table, for reports.
+    pub fn locks(&self) -> &LockTable {
+        &self.core.locks
+    }
+
+    /// Numbers about the store.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::collect(&self.core)
+    }
+
+    /// A report for people.
+    pub fn status_text(&self) -> String {
+        status_text(&self.core)
+    }
+
+    /// Stops background work, ends the log with a unit that witnesses everything before it, and writes down in the
+    /// manifest how far the log reaches, so that the next opening notices any loss. Memtables are not flushed: the log
+    /// has what they hold.
+    pub fn close(&self) -> Result<()> {
+        self.core.background.stop(&self.core);
+        self.core.log.seal()?;
+        self.core.installer.note_log(&self.core)
+    }
+}

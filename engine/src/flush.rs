@@ -1,0 +1,30 @@
+//! Flush: sealed memtables into files of L0.
+//!
+//! The rule of survival is that of compactions, so a key that was overwritten many times in memory is written once. No
+//! key is taken to be at the bottom: files of L0 are ordered by their sequence numbers, which must therefore stay.
+//! Outputs are cut at index boundaries and, once they have the target size, at boundaries of the base level's files.
+
+use std::sync::Arc;
+
+use crate::base::Result;
+use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, merge};
+use crate::compact::survive::Survival;
+use crate::iter::MergeIter;
+use crate::mem::MemTable;
+use crate::sst::TableMeta;
+
+/// Writes sealed memtables, the newest first, as files of L0. They must be consecutive in age and no older unflushed
+/// ones may exist. `base` are the files of the base level.
+///
+/// The result has no outputs if nothing survives.
+pub fn flush(
+    memtables: &[Arc<MemTable>],
+    survival: Survival,
+    target_file_bytes: u64,
+    base: &[&TableMeta],
+    env: &MergeEnv<'_>,
+) -> Result<MergeResult> {
+    let sources = memtables.iter().map(|memtable| memtable.iter()).collect();
+    let plan = OutputPlan::for_l0(target_file_bytes, base);
+    merge(&mut MergeIter::new(sources), survival, &plan, env)
+}

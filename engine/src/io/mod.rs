@@ -1,0 +1,76 @@
+//! The engine's seams to the machine: disk and clock. Nothing else in the engine touches either.
+//!
+//! `PosixDisk` is the real one. `MemDisk` keeps files in memory, knows which bytes and names have been synced, can make
+//! a crash image of itself and can be told to fail; tests and simulation run the whole engine on it.
+
+mod buffer;
+mod clock;
+mod mem;
+mod posix;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::Result;
+
+pub use buffer::AlignedBuf;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use mem::{FaultKind, MemDisk, MemDiskCounters};
+pub use posix::PosixDisk;
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Must not exist; read and write.
+    Create,
+    /// Must exist; read and write.
+    ReadWrite,
+    /// Must exist; read only.
+    Read,
+}
+
+/// A directory tree that survives crashes as far as it was synced.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens `path`. With `direct`, reads and writes bypass the page cache where the file system allows it; offsets,
+    /// lengths and buffers are then multiples of [`crate::base::limits::IO_ALIGN`] (callers always align if they ask
+    /// for `direct`).
+    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>>;
+    /// Renames a file, replacing the target. Durable after `sync_dir`.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a file. Durable after `sync_dir`.
+    fn remove(&self, path: &Path) -> Result<()>;
+    /// Names of the files in `dir`, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>>;
+    /// True if the file or directory exists.
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Creates `dir` and its parents if absent.
+    fn create_dir_all(&self, dir: &Path) -> Result<()>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// A second name for a file (used by checkpoints).
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Takes the exclusive lock of a store directory; held until the guard drops.
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>>;
+}
+
+/// An open file. Methods take `&self`: offsets are explicit and calls may come from several threads.
+pub trait File: Send + Sync {
+    /// Fills `buf` from `offset`; a short file is `Error::Corruption` naming the file and offset.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `buf` at `offset`, extending the file if needed.
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+    /// Makes written data and the file's size durable.
+    fn sync_data(&self) -> Result<()>;
+    /// Current size in bytes.
+    fn len(&self) -> Result<u64>;
+    /// True if the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeros) to `len` bytes.
+    fn set_len(&self, len: u64) -> Result<()>;
+    /// Reserves disk space for `len` bytes from the start, so that later writes cannot fail for lack of space.
+    fn allocate(&self, len: u64) -> Result<()>;
+    /// The path it was opened under, for messages.
+    fn path(&self) -> &Path;
+}

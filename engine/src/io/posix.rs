@@ -1,0 +1,132 @@
+//! The real disk: positioned reads and writes on the host's file system.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+
+use super::{Disk, File, Mode};
+use crate::base::{Error, Result};
+
+/// The host's file system.
+#[derive(Default)]
+pub struct PosixDisk;
+
+struct PosixFile {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Disk for PosixDisk {
+    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(mode != Mode::Read).create_new(mode == Mode::Create);
+        if direct {
+            options.custom_flags(OFlags::DIRECT.bits() as i32);
+        }
+        let file = match options.open(path) {
+            // Some file systems (tmpfs before Linux 6.6) know no direct I/O; the page cache serves there.
+            Err(e) if direct && e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+                // With `create_new` the failed call may or may not have created the name.
+                options.create_new(false).create(mode == Mode::Create).custom_flags(0);
+                options.open(path)
+            }
+            other => other,
+        };
+        let file = file.map_err(|e| Error::io("open", path, e))?;
+        Ok(Arc::new(PosixFile { file, path: path.to_owned() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(dir).map_err(|e| Error::io("list", dir, e))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::io("list", dir, e))?;
+            names.push(PathBuf::from(entry.file_name()));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists().map_err(|e| Error::io("stat", path, e))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        fs::File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::hard_link(from, to).map_err(|e| Error::io("link", from, e))
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
+        let path = dir.join("LOCK");
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|e| Error::io("open", &path, e))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Box::new(file)),
+            Err(e) if e == rustix::io::Errno::WOULDBLOCK => Err(Error::InUse(dir.to_owned())),
+            Err(e) => Err(Error::io("lock", &path, e.into())),
+        }
+    }
+}
+
+impl File for PosixFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::corruption(&self.path, offset, format!("file ends before the {} bytes expected here", buf.len()))
+            }
+            _ => Error::io("read", &self.path, e),
+        })
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.file.write_all_at(buf, offset).map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| Error::io("stat", &self.path, e))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| Error::io("truncate", &self.path, e))
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            // Not every file system can reserve; the first failing write then reports the full disk.
+            Err(e) if e == rustix::io::Errno::OPNOTSUPP => self.set_len(len),
+            Err(e) => Err(Error::io("allocate", &self.path, e.into())),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}

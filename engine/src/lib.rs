@@ -1,0 +1,39 @@
+//! Strata's storage engine: a transactional, ordered key-value store on a log-structured merge tree. It knows no SQL.
+//!
+//! Open a store with [`Engine::open`], write through [`Txn`], read through [`Txn::get`] and [`Cursor`]. The way of a
+//! write, of a read and the life of a file are told in `docs/architecture.md`; what must always hold, in
+//! `docs/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
+
+pub mod base;
+pub mod io;
+pub mod iter;
+pub mod mem;
+pub mod lock;
+pub mod read_point;
+pub mod wal;
+pub mod cache;
+pub mod sst;
+pub mod manifest;
+pub mod compact;
+pub mod flush;
+mod options;
+mod state;
+mod write_buffer;
+mod commit;
+mod read;
+mod txn;
+mod install;
+mod background;
+mod recover;
+mod metrics;
+mod engine;
+
+pub use background::WorkCounters;
+pub use base::{Error, IndexId, Result, SeqNo};
+pub use engine::{Engine, WriteOp};
+pub use metrics::Metrics;
+pub use options::{Compression, Durability, Options};
+pub use read::{IndexStats, RangeEstimate};
+pub use read_point::ReadPoint;
+pub use txn::{Cursor, Txn};
+pub use write_buffer::Savepoint;

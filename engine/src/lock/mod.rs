@@ -1,0 +1,675 @@
+//! Row locks: shared and exclusive locks on single keys, first come first served, with deadlock detection.
+//!
+//! The hash of a key picks a shard; the shard maps full keys to their [`queue::LockQueue`], which holds all rules. An
+//! uncontended lock costs one shard mutex and one probe; the key is stored inline up to 40 bytes and released entries
+//! are reused, so nothing is allocated. Nothing stays behind for a key without holder and waiter.
+//!
+//! Waiting: a waiter parks on its own [`LockOwner`]; whoever ends the wait (a grant, a deadlock verdict, an interrupt)
+//! writes the reason there and wakes it. Reasons are written only under the mutex of the shard in whose queue the waiter
+//! stands, together with its removal from the queue. Mutex order: shards by ascending number, then an owner's.
+//!
+//! Deadlocks: a waiter looks for a cycle through itself after a short wait (at once if the queue is long), then
+//! periodically. The search reads one shard at a time and may see a cycle that never was, so the shards of a found
+//! cycle are locked together and every edge is checked again before anybody is shot. No cycle is missed: every new edge
+//! appears with the beginning of a wait, and the one whose wait closed the cycle finds all other edges in place. The
+//! victim has done the least work; of equals, the youngest.
+//!
+//! Time: lock waits are the one place in the engine that uses real time rather than the `Clock`: parking needs it, and
+//! no decision but giving up depends on it. Rules are tested without threads or time, in `queue`.
+//!
+//! Range locks, when they come, are a second structure per index (intervals with a counter that lets point locks pass
+//! when it is zero) whose waits use the same owner, parking and search: only `WaitPlace` and `blockers_of` need a
+//! second case.
+//!
+//! Rejected: a condition variable per shard (wakes everybody for one grant); optimistic validation at commit
+//! (applications written for InnoDB expect to wait); detection on every wait (pays for what short waits never need).
+
+mod queue;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+
+use self::queue::{Answer, LockQueue};
+use crate::base::{Error, Result};
+use crate::mem::hash::hash_bytes;
+
+/// How strongly a key is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockMode {
+    /// Excludes exclusive locks of others.
+    Shared,
+    /// Excludes all locks of others.
+    Exclusive,
+}
+
+/// Whether to wait for a lock that others hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Fail with [`Error::LockBusy`] instead.
+    No,
+    /// Wait at most this many microseconds of real time, then fail with [`Error::LockTimeout`].
+    TimeoutUs(u64),
+}
+
+/// What kind of grant a successful request was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GrantKind {
+    /// The owner had no lock on the key before. Only such a lock may be given back early by `unlock`.
+    New,
+    /// The owner had this lock or a stronger one.
+    AlreadyHeld,
+    /// The owner had a shared lock, which is exclusive now.
+    Upgraded,
+}
+
+/// A successful request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// What the owner had before.
+    pub kind: GrantKind,
+    /// True if the request waited, so that the row may have changed meanwhile.
+    pub waited: bool,
+}
+
+/// One held or awaited lock, for display.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockInfo {
+    /// Number of the owner.
+    pub owner: u64,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Mode held or asked for.
+    pub mode: LockMode,
+    /// True if the owner waits for it.
+    pub waiting: bool,
+}
+
+/// Totals since the table was made.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LockCounters {
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Deadlocks found.
+    pub deadlocks: u64,
+    /// Waits that ended by timeout.
+    pub timeouts: u64,
+}
+
+/// Is told of waits; replication uses it to let an earlier transaction go first.
+pub trait WaitObserver: Send + Sync {
+    /// `waiter` begins to wait for `blockers` (numbers of owners). Called on the waiting thread without any lock of
+    /// the table; it may interrupt owners, but must not request locks.
+    fn wait_begins(&self, waiter: u64, blockers: &[u64]);
+}
+
+/// Times of the deadlock search, in microseconds of real time.
+#[derive(Clone, Copy, Debug)]
+pub struct LockOptions {
+    /// Wait before the first search.
+    pub first_search_us: u64,
+    /// Wait between later searches.
+    pub next_search_us: u64,
+    /// Number of waiters in a queue from which on the first search is immediate.
+    pub long_queue: usize,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        LockOptions { first_search_us: 1_000, next_search_us: 100_000, long_queue: 16 }
+    }
+}
+
+/// A transaction as far as locks are concerned. One thread at a time requests and releases locks for it; any thread may
+/// interrupt it or read its weight.
+pub struct LockOwner {
+    id: u64,
+    weight: AtomicU64,
+    killed: AtomicBool,
+    held: Mutex<Vec<Place>>,
+    wait: Mutex<WaitState>,
+    wake: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    shard: u32,
+    slot: u32,
+}
+
+/// Where an owner waits, and how the wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitState {
+    Idle,
+    Waiting(Place),
+    Granted,
+    Victim,
+}
+
+impl LockOwner {
+    /// The owner's number, unique in its table; a later owner has a higher one.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// Sets the work done so far (any unit, the same for all); of a deadlock's participants the lightest is the victim.
+    pub fn set_weight(&self, weight: u64) {
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+    /// The work done so far.
+    pub fn weight(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed)
+    }
+    /// Makes the current wait and all later requests fail with [`Error::Interrupted`], until `clear_interrupt`.
+    pub fn interrupt(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        // The waiter checks the flag while holding this mutex: it either sees it or is parked already.
+        let _wait = self.wait.lock();
+        self.wake.notify_all();
+    }
+    /// Ends the effect of `interrupt`: the statement was killed, the transaction goes on.
+    pub fn clear_interrupt(&self) {
+        self.killed.store(false, Ordering::SeqCst);
+    }
+    /// True after `interrupt`.
+    pub fn is_interrupted(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+    /// Number of locks held.
+    pub fn lock_count(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    fn end_wait(&self, state: WaitState) {
+        *self.wait.lock() = state;
+        self.wake.notify_all();
+    }
+}
+
+const INLINE_KEY: usize = 40;
+
+enum Key {
+    Inline(u8, [u8; INLINE_KEY]),
+    Heap(Box<[u8]>),
+}
+
+impl Key {
+    fn new(bytes: &[u8]) -> Key {
+        if bytes.len() > INLINE_KEY {
+            return Key::Heap(bytes.into());
+        }
+        let mut inline = [0; INLINE_KEY];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Key::Inline(bytes.len() as u8, inline)
+    }
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Key::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Key::Heap(bytes) => bytes,
+        }
+    }
+}
+
+struct Entry {
+    hash: u64,
+    /// Next entry of the bucket, or of the free list.
+    next: u32,
+    key: Key,
+    queue: LockQueue<Arc<LockOwner>>,
+}
+
+const NONE: u32 = u32::MAX;
+const BUCKETS_MIN: usize = 16;
+/// An empty shard with more entries than this gives its memory back.
+const ENTRIES_KEPT: usize = 1024;
+
+/// A chained hash table whose entries keep their slot, so that owners can find them again without the key.
+struct Shard {
+    buckets: Vec<u32>,
+    entries: Vec<Entry>,
+    free: u32,
+    live: usize,
+}
+
+impl Shard {
+    fn new() -> Shard {
+        Shard { buckets: vec![NONE; BUCKETS_MIN], entries: Vec::new(), free: NONE, live: 0 }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> usize {
+        // The low bits chose the shard.
+        (hash >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        let mut slot = self.buckets[self.bucket(hash)];
+        while slot != NONE {
+            let entry = &self.entries[slot as usize];
+            if entry.hash == hash && entry.key.bytes() == key {
+                return Some(slot);
+            }
+            slot = entry.next;
+        }
+        None
+    }
+
+    fn find_or_add(&mut self, hash: u64, key: &[u8]) -> u32 {
+        if let Some(slot) = self.find(hash, key) {
+            return slot;
+        }
+        if self.live >= self.buckets.len() {
+            self.rehash(self.buckets.len() * 2);
+        }
+        let bucket = self.bucket(hash);
+        let entry = Entry { hash, next: self.buckets[bucket], key: Key::new(key), queue: LockQueue::new() };
+        let slot = if self.free == NONE {
+            self.entries.push(entry);
+            (self.entries.len() - 1) as u32
+        } else {
+            let slot = self.free;
+            self.free = self.entries[slot as usize].next;
+            self.entries[slot as usize] = entry;
+            slot
+        };
+        self.buckets[bucket] = slot;
+        self.live += 1;
+        slot
+    }
+
+    fn rehash(&mut self, buckets: usize) {
+        let old = std::mem::replace(&mut self.buckets, vec![NONE; buckets]);
+        for mut slot in old {
+            while slot != NONE {
+                let next = self.entries[slot as usize].next;
+                let bucket = self.bucket(self.entries[slot as usize].hash);
+                self.entries[slot as usize].next = self.buckets[bucket];
+                self.buckets[bucket] = slot;
+                slot = next;
+            }
+        }
+    }
+
+    /// Frees the entry in `slot` if nobody holds or awaits it.
+    fn drop_if_free(&mut self, slot: u32) {
+        let entry = &self.entries[slot as usize];
+        if !entry.queue.is_free() {
+            return;
+        }
+        let (bucket, after) = (self.bucket(entry.hash), entry.next);
+        if self.buckets[bucket] == slot {
+            self.buckets[bucket] = after;
+        } else {
+            let mut at = self.buckets[bucket];
+            while self.entries[at as usize].next != slot {
+                at = self.entries[at as usize].next;
+            }
+            self.entries[at as usize].next = after;
+        }
+        self.live -= 1;
+        if self.live == 0 && self.entries.len() > ENTRIES_KEPT {
+            *self = Shard::new();
+            return;
+        }
+        let entry = &mut self.entries[slot as usize];
+        if let Key::Heap(_) = entry.key {
+            entry.key = Key::new(b"");
+        }
+        entry.next = self.free;
+        self.free = slot;
+    }
+}
+
+#[repr(align(128))]
+struct PaddedShard(Mutex<Shard>);
+
+/// All row locks of a store.
+pub struct LockTable {
+    shards: Box<[PaddedShard]>,
+    options: LockOptions,
+    next_owner: AtomicU64,
+    /// Owners that wait, by number: touched only when a wait begins and ends.
+    waiting: Mutex<HashMap<u64, Arc<LockOwner>>>,
+    waits: AtomicU64,
+    deadlocks: AtomicU64,
+    timeouts: AtomicU64,
+    latest_deadlock: Mutex<Option<String>>,
+    observer: RwLock<Option<Arc<dyn WaitObserver>>>,
+}
+
+/// An owner on a cycle and the place where it waits.
+type Edge = (Arc<LockOwner>, Place);
+
+fn granted(_: u64, owner: &Arc<LockOwner>) {
+    owner.end_wait(WaitState::Granted);
+}
+
+impl LockTable {
+    /// A table with `shards` shards, rounded up to a power of two; a few times the number of cores is right.
+    pub fn new(shards: usize) -> LockTable {
+        LockTable::with_options(shards, LockOptions::default())
+    }
+
+    /// As `new`, with other times for the deadlock search.
+    pub fn with_options(shards: usize, options: LockOptions) -> LockTable {
+        let shards = shards.clamp(1, 1 << 16).next_power_of_two();
+        LockTable {
+            shards: (0..shards).map(|_| PaddedShard(Mutex::new(Shard::new()))).collect(),
+            options,
+            next_owner: AtomicU64::new(1),
+            waiting: Mutex::new(HashMap::new()),
+            waits: AtomicU64::new(0),
+            deadlocks: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+            latest_deadlock: Mutex::new(None),
+            observer: RwLock::new(None),
+        }
+    }
+
+    /// A new owner. Before it is dropped, `release_all` must be called.
+    pub fn new_owner(&self) -> Arc<LockOwner> {
+        Arc::new(LockOwner {
+            id: self.next_owner.fetch_add(1, Ordering::Relaxed),
+            weight: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            held: Mutex::new(Vec::new()),
+            wait: Mutex::new(WaitState::Idle),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Sets who is told of beginning waits.
+    pub fn set_observer(&self, observer: Option<Arc<dyn WaitObserver>>) {
+        *self.observer.write() = observer;
+    }
+
+    fn shard(&self, number: u32) -> MutexGuard<'_, Shard> {
+        self.shards[number as usize].0.lock()
+    }
+
+    fn shard_of(&self, hash: u64) -> u32 {
+        (hash & (self.shards.len() as u64 - 1)) as u32
+    }
+
+    /// Locks `key` for `owner`.
+    ///
+    /// # Errors
+    /// `LockBusy` (with `Wait::No`), `LockTimeout`, `Interrupted`: what the owner held before it still holds.
+    /// `Deadlock`: likewise, but the transaction must be rolled back.
+    pub fn lock(&self, owner: &Arc<LockOwner>, key: &[u8], mode: LockMode, wait: Wait) -> Result<Granted> {
+        if owner.is_interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let hash = hash_bytes(key);
+        let number = self.shard_of(hash);
+        let mut shard = self.shard(number);
+        let slot = shard.find_or_add(hash, key);
+        let queue = &mut shard.entries[slot as usize].queue;
+        let place = Place { shard: number, slot };
+        let kind = match queue.request(owner.id, mode) {
+            Answer::New => GrantKind::New,
+            Answer::AlreadyHeld => GrantKind::AlreadyHeld,
+            Answer::Upgraded => GrantKind::Upgraded,
+            Answer::MustWait => {
+                let Wait::TimeoutUs(timeout_us) = wait else {
+                    return Err(Error::LockBusy);
+                };
+                let kind = if queue.held(owner.id).is_some() { GrantKind::Upgraded } else { GrantKind::New };
+                let length = queue.enqueue(owner.id, mode, owner.clone());
+                *owner.wait.lock() = WaitState::Waiting(place);
+                // Before the shard is unlocked: a search that sees the queue must find its waiters here.
+                self.waiting.lock().insert(owner.id, owner.clone());
+                drop(shard);
+                let result = self.wait(owner, place, timeout_us, length);
+                self.waiting.lock().remove(&owner.id);
+                *owner.wait.lock() = WaitState::Idle;
+                result?;
+                if kind == GrantKind::New {
+                    owner.held.lock().push(place);
+                }
+                return Ok(Granted { kind, waited: true });
+            }
+        };
+        drop(shard);
+        if kind == GrantKind::New {
+            owner.held.lock().push(place);
+        }
+        Ok(Granted { kind, waited: false })
+    }
+
+    #[cold]
+    fn wait(&self, owner: &Arc<LockOwner>, place: Place, timeout_us: u64, length: usize) -> Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let begin = Instant::now();
+        // A timeout beyond the clock's range never comes.
+        let deadline = begin.checked_add(Duration::from_micros(timeout_us));
+        let observer = self.observer.read().clone();
+        if let Some(observer) = observer {
+            let blockers = self.blockers_of(owner.id, place);
+            if !blockers.is_empty() {
+                observer.wait_begins(owner.id, &blockers);
+            }
+        }
+        let first = if length >= self.options.long_queue { 0 } else { self.options.first_search_us };
+        let mut search_at = begin + Duration::from_micros(first);
+        loop {
+            {
+                let mut state = owner.wait.lock();
+                loop {
+                    match *state {
+                        WaitState::Granted => return Ok(()),
+                        WaitState::Victim => return Err(Error::Deadlock),
+                        WaitState::Waiting(_) | WaitState::Idle => {}
+                    }
+                    let until = deadline.map_or(search_at, |deadline| deadline.min(search_at));
+                    if owner.is_interrupted() || Instant::now() >= until {
+                        break;
+                    }
+                    owner.wake.wait_until(&mut state, until);
+                }
+            }
+            let failure = if owner.is_interrupted() {
+                Error::Interrupted
+            } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                Error::LockTimeout
+            } else {
+                // One search may only break one of several cycles.
+                while self.break_cycle(owner, place) {}
+                search_at = Instant::now() + Duration::from_micros(self.options.next_search_us);
+                continue;
+            };
+            let mut shard = self.shard(place.shard);
+            // Under the shard's mutex nobody else can end the wait any more: it has either ended or is ended here.
+            match *owner.wait.lock() {
+                WaitState::Granted => return Ok(()),
+                WaitState::Victim => return Err(Error::Deadlock),
+                WaitState::Waiting(_) | WaitState::Idle => {}
+            }
+            shard.entries[place.slot as usize].queue.cancel(owner.id, granted);
+            shard.drop_if_free(place.slot);
+            if matches!(failure, Error::LockTimeout) {
+                self.timeouts.fetch_add(1, Ordering::Relaxed);
+            }
+            return Err(failure);
+        }
+    }
+
+    fn blockers_of(&self, id: u64, place: Place) -> Vec<u64> {
+        Self::blockers_in(&self.shard(place.shard), id, place)
+    }
+
+    /// Empty if `id` does not wait there any more (the slot may serve another key, or be gone, by now).
+    fn blockers_in(shard: &Shard, id: u64, place: Place) -> Vec<u64> {
+        shard.entries.get(place.slot as usize).map_or_else(Vec::new, |entry| entry.queue.blockers(id))
+    }
+
+    /// The owner `id` and its place, if it waits.
+    fn waiting_at(&self, id: u64) -> Option<Edge> {
+        let owner = self.waiting.lock().get(&id)?.clone();
+        let state = *owner.wait.lock();
+        match state {
+            WaitState::Waiting(place) => Some((owner, place)),
+            _ => None,
+        }
+    }
+
+    /// A shortest cycle of waits through `owner`, as far as can be told without stopping the others.
+    fn find_cycle(&self, owner: &Arc<LockOwner>, place: Place) -> Option<Vec<Edge>> {
+        let mut reached: Vec<(Edge, usize)> = vec![((owner.clone(), place), usize::MAX)];
+        let mut seen: HashSet<u64> = HashSet::new();
+        let mut todo = VecDeque::from([0usize]);
+        while let Some(at) = todo.pop_front() {
+            let (id, place) = (reached[at].0.0.id, reached[at].0.1);
+            for blocker in self.blockers_of(id, place) {
+                if blocker == owner.id {
+                    let mut cycle = Vec::new();
+                    let mut at = at;
+                    while at != usize::MAX {
+                        cycle.push(reached[at].0.clone());
+                        at = reached[at].1;
+                    }
+                    cycle.reverse();
+                    return Some(cycle);
+                }
+                if seen.insert(blocker) {
+                    if let Some(edge) = self.waiting_at(blocker) {
+                        reached.push((edge, at));
+                        todo.push_back(reached.len() - 1);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Looks for a deadlock of `owner` and shoots the victim. True if another owner was shot, so that a further cycle
+    /// may remain.
+    fn break_cycle(&self, owner: &Arc<LockOwner>, place: Place) -> bool {
+        let Some(cycle) = self.find_cycle(owner, place) else {
+            return false;
+        };
+        let mut numbers: Vec<u32> = cycle.iter().map(|(_, place)| place.shard).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut shards: Vec<MutexGuard<'_, Shard>> = numbers.iter().map(|&n| self.shard(n)).collect();
+        let index = |place: Place| numbers.binary_search(&place.shard).expect("collected above");
+        for (i, (waiter, place)) in cycle.iter().enumerate() {
+            let (next, _) = &cycle[(i + 1) % cycle.len()];
+            if !Self::blockers_in(&shards[index(*place)], waiter.id, *place).contains(&next.id) {
+                return false;
+            }
+        }
+        let lightest = cycle.iter().min_by_key(|(owner, _)| (owner.weight(), std::cmp::Reverse(owner.id)));
+        let Some((victim, place)) = lightest else {
+            return false;
+        };
+        let mut text = String::new();
+        for (waiter, at) in &cycle {
+            let entry = &shards[index(*at)].entries[at.slot as usize];
+            let mode = entry.queue.waiter(waiter.id).map(|w| w.0);
+            let _ = write!(text, "owner {} (weight {}) waits for ", waiter.id, waiter.weight());
+            let _ =
+                write!(text, "{} lock on ", if mode == Some(LockMode::Shared) { "a shared" } else { "an exclusive" });
+            for byte in entry.key.bytes() {
+                let _ = write!(text, "{byte:02x}");
+            }
+            text.push_str(" held by");
+            for (holder, mode) in entry.queue.holders() {
+                let _ = write!(text, " {holder} ({})", if mode == LockMode::Shared { "shared" } else { "exclusive" });
+            }
+            text.push('\n');
+        }
+        let _ = write!(text, "victim: owner {}", victim.id);
+        self.deadlocks.fetch_add(1, Ordering::Relaxed);
+        *self.latest_deadlock.lock() = Some(text);
+        let shard = &mut shards[index(*place)];
+        shard.entries[place.slot as usize].queue.cancel(victim.id, granted);
+        shard.drop_if_free(place.slot);
+        victim.end_wait(WaitState::Victim);
+        victim.id != owner.id
+    }
+
+    /// Gives back one lock early; no effect if the owner does not hold it. Only for locks granted as `New` whose row
+    /// the statement did not touch.
+    pub fn unlock(&self, owner: &Arc<LockOwner>, key: &[u8]) {
+        let hash = hash_bytes(key);
+        let number = self.shard_of(hash);
+        let mut shard = self.shard(number);
+        let Some(slot) = shard.find(hash, key) else {
+            return;
+        };
+        if shard.entries[slot as usize].queue.held(owner.id).is_none() {
+            return;
+        }
+        Self::release(&mut shard, slot, owner.id);
+        drop(shard);
+        let mut held = owner.held.lock();
+        // Usually the last one.
+        if let Some(at) = held.iter().rposition(|&p| p == Place { shard: number, slot }) {
+            held.swap_remove(at);
+        }
+    }
+
+    /// Gives back all locks of `owner`.
+    pub fn release_all(&self, owner: &Arc<LockOwner>) {
+        let mut held = std::mem::take(&mut *owner.held.lock());
+        for place in held.drain(..) {
+            Self::release(&mut self.shard(place.shard), place.slot, owner.id);
+        }
+        // Keeps the allocation for the next transaction of a reused owner, unless it was a very large one.
+        if held.capacity() <= 1024 {
+            *owner.held.lock() = held;
+        }
+    }
+
+    #[inline]
+    fn release(shard: &mut Shard, slot: u32, id: u64) {
+        shard.entries[slot as usize].queue.release(id, granted);
+        shard.drop_if_free(slot);
+    }
+
+    /// The mode in which `owner` holds `key`.
+    pub fn held(&self, owner: &Arc<LockOwner>, key: &[u8]) -> Option<LockMode> {
+        let hash = hash_bytes(key);
+        let shard = self.shard(self.shard_of(hash));
+        let slot = shard.find(hash, key)?;
+        shard.entries[slot as usize].queue.held(owner.id)
+    }
+
+    /// All locks and waits, shard by shard: each shard is consistent, the whole need not be.
+    pub fn snapshot(&self) -> Vec<LockInfo> {
+        let mut out = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.0.lock();
+            for entry in &shard.entries {
+                let held = entry.queue.holders().map(|h| (h, false));
+                for ((owner, mode), waiting) in held.chain(entry.queue.waiters().map(|w| (w, true))) {
+                    out.push(LockInfo { owner, key: entry.key.bytes().to_vec(), mode, waiting });
+                }
+            }
+        }
+        out
+    }
+
+    /// Totals since the table was made.
+    pub fn counters(&self) -> LockCounters {
+        LockCounters {
+            waits: self.waits.load(Ordering::Relaxed),
+            deadlocks: self.deadlocks.load(Ordering::Relaxed),
+            timeouts: self.timeouts.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Description of the most recent deadlock: one line per participant, then the victim.
+    pub fn latest_deadlock(&self) -> Option<String> {
+        self.latest_deadlock.lock().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

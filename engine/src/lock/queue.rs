@@ -1,0 +1,303 @@
+//! Who holds one lock and who waits for it: the rules, without threads.
+//!
+//! Rules
+//! - Shared is compatible with shared, nothing with exclusive.
+//! - Grants are first come, first served: a new request waits behind every waiter, even if it is compatible with the
+//!   holders, so a stream of shared locks cannot starve an exclusive one.
+//! - A holder that asks again for what it has (or less) has it at once, whoever waits.
+//! - A shared holder that wants exclusive (an upgrade) goes before all waiters that are not upgrades: they wait for it
+//!   in any case. It is granted when it is the only holder.
+//!
+//! Invariants: while somebody waits, the first waiter conflicts with a holder; at most one holder if one is exclusive;
+//! an owner waits at most once; an owner that both holds and waits is upgrading.
+//!
+//! The first holder is stored inline: an uncontended lock allocates nothing.
+
+use std::collections::VecDeque;
+
+use super::LockMode::{self, Exclusive, Shared};
+
+/// Answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    New,
+    AlreadyHeld,
+    Upgraded,
+    MustWait,
+}
+
+/// Identity of an owner.
+pub(super) type Id = u64;
+
+struct Waiter<T> {
+    id: Id,
+    mode: LockMode,
+    upgrade: bool,
+    token: T,
+}
+
+struct Contended<T> {
+    /// Holders besides the first; they and the first are shared.
+    more: Vec<Id>,
+    waiting: VecDeque<Waiter<T>>,
+}
+
+/// One lock. `T` is what the caller needs to wake a waiter.
+pub(super) struct LockQueue<T> {
+    first: Option<(Id, LockMode)>,
+    contended: Option<Box<Contended<T>>>,
+}
+
+impl<T> LockQueue<T> {
+    pub const fn new() -> LockQueue<T> {
+        LockQueue { first: None, contended: None }
+    }
+
+    /// Neither holders nor waiters.
+    pub fn is_free(&self) -> bool {
+        self.first.is_none() && self.contended.is_none()
+    }
+
+    pub fn holders(&self) -> impl Iterator<Item = (Id, LockMode)> + '_ {
+        let more = self.contended.iter().flat_map(|c| c.more.iter().map(|&id| (id, Shared)));
+        self.first.into_iter().chain(more)
+    }
+
+    pub fn waiters(&self) -> impl Iterator<Item = (Id, LockMode)> + '_ {
+        self.contended.iter().flat_map(|c| c.waiting.iter().map(|w| (w.id, w.mode)))
+    }
+
+    pub fn held(&self, id: Id) -> Option<LockMode> {
+        self.holders().find(|h| h.0 == id).map(|h| h.1)
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.contended.as_ref().is_some_and(|c| !c.waiting.is_empty())
+    }
+
+    fn is_only_holder(&self, id: Id) -> bool {
+        let mut holders = self.holders();
+        holders.next().is_some_and(|h| h.0 == id) && holders.next().is_none()
+    }
+
+    /// Grants at once if the rules allow; changes nothing on `MustWait`.
+    pub fn request(&mut self, id: Id, mode: LockMode) -> Answer {
+        let Some((first, first_mode)) = self.first else {
+            // Without a holder there is no waiter either.
+            self.first = Some((id, mode));
+            return Answer::New;
+        };
+        match if first == id { Some(first_mode) } else { self.held(id) } {
+            Some(has) if has == Exclusive || mode == Shared => Answer::AlreadyHeld,
+            Some(_) if self.is_only_holder(id) => {
+                self.first = Some((id, Exclusive));
+                Answer::Upgraded
+            }
+            Some(_) => Answer::MustWait,
+            None if mode == Shared && first_mode == Shared && !self.has_waiters() => {
+                self.contended().more.push(id);
+                Answer::New
+            }
+            None => Answer::MustWait,
+        }
+    }
+
+    /// Queues a request that was answered `MustWait`. Returns the number of waiters now.
+    pub fn enqueue(&mut self, id: Id, mode: LockMode, token: T) -> usize {
+        let upgrade = self.held(id).is_some();
+        let waiting = &mut self.contended().waiting;
+        debug_assert!(waiting.iter().all(|w| w.id != id), "an owner waits once");
+        let at = if upgrade { waiting.iter().take_while(|w| w.upgrade).count() } else { waiting.len() };
+        waiting.insert(at, Waiter { id, mode, upgrade, token });
+        waiting.len()
+    }
+
+    /// Gives up what `id` holds (a pending upgrade is dropped too). `granted` is told of those whose wait ends.
+    pub fn release(&mut self, id: Id, granted: impl FnMut(Id, &T)) {
+        if self.first.is_some_and(|f| f.0 == id) {
+            self.first = None;
+            if let Some(c) = &mut self.contended {
+                self.first = c.more.pop().map(|id| (id, Shared));
+            }
+        } else if let Some(c) = &mut self.contended {
+            c.more.retain(|&h| h != id);
+        }
+        if let Some(c) = &mut self.contended {
+            c.waiting.retain(|w| !(w.upgrade && w.id == id));
+            self.grant(granted);
+        }
+    }
+
+    /// Takes `id` out of the queue; what it holds stays. Returns false if it was not waiting.
+    pub fn cancel(&mut self, id: Id, granted: impl FnMut(Id, &T)) -> bool {
+        let Some(c) = &mut self.contended else {
+            return false;
+        };
+        let Some(at) = c.waiting.iter().position(|w| w.id == id) else {
+            return false;
+        };
+        c.waiting.remove(at);
+        self.grant(granted);
+        true
+    }
+
+    /// What the waiting `id` needs to end; empty if it does not wait. A request behind an exclusive waiter depends on
+    /// that one; everything else depends on holders, through whom all other dependencies pass.
+    pub fn blockers(&self, id: Id) -> Vec<Id> {
+        let Some(c) = &self.contended else {
+            return Vec::new();
+        };
+        let Some(at) = c.waiting.iter().position(|w| w.id == id) else {
+            return Vec::new();
+        };
+        let mode = c.waiting[at].mode;
+        let conflicting = |h: &(Id, LockMode)| h.0 != id && (mode == Exclusive || h.1 == Exclusive);
+        let holders: Vec<Id> = self.holders().filter(conflicting).map(|h| h.0).collect();
+        if !holders.is_empty() {
+            return holders;
+        }
+        c.waiting.iter().take(at).find(|w| w.mode == Exclusive).map(|w| w.id).into_iter().collect()
+    }
+
+    /// Mode in which `id` waits, and what is needed to wake it.
+    pub fn waiter(&self, id: Id) -> Option<(LockMode, &T)> {
+        self.contended.as_ref()?.waiting.iter().find(|w| w.id == id).map(|w| (w.mode, &w.token))
+    }
+
+    fn contended(&mut self) -> &mut Contended<T> {
+        self.contended.get_or_insert_with(|| Box::new(Contended { more: Vec::new(), waiting: VecDeque::new() }))
+    }
+
+    /// Grants from the front as long as the rules allow.
+    fn grant(&mut self, mut granted: impl FnMut(Id, &T)) {
+        loop {
+            let first = self.first;
+            let Some(c) = &mut self.contended else { return };
+            let Some(front) = c.waiting.front() else {
+                if c.more.is_empty() {
+                    self.contended = None;
+                }
+                return;
+            };
+            match first {
+                None => self.first = Some((front.id, front.mode)),
+                Some((only, _)) if front.upgrade && only == front.id && c.more.is_empty() => {
+                    self.first = Some((only, Exclusive));
+                }
+                Some((_, Shared)) if front.mode == Shared => c.more.push(front.id),
+                Some(_) => return,
+            }
+            if let Some(front) = c.waiting.pop_front() {
+                granted(front.id, &front.token);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(queue: &mut LockQueue<()>, command: &str) -> String {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let id: Id = words.get(1).map_or(0, |w| w.parse().expect("owner number"));
+        let mut woken = Vec::new();
+        let mut answer = match words[0] {
+            "lock" | "try" => {
+                let mode = if words[2] == "X" { Exclusive } else { Shared };
+                let answer = queue.request(id, mode);
+                if answer == Answer::MustWait && words[0] == "lock" {
+                    queue.enqueue(id, mode, ());
+                }
+                match answer {
+                    Answer::New => "granted".to_owned(),
+                    Answer::AlreadyHeld => "has it".to_owned(),
+                    Answer::Upgraded => "upgraded".to_owned(),
+                    Answer::MustWait if words[0] == "try" => "busy".to_owned(),
+                    Answer::MustWait => format!("waits for {:?}", queue.blockers(id)),
+                }
+            }
+            "release" => {
+                queue.release(id, |id, ()| woken.push(id));
+                "ok".to_owned()
+            }
+            "cancel" => {
+                if queue.cancel(id, |id, ()| woken.push(id)) {
+                    "ok".to_owned()
+                } else {
+                    "not waiting".to_owned()
+                }
+            }
+            "blockers" => format!("{:?}", queue.blockers(id)),
+            "show" => {
+                let mode = |m| if m == Shared { "S" } else { "X" };
+                let list = |l: Vec<(Id, LockMode)>| {
+                    l.iter().map(|(id, m)| format!("{id}{}", mode(*m))).collect::<Vec<_>>().join(" ")
+                };
+                let (held, waiting) = (list(queue.holders().collect()), list(queue.waiters().collect()));
+                if queue.is_free() { "free".to_owned() } else { format!("held {held}; waiting {waiting}") }
+            }
+            other => panic!("unknown command {other}"),
+        };
+        for id in woken {
+            answer += &format!(", wakes {id}");
+        }
+        answer.trim_end().to_owned()
+    }
+
+    #[test]
+    fn scenarios() {
+        let text = include_str!("../../testdata/lock_queue.txt");
+        let mut queue = LockQueue::new();
+        let mut checked = 0;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.starts_with('#') || line.is_empty() {
+                queue = LockQueue::new();
+                continue;
+            }
+            let (command, want) = line.split_once("->").expect("command -> answer");
+            assert_eq!(apply(&mut queue, command), want.trim(), "line {}: {command}", number + 1);
+            checked += 1;
+        }
+        assert!(checked > 40);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn rules_hold_for_any_sequence(steps in proptest::collection::vec((0u8..4, 1u64..6, proptest::bool::ANY), 1..80)) {
+            let mut queue: LockQueue<()> = LockQueue::new();
+            for (action, id, exclusive) in steps {
+                let mode = if exclusive { Exclusive } else { Shared };
+                let waits = queue.waiter(id).is_some();
+                match action {
+                    0 | 1 if !waits => {
+                        let answer = queue.request(id, mode);
+                        if answer == Answer::MustWait {
+                            queue.enqueue(id, mode, ());
+                        }
+                    }
+                    2 => queue.release(id, |_, ()| ()),
+                    3 => {
+                        queue.cancel(id, |_, ()| ());
+                    }
+                    _ => {}
+                }
+                let holders: Vec<_> = queue.holders().collect();
+                let exclusive = holders.iter().filter(|h| h.1 == Exclusive).count();
+                proptest::prop_assert!(exclusive == 0 || holders.len() == 1);
+                let mut ids: Vec<_> = holders.iter().map(|h| h.0).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                proptest::prop_assert_eq!(ids.len(), holders.len());
+                for (id, _) in queue.waiters() {
+                    proptest::prop_assert!(!queue.blockers(id).is_empty(), "a waiter nobody blocks");
+                }
+                if let Some((id, mode)) = queue.waiters().next() {
+                    let conflict = holders.iter().any(|h| h.0 != id && (mode == Exclusive || h.1 == Exclusive));
+                    proptest::prop_assert!(conflict, "the first waiter could have been granted");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A change of the store's state, and its encoding. Normative text: docs/format/manifest.md.
+
+use crate::base::codec::{Reader, put_varint};
+use crate::base::{FileNo, IndexId, Lsn, SeqNo};
+use crate::sst::TableMeta;
+
+/// A change of the state: files that come and go, marks that advance. Removals take place before additions, so a file
+/// removed at one level and added at another has moved.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct VersionEdit {
+    /// New files and their level.
+    pub added: Vec<(u8, TableMeta)>,
+    /// Files that leave their level.
+    pub removed: Vec<(u8, FileNo)>,
+    /// Recovery starts reading the log here from now on.
+    pub log_start: Option<Lsn>,
+    /// All commits up to this one are in table files.
+    pub flushed_seq: Option<SeqNo>,
+    /// Indexes whose keys are void from now on.
+    pub dropped: Vec<IndexId>,
+    /// Dropped indexes of which nothing is left.
+    pub undropped: Vec<IndexId>,
+    /// Numbers from this one on are unused.
+    pub next_file: Option<FileNo>,
+    /// The log was durable up to here when the edit was written: if less of it is found, something was lost.
+    pub log_durable: Option<Lsn>,
+}
+
+const LOG_START: u8 = 1;
+const FLUSHED_SEQ: u8 = 2;
+const NEXT_FILE: u8 = 3;
+const REMOVED: u8 = 4;
+const ADDED: u8 = 5;
+const DROPPED: u8 = 6;
+const UNDROPPED: u8 = 7;
+const LOG_DURABLE: u8 = 8;
+
+impl VersionEdit {
+    /// Appends it as fields, each a tag byte and its values.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut mark = |tag: u8, value: Option<u64>| {
+            if let Some(value) = value {
+                out.push(tag);
+                put_varint(out, value);
+            }
+        };
+        mark(LOG_START, self.log_start.map(|v| v.0));
+        mark(FLUSHED_SEQ, self.flushed_seq.map(|v| v.0));
+        mark(NEXT_FILE, self.next_file.map(|v| v.0));
+        mark(LOG_DURABLE, self.log_durable.map(|v| v.0));
+        for (level, no) in &self.removed {
+            out.extend([REMOVED, *level]);
+            put_varint(out, no.0);
+        }
+        for (level, meta) in &self.added {
+            out.extend([ADDED, *level]);
+            meta.encode(out);
+        }
+        for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
+            for index in indexes {
+                out.push(tag);
+                put_varint(out, u64::from(index.0));
+            }
+        }
+    }
+
+    /// Reads what `encode` wrote, up to the end; `None` if the bytes are something else.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<VersionEdit> {
+        let mut edit = VersionEdit::default();
+        while !reader.is_empty() {
+            match reader.u8()? {
+                LOG_START => edit.log_start = Some(Lsn(reader.varint()?)),
+                FLUSHED_SEQ => edit.flushed_seq = Some(SeqNo(reader.varint()?)),
+                NEXT_FILE => edit.next_file = Some(FileNo(reader.varint()?)),
+                LOG_DURABLE => edit.log_durable = Some(Lsn(reader.varint()?)),
+                REMOVED => edit.removed.push((reader.u8()?, FileNo(reader.varint()?))),
+                ADDED => edit.added.push((reader.u8()?, TableMeta::decode(reader)?)),
+                DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
+                UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
+                _ => return None,
+            }
+        }
+        Some(edit)
+    }
+}
+
+/// What is wrong with a meta on its own, if anything.
+pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
+    let (smallest, largest) = (&meta.smallest, &meta.largest);
+    if smallest.len() < IndexId::LEN || largest.len() < IndexId::LEN {
+        Some("key shorter than an index id")
+    } else if IndexId::of(smallest) != meta.index || IndexId::of(largest) != meta.index {
+        Some("key of another index")
+    } else if smallest > largest {
+        Some("smallest key above largest")
+    } else if meta.min_seq > meta.max_seq || meta.max_seq > SeqNo::MAX {
+        Some("sequence numbers out of range")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,419 @@
+//! The state on disk: a log of edits. Normative text: docs/format/manifest.md.
+//!
+//! `MANIFEST-<no>` begins with a snapshot of the state and goes on with edits. It is written in the units of the log,
+//! so that the same verdict tells a torn end from damage. Each append writes and syncs the edit's units, then leaves an
+//! unsynced empty unit behind, the witness that the edit was durable. `CURRENT` names the file in force.
+//!
+//! A file is never continued after it was opened: opening writes the state to a fresh file, so nothing is ever appended
+//! behind a torn end. The same happens when the file has grown far beyond its snapshot.
+//!
+//! Invariant: when `CURRENT` names a file, that file's name and snapshot are durable.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::edit::meta_fault;
+use super::{LEVELS, VersionEdit};
+use crate::base::codec::{Reader, put_varint};
+use crate::base::limits::IO_ALIGN;
+use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
+use crate::io::{AlignedBuf, Disk, File, Mode};
+use crate::sst::TableMeta;
+use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
+use crate::wal::{FileSource, walk_records};
+
+/// The version of the store's formats that this code writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// The versions of the store's formats that this code reads, oldest first.
+pub const FORMAT_VERSIONS: &[u32] = &[1];
+
+const SNAPSHOT: u8 = 1;
+const EDIT: u8 = 2;
+/// A file is rewritten when it is larger than this, and than its snapshot this many times.
+const REWRITE_BYTES: u64 = 1 << 20;
+const REWRITE_FACTOR: u64 = 4;
+/// Space is reserved so far ahead.
+const ROOM_BYTES: u64 = 64 << 10;
+
+/// The whole state that the manifest keeps.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// The version of the store's formats.
+    pub format: u32,
+    /// Size of the log's segments, chosen when the store was created.
+    pub log_segment_bytes: u64,
+    /// Table files with their levels, by number.
+    pub files: Vec<(u8, TableMeta)>,
+    /// Recovery reads the log from here.
+    pub log_start: Lsn,
+    /// All commits up to this one are in table files.
+    pub flushed_seq: SeqNo,
+    /// Numbers from this one on are unused.
+    pub next_file: FileNo,
+    /// Indexes whose keys are void, though there may still be some.
+    pub dropped: BTreeSet<IndexId>,
+    /// The log was durable at least up to here.
+    pub log_durable: Lsn,
+}
+
+impl State {
+    /// The state of a new store.
+    pub fn new(log_segment_bytes: u64) -> State {
+        State {
+            format: FORMAT_VERSION,
+            log_segment_bytes,
+            files: Vec::new(),
+            log_start: Lsn(0),
+            flushed_seq: SeqNo::ZERO,
+            next_file: FileNo(1),
+            dropped: BTreeSet::new(),
+            log_durable: Lsn(0),
+        }
+    }
+
+    fn level_of(&self, no: FileNo) -> Option<u8> {
+        let at = self.files.binary_search_by_key(&no, |(_, meta)| meta.no).ok()?;
+        Some(self.files[at].0)
+    }
+
+    /// Changes the state, or says why the edit does not fit; then the state is as before.
+    pub fn apply(&mut self, edit: &VersionEdit) -> std::result::Result<(), String> {
+        if edit.log_start.is_some_and(|v| v < self.log_start)
+            || edit.flushed_seq.is_some_and(|v| v < self.flushed_seq)
+            || edit.next_file.is_some_and(|v| v < self.next_file)
+            || edit.log_durable.is_some_and(|v| v < self.log_durable)
+        {
+            return Err("a mark goes back".to_owned());
+        }
+        let mut gone = BTreeSet::new();
+        for &(level, no) in &edit.removed {
+            if self.level_of(no) != Some(level) || !gone.insert(no) {
+                return Err(format!("file {no} is not at level {level}"));
+            }
+        }
+        let mut new = BTreeSet::new();
+        for (level, meta) in &edit.added {
+            let no = meta.no;
+            if usize::from(*level) >= LEVELS {
+                return Err(format!("file {no} added to level {level}"));
+            }
+            if !new.insert(no) || (self.level_of(no).is_some() && !gone.contains(&no)) {
+                return Err(format!("file {no} added twice"));
+            }
+            if let Some(fault) = meta_fault(meta) {
+                return Err(format!("file {no}: {fault}"));
+            }
+        }
+        self.files.retain(|(_, meta)| !gone.contains(&meta.no));
+        self.files.extend(edit.added.iter().cloned());
+        self.files.sort_by_key(|(_, meta)| meta.no);
+        self.log_start = edit.log_start.unwrap_or(self.log_start);
+        self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
+        self.next_file = edit.next_file.unwrap_or(self.next_file);
+        self.log_durable = edit.log_durable.unwrap_or(self.log_durable);
+        self.dropped.extend(&edit.dropped);
+        self.dropped.retain(|index| !edit.undropped.contains(index));
+        Ok(())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![SNAPSHOT];
+        put_varint(&mut out, u64::from(self.format));
+        put_varint(&mut out, self.log_segment_bytes);
+        let edit = VersionEdit {
+            added: self.files.clone(),
+            log_start: Some(self.log_start),
+            flushed_seq: Some(self.flushed_seq),
+            next_file: Some(self.next_file),
+            dropped: self.dropped.iter().copied().collect(),
+            log_durable: Some(self.log_durable).filter(|&lsn| lsn > Lsn(0)),
+            ..VersionEdit::default()
+        };
+        edit.encode(&mut out);
+        out
+    }
+}
+
+/// The manifest of an open store.
+pub struct Manifest {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: State,
+    number: u64,
+    file: Arc<dyn File>,
+    /// Where the next unit goes.
+    position: u64,
+    /// Everything below is synced.
+    durable: u64,
+    /// Space is reserved up to here.
+    room: u64,
+    snapshot_bytes: u64,
+    /// Bytes written to earlier files since the manifest was opened.
+    written_before: u64,
+    poison: Option<Arc<Error>>,
+}
+
+/// An open manifest file: the part of `Inner` that writing moves.
+struct Written {
+    file: Arc<dyn File>,
+    position: u64,
+}
+
+impl Manifest {
+    /// True if `dir` has a manifest in force.
+    pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool> {
+        disk.exists(&dir.join("CURRENT"))
+    }
+
+    /// Makes the manifest of a new store in an existing directory. A creation cut short by a crash may be repeated.
+    pub fn create(disk: Arc<dyn Disk>, dir: &Path, log_segment_bytes: u64) -> Result<(Manifest, State)> {
+        if Manifest::exists(&*disk, dir)? {
+            return Err(Error::Invalid(format!("{} already has a manifest", dir.display())));
+        }
+        let state = State::new(log_segment_bytes);
+        Ok((Manifest::begin(disk, dir, 1, state.clone())?, state))
+    }
+
+    /// Opens the manifest in force and rewrites it to a fresh file.
+    ///
+    /// Errors: `Corruption`, `Incompatible`, `Io` (also if there is none).
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Manifest, State)> {
+        let (number, state) = Manifest::read(&disk, dir)?;
+        let manifest = Manifest::begin(disk, dir, number + 1, state.clone())?;
+        Ok((manifest, state))
+    }
+
+    /// Reads the manifest in force and its number without changing anything.
+    pub fn read(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(u64, State)> {
+        let current = dir.join("CURRENT");
+        let file = disk.open(&current, Mode::Read, false)?;
+        let mut text = vec![0; file.len()?.min(100) as usize];
+        file.read_exact_at(&mut text, 0)?;
+        let name = std::str::from_utf8(&text).ok().and_then(|t| t.strip_suffix('\n')).map(Path::new);
+        let Some((name, number)) = name.and_then(|name| Some((name, manifest_number(name)?))) else {
+            return Err(Error::corruption(&current, 0, "names no manifest"));
+        };
+        let path = dir.join(name);
+        if !disk.exists(&path)? {
+            return Err(Error::corruption(&current, 0, format!("names {}, which does not exist", name.display())));
+        }
+        Ok((number, read_file(disk, &path)?))
+    }
+
+    fn begin(disk: Arc<dyn Disk>, dir: &Path, number: u64, state: State) -> Result<Manifest> {
+        for name in disk.list(dir)? {
+            // Left by a rewrite that did not come into force.
+            if manifest_number(&name).is_some_and(|n| n >= number) {
+                disk.remove(&dir.join(&name))?;
+            }
+        }
+        let (written, snapshot_bytes) = start_file(&*disk, dir, number, &state)?;
+        let inner = Inner {
+            state,
+            number,
+            file: written.file,
+            position: written.position,
+            durable: snapshot_bytes,
+            room: 0,
+            snapshot_bytes,
+            written_before: 0,
+            poison: None,
+        };
+        let manifest = Manifest { disk, dir: dir.to_owned(), inner: Mutex::new(inner) };
+        manifest.remove_others(number)?;
+        Ok(manifest)
+    }
+
+    /// Makes an edit durable; on return it is in force.
+    ///
+    /// Errors: `Invalid` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
+    /// `Poisoned`: nothing is accepted any more, and whether the edit is in force is known only after the store has been
+    /// opened again.
+    pub fn append(&self, edit: &VersionEdit) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if let Some(e) = &inner.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        let rewrite = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR);
+        let mut record = vec![EDIT];
+        edit.encode(&mut record);
+        if !rewrite {
+            make_room(&mut inner, record.len() as u64)?;
+        }
+        inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
+        let outcome = if rewrite { self.rewrite(&mut inner) } else { extend(&mut inner, &record) };
+        outcome.map_err(|e| {
+            let e = Arc::new(e);
+            inner.poison = Some(e.clone());
+            Error::Poisoned(e)
+        })
+    }
+
+    /// Fails if an earlier failure stopped the manifest.
+    pub fn check(&self) -> Result<()> {
+        match &self.inner.lock().poison {
+            Some(e) => Err(Error::Poisoned(e.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The state in force (if poisoned: perhaps in force).
+    pub fn state(&self) -> State {
+        self.inner.lock().state.clone()
+    }
+
+    /// Bytes written since the manifest was opened.
+    pub fn bytes_written(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.written_before + inner.position
+    }
+
+    fn rewrite(&self, inner: &mut Inner) -> Result<()> {
+        let number = inner.number + 1;
+        let (written, snapshot_bytes) = start_file(&*self.disk, &self.dir, number, &inner.state)?;
+        inner.number = number;
+        inner.file = written.file;
+        inner.written_before += inner.position;
+        inner.position = written.position;
+        inner.durable = snapshot_bytes;
+        inner.room = 0;
+        inner.snapshot_bytes = snapshot_bytes;
+        self.remove_others(number)
+    }
+
+    fn remove_others(&self, number: u64) -> Result<()> {
+        for name in self.disk.list(&self.dir)? {
+            if manifest_number(&name).is_some_and(|n| n != number) {
+                self.disk.remove(&self.dir.join(&name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("MANIFEST-{number:06}")
+}
+
+fn manifest_number(name: &Path) -> Option<u64> {
+    let digits = name.to_str()?.strip_prefix("MANIFEST-")?;
+    (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
+    let mut state: Option<State> = None;
+    let mut source = FileSource::of_file(disk.clone(), path);
+    walk_records(&mut source, Lsn(0), Lsn(0), &mut |start, _, record| {
+        let corrupt = |what: &str| Error::corruption(path, start.0, what);
+        let mut reader = Reader::new(record);
+        match (reader.u8(), &mut state) {
+            (Some(SNAPSHOT), None) => {
+                let format = reader.varint().and_then(|v| u32::try_from(v).ok());
+                let format = format.ok_or_else(|| corrupt("snapshot malformed"))?;
+                if !FORMAT_VERSIONS.contains(&format) {
+                    let what = format!("store format {format}; known are {FORMAT_VERSIONS:?}");
+                    return Err(Error::Incompatible { path: path.to_owned(), what });
+                }
+                let log_segment_bytes = reader.varint().ok_or_else(|| corrupt("snapshot malformed"))?;
+                let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("snapshot malformed"))?;
+                let mut snapshot = State { format, ..State::new(log_segment_bytes) };
+                snapshot.apply(&edit).map_err(|what| corrupt(&what))?;
+                state = Some(snapshot);
+            }
+            (Some(EDIT), Some(state)) => {
+                let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("edit malformed"))?;
+                state.apply(&edit).map_err(|what| corrupt(&what))?;
+            }
+            _ => return Err(corrupt("record out of place")),
+        }
+        Ok(())
+    })?;
+    state.ok_or_else(|| Error::corruption(path, 0, "no snapshot"))
+}
+
+/// Writes and syncs manifest `number` with a snapshot and puts it in force; it, and the bytes of the snapshot.
+fn start_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<(Written, u64)> {
+    let name = manifest_name(number);
+    let file = disk.open(&dir.join(&name), Mode::Create, true)?;
+    let mut written = Written { file, position: 0 };
+    write_record(&mut written, number, 0, &state.encode())?;
+    written.file.sync_data()?;
+    let snapshot_bytes = written.position;
+    write_witness(&mut written, number, snapshot_bytes)?;
+    disk.sync_dir(dir)?;
+
+    let temporary = dir.join("CURRENT.tmp");
+    if disk.exists(&temporary)? {
+        disk.remove(&temporary)?;
+    }
+    let current = disk.open(&temporary, Mode::Create, false)?;
+    current.write_all_at(format!("{name}\n").as_bytes(), 0)?;
+    current.sync_data()?;
+    disk.rename(&temporary, &dir.join("CURRENT"))?;
+    disk.sync_dir(dir)?;
+    Ok((written, snapshot_bytes))
+}
+
+/// Reserves space for a record and its witness, so that a full disk refuses an edit before anything is written. What is
+/// reserved and not written reads as zeros, which are no units.
+fn make_room(inner: &mut Inner, record_bytes: u64) -> Result<()> {
+    let units = record_bytes / (UNIT_BYTES_MAX - HEADER_BYTES - IO_ALIGN) as u64 + 2;
+    let need = inner.position + record_bytes + units * (HEADER_BYTES + IO_ALIGN) as u64;
+    if need > inner.room {
+        let room = need + ROOM_BYTES;
+        inner.file.allocate(room)?;
+        inner.room = room;
+    }
+    Ok(())
+}
+
+fn extend(inner: &mut Inner, record: &[u8]) -> Result<()> {
+    let mut written = Written { file: inner.file.clone(), position: inner.position };
+    write_record(&mut written, inner.number, inner.durable, record)?;
+    written.file.sync_data()?;
+    inner.durable = written.position;
+    // The edit is in force; a failure from here on stops only those to come.
+    if let Err(e) = write_witness(&mut written, inner.number, inner.durable) {
+        inner.poison = Some(Arc::new(e));
+    }
+    inner.position = written.position;
+    Ok(())
+}
+
+/// Writes a record in as many units as it needs. The epoch of a manifest's units is its number.
+fn write_record(written: &mut Written, epoch: u64, durable: u64, record: &[u8]) -> Result<()> {
+    let body = Body::Plain(record);
+    let (prefix, _) = frame_prefixes(&[], &body);
+    let mut rest = [prefix.as_slice(), record].concat();
+    let mut first = true;
+    while !rest.is_empty() {
+        let buf = AlignedBuf::zeroed((rest.len() + HEADER_BYTES).min(UNIT_BYTES_MAX));
+        let mut unit = UnitBuf::new(buf, Lsn(written.position), Lsn(u64::MAX));
+        if std::mem::take(&mut first) {
+            unit.begin_record();
+        }
+        let n = unit.push(&rest);
+        rest.drain(..n);
+        write_unit(written, &mut unit, epoch, durable)?;
+    }
+    Ok(())
+}
+
+fn write_witness(written: &mut Written, epoch: u64, durable: u64) -> Result<()> {
+    let mut unit = UnitBuf::new(AlignedBuf::zeroed(HEADER_BYTES), Lsn(written.position), Lsn(u64::MAX));
+    write_unit(written, &mut unit, epoch, durable)
+}
+
+fn write_unit(written: &mut Written, unit: &mut UnitBuf, epoch: u64, durable: u64) -> Result<()> {
+    let bytes = unit.seal(epoch, Lsn(durable), 0);
+    written.file.write_all_at(bytes, written.position)?;
+    written.position += bytes.len() as u64;
+    Ok(())
+}

@@ -1,0 +1,494 @@
+//! Tests of versions from text, of the edit log under crashes, damage and failures, of stored bytes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
+use crate::io::{Disk, FaultKind, MemDisk, Mode};
+use crate::sst::TableMeta;
+use crate::wal::testtext::{check_doc_example, check_fixture, engine_path, run_cases};
+
+fn key(index: u32, text: &str) -> Vec<u8> {
+    [&IndexId(index).prefix(), text.as_bytes()].concat()
+}
+
+/// `no [index/]smallest-largest min-max`
+fn parse_meta(text: &str) -> TableMeta {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (index, range) = words[1].split_once('/').unwrap_or(("1", words[1]));
+    let index = index.parse().unwrap();
+    let (smallest, largest) = range.split_once('-').unwrap();
+    let (min, max) = words[2].split_once('-').unwrap();
+    TableMeta {
+        no: FileNo(words[0].parse().unwrap()),
+        index: IndexId(index),
+        file_bytes: 100,
+        smallest: key(index, smallest),
+        largest: key(index, largest),
+        min_seq: SeqNo(min.parse().unwrap()),
+        max_seq: SeqNo(max.parse().unwrap()),
+        entries: 10,
+        tombstones: 1,
+        raw_bytes: 200,
+    }
+}
+
+/// Edits in text: `L<level> + <meta>` and `L<level> - <no>`.
+fn parse_edit(lines: &[&str]) -> VersionEdit {
+    let mut edit = VersionEdit::default();
+    for line in lines {
+        let (level, rest) = line[1..].split_once(' ').unwrap();
+        let level = level.parse().unwrap();
+        match rest.split_at(2) {
+            ("+ ", meta) => edit.added.push((level, parse_meta(meta))),
+            ("- ", no) => edit.removed.push((level, FileNo(no.parse().unwrap()))),
+            _ => panic!("{line}"),
+        }
+    }
+    edit
+}
+
+fn show(version: &Version) -> String {
+    let mut out = String::new();
+    let mut line = |name: String, run: &[Arc<FileEntry>]| {
+        let numbers: Vec<String> = run.iter().map(|file| file.meta.no.to_string()).collect();
+        if !numbers.is_empty() {
+            out += &format!("{name}: {}\n", numbers.join(" "));
+        }
+    };
+    for (at, run) in version.sublevels().enumerate().rev() {
+        line(format!("L0.{at}"), run);
+    }
+    (1..LEVELS as u8).for_each(|level| line(format!("L{level}"), version.level(level)));
+    out
+}
+
+fn lookup(version: &Version, key: &[u8]) -> Vec<FileNo> {
+    let mut found = Vec::new();
+    let look = |file: &Arc<FileEntry>| {
+        found.push(file.meta.no);
+        Ok(false)
+    };
+    version.visit(key, look).unwrap();
+    found
+}
+
+fn new_graveyard() -> Arc<Graveyard> {
+    Arc::new(Graveyard::default())
+}
+
+#[test]
+fn versions_follow_the_text() {
+    run_cases("manifest-version.txt", |input| {
+        let graveyard = new_graveyard();
+        let mut version = Version::new(&[], &graveyard).unwrap();
+        let mut pending: Vec<&str> = Vec::new();
+        let mut out = String::new();
+        for line in input.lines() {
+            let mut words = line.split_whitespace();
+            match words.next().unwrap() {
+                "apply" => {
+                    let edit = parse_edit(&pending);
+                    pending.clear();
+                    match version.apply(&edit) {
+                        Ok(next) => {
+                            version.retire(&edit);
+                            version = next;
+                            out += &show(&version);
+                        }
+                        Err(e) => out += &format!("error: {e}\n"),
+                    }
+                    let dead: Vec<String> = graveyard.drain().iter().map(|no| no.to_string()).collect();
+                    if !dead.is_empty() {
+                        out += &format!("dead: {}\n", dead.join(" "));
+                    }
+                }
+                "get" => {
+                    let key = key(1, words.next().unwrap());
+                    let hits: Vec<String> = lookup(&version, &key).iter().map(|no| no.to_string()).collect();
+                    out += &format!("get: {}\n", hits.join(" "));
+                }
+                "range" => {
+                    let (lower, upper) = words.next().unwrap().split_once('-').unwrap();
+                    let (lower, upper) = (key(1, lower), key(1, upper));
+                    let hits = version.runs(&lower, &upper).flatten();
+                    let hits: Vec<String> = hits.map(|file| file.meta.no.to_string()).collect();
+                    out += &format!("range: {}\n", hits.join(" "));
+                }
+                "bytes" => {
+                    let bytes: Vec<String> = (0..7).map(|level| version.level_bytes(level).to_string()).collect();
+                    out += &format!("bytes: {} = {}\n", bytes.join(" "), version.total_bytes());
+                }
+                _ => pending.push(line),
+            }
+        }
+        out
+    });
+}
+
+#[test]
+fn a_file_dies_with_its_last_holder() {
+    let graveyard = new_graveyard();
+    let v0 = Version::new(&[], &graveyard).unwrap();
+    let v1 = v0.apply(&parse_edit(&["L0 + 1 a-c 1-5", "L1 + 2 a-c 1-5"])).unwrap();
+    let edit = parse_edit(&["L0 - 1"]);
+    let v2 = v1.apply(&edit).unwrap();
+    let held = v1.files().next().unwrap().1.clone();
+    v1.retire(&edit);
+    drop(v1);
+    assert!(graveyard.drain().is_empty() && held.is_obsolete());
+    drop(held);
+    assert_eq!(graveyard.drain(), [FileNo(1)]);
+    drop(v2);
+    assert!(graveyard.drain().is_empty(), "files in use are not deleted at the end");
+}
+
+proptest! {
+    /// Against the definition: in lookup order, the first file that has a key is the newest that has it.
+    #[test]
+    fn sublevels_order_every_key_by_age(ranges in prop::collection::vec((0u8..40, 0u8..12), 1..40)) {
+        let files: Vec<(u8, TableMeta)> = ranges.iter().enumerate().map(|(i, &(start, len))| {
+            let range = format!("{}-{}", (b'0' + start) as char, (b'0' + start + len) as char);
+            let range = range.replace("---", "--.").replace('/', "0");
+            let parts: Vec<&str> = range.splitn(2, '-').collect();
+            let mut meta = parse_meta(&format!("{} a-b {}-{}", i + 1, i * 10, i * 10 + 9));
+            meta.smallest = key(1, parts[0]);
+            meta.largest = key(1, parts[1]);
+            (0, meta)
+        }).collect();
+        let version = Version::new(&files, &new_graveyard()).unwrap();
+        let mut reversed = files.clone();
+        reversed.reverse();
+        prop_assert_eq!(show(&version), show(&Version::new(&reversed, &new_graveyard()).unwrap()));
+        for run in version.sublevels() {
+            prop_assert!(run.windows(2).all(|pair| pair[0].meta.largest < pair[1].meta.smallest));
+        }
+        for byte in b'0'..b'0' + 52 {
+            let key = key(1, &(byte as char).to_string());
+            let found = lookup(&version, &key);
+            let mut expected: Vec<FileNo> =
+                files.iter().filter(|(_, m)| m.smallest <= key && key <= m.largest).map(|(_, m)| m.no).collect();
+            expected.reverse();
+            prop_assert_eq!(found, expected);
+        }
+        // Lowest possible: a file above the bottom overlaps one right below it.
+        let sublevels: Vec<_> = version.sublevels().collect();
+        for pair in sublevels.windows(2) {
+            for file in pair[1].iter() {
+                let meta = &file.meta;
+                let touches =
+                    |below: &Arc<FileEntry>| below.meta.smallest <= meta.largest && meta.smallest <= below.meta.largest;
+                prop_assert!(pair[0].iter().any(touches));
+            }
+        }
+    }
+}
+
+fn dir() -> &'static Path {
+    Path::new("/store")
+}
+
+fn as_disk(disk: &MemDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+fn new_disk() -> MemDisk {
+    let disk = MemDisk::new();
+    disk.create_dir_all(dir()).unwrap();
+    disk
+}
+
+const LOG_SEGMENT: u64 = 1 << 20;
+
+fn create(disk: &MemDisk) -> Result<Manifest> {
+    Manifest::create(as_disk(disk), dir(), LOG_SEGMENT).map(|(manifest, _)| manifest)
+}
+
+/// Edit number `i` of a history in which every edit fits.
+fn edit(i: u64) -> VersionEdit {
+    let range = format!("k{i:06}-k{i:06}z");
+    let mut edit = VersionEdit {
+        added: vec![(1, parse_meta(&format!("{} {range} {i}-{i}", i + 1)))],
+        log_start: Some(Lsn(i * 100)),
+        flushed_seq: Some(SeqNo(i)),
+        next_file: Some(FileNo(i + 2)),
+        dropped: vec![IndexId(i as u32)],
+        ..VersionEdit::default()
+    };
+    if i >= 10 {
+        edit.removed.push((1, FileNo(i - 9)));
+        edit.undropped.push(IndexId(i as u32 - 10));
+    }
+    if i % 7 == 3 {
+        // Some edits need several units.
+        edit.dropped.extend((0..3000).map(|n| IndexId(1 << 31 | n)));
+    }
+    edit
+}
+
+fn state_after(edits: u64) -> State {
+    let mut state = State::new(LOG_SEGMENT);
+    (0..edits).for_each(|i| state.apply(&edit(i)).unwrap());
+    state
+}
+
+#[test]
+fn the_state_comes_back() {
+    let disk = new_disk();
+    assert!(!Manifest::exists(&disk, dir()).unwrap());
+    assert!(matches!(Manifest::open(as_disk(&disk), dir()), Err(Error::Io { .. })));
+    let mut manifest = create(&disk).unwrap();
+    assert!(matches!(create(&disk), Err(Error::Invalid(_))));
+    for i in 0..60 {
+        manifest.append(&edit(i)).unwrap();
+        if i % 13 == 0 {
+            let state;
+            (manifest, state) = Manifest::open(as_disk(&disk), dir()).unwrap();
+            assert_eq!(state, state_after(i + 1));
+        }
+    }
+    assert_eq!(manifest.state(), state_after(60));
+    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (6, state_after(60)));
+    Version::new(&state_after(60).files, &new_graveyard()).unwrap();
+    assert_eq!(disk.list(dir()).unwrap(), [PathBuf::from("CURRENT"), PathBuf::from("MANIFEST-000006")]);
+}
+
+#[test]
+fn an_edit_that_does_not_fit_changes_nothing() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    (0..5).for_each(|i| manifest.append(&edit(i)).unwrap());
+    let wrong = [
+        parse_edit(&["L1 - 77"]),
+        parse_edit(&["L2 - 1"]),
+        parse_edit(&["L1 - 1", "L1 - 1"]),
+        parse_edit(&["L3 + 2 x-y 1-2"]),
+        parse_edit(&["L7 + 20 x-y 1-2"]),
+        parse_edit(&["L3 + 20 y-x 1-2"]),
+        VersionEdit { log_start: Some(Lsn(1)), ..VersionEdit::default() },
+        VersionEdit { next_file: Some(FileNo(1)), ..VersionEdit::default() },
+        VersionEdit { flushed_seq: Some(SeqNo(1)), ..VersionEdit::default() },
+    ];
+    for edit in wrong {
+        assert!(matches!(manifest.append(&edit), Err(Error::Invalid(_))), "{edit:?}");
+    }
+    assert_eq!(manifest.state(), state_after(5));
+    assert_eq!(Manifest::open(as_disk(&disk), dir()).unwrap().1, state_after(5));
+}
+
+#[test]
+fn a_long_history_is_rewritten() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    for i in 0..800 {
+        manifest.append(&edit(i)).unwrap();
+        assert!(disk.used() < 3 << 20);
+    }
+    let (number, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
+    assert!(number > 3);
+    assert_eq!(state, state_after(800));
+}
+
+/// A snapshot of more than a unit.
+#[test]
+fn many_files_fit() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    let added = (1..50_000).map(|i| (3, parse_meta(&format!("{i} k{i:06}-k{i:06}z {i}-{i}")))).collect();
+    manifest.append(&VersionEdit { added, ..VersionEdit::default() }).unwrap();
+    let (manifest, state) = Manifest::open(as_disk(&disk), dir()).unwrap();
+    assert_eq!(state.files.len(), 49_999);
+    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap().1, manifest.state());
+    let version = Version::new(&state.files, &new_graveyard()).unwrap();
+    assert_eq!(version.find_file(3, &key(1, "k007777m")).unwrap().meta.no, FileNo(7777));
+    assert!(version.find_file(3, &key(1, "k0077770")).is_some() && version.find_file(3, &key(1, "a")).is_none());
+}
+
+#[test]
+fn after_a_crash_every_returned_edit_is_there() {
+    for n in 1..400 {
+        let disk = new_disk();
+        let Ok(manifest) = create(&disk) else { panic!() };
+        disk.fail_after(n, FaultKind::StorageFull);
+        let mut returned = 0;
+        let mut manifest = Some(manifest);
+        for i in 0..30 {
+            let Some(open) = &manifest else { break };
+            match open.append(&edit(i)) {
+                Ok(()) => returned = i + 1,
+                Err(e) => {
+                    assert!(e.is_disk_full());
+                    if matches!(e, Error::Poisoned(_)) {
+                        assert!(open.append(&edit(i)).is_err() && open.append(&edit(i + 1)).is_err());
+                        break;
+                    }
+                    // There was no room: nothing has happened.
+                    assert_eq!(open.state(), state_after(i));
+                    open.append(&edit(i)).unwrap();
+                    returned = i + 1;
+                }
+            }
+            if i % 10 == 9 {
+                manifest = Manifest::open(as_disk(&disk), dir()).ok().map(|(manifest, _)| manifest);
+            }
+        }
+        let struck = !disk.clear_fault();
+        for seed in 0..6 {
+            let mut image = disk.crash(seed);
+            let (_, state) = Manifest::read(&as_disk(&image), dir()).unwrap();
+            let there = state.flushed_seq.0 + u64::from(!state.files.is_empty());
+            assert_eq!(state, state_after(there));
+            assert!(there == returned || (struck && there == returned + 1), "{there} of {returned}");
+            // And the store goes on from there, through another crash.
+            let (manifest, state) = Manifest::open(as_disk(&image), dir()).unwrap();
+            assert_eq!(state, state_after(there));
+            manifest.append(&edit(there)).unwrap();
+            image = image.crash(seed + 100);
+            assert_eq!(Manifest::read(&as_disk(&image), dir()).unwrap().1, state_after(there + 1));
+        }
+        if !struck {
+            return;
+        }
+    }
+    panic!("the fault always struck");
+}
+
+#[test]
+fn creation_is_all_or_nothing() {
+    for n in 1..50 {
+        let disk = new_disk();
+        disk.fail_after(n, FaultKind::Other);
+        let created = create(&disk).is_ok();
+        for seed in 0..8 {
+            let image = disk.crash(seed);
+            if Manifest::exists(&image, dir()).unwrap() {
+                assert_eq!(Manifest::open(as_disk(&image), dir()).unwrap().1, State::new(LOG_SEGMENT));
+            } else {
+                assert!(!created);
+                create(&image).unwrap();
+            }
+        }
+        if disk.clear_fault() {
+            return;
+        }
+    }
+    panic!("the fault always struck");
+}
+
+/// The last edit too: its witness follows at once.
+#[test]
+fn damage_is_noticed_at_every_byte() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    (0..3).for_each(|i| manifest.append(&edit(i)).unwrap());
+    let path = dir().join("MANIFEST-000001");
+    let content = disk.content(&path).unwrap();
+    // The snapshot's page, three edits', each followed by a witness.
+    assert_eq!(without_room(&content).len(), 8 * 4096);
+    // An image in which the unsynced last witness survived.
+    let whole = (0..100).map(|seed| disk.crash(seed)).find(|image| image.content(&path).as_ref() == Some(&content));
+    let whole = whole.unwrap();
+    for page in 0..7 {
+        let payload = u32::from_le_bytes(content[page * 4096 + 12..][..4].try_into().unwrap()) as usize;
+        for at in 0..48 + payload {
+            let image = whole.crash(0);
+            image.corrupt(&path, (page * 4096 + at) as u64);
+            match Manifest::open(as_disk(&image), dir()) {
+                Err(Error::Corruption { path: p, offset, .. }) => {
+                    assert_eq!((p, offset), (path.clone(), page as u64 * 4096));
+                }
+                other => panic!("page {page} byte {at}: {:?}", other.map(|(_, state)| state)),
+            }
+        }
+    }
+    for at in 0..16 {
+        let image = disk.crash(0);
+        image.corrupt(&dir().join("CURRENT"), at);
+        let outcome = Manifest::open(as_disk(&image), dir()).map(|(_, state)| state);
+        assert!(matches!(outcome, Err(Error::Corruption { .. })), "CURRENT byte {at}");
+    }
+}
+
+#[test]
+fn an_unknown_format_is_refused() {
+    let disk = new_disk();
+    create(&disk).unwrap();
+    let path = dir().join("MANIFEST-000001");
+    let mut unit = disk.content(&path).unwrap()[..4096].to_vec();
+    let payload = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
+    // Frame length, frame flag, record kind, format version.
+    assert_eq!(unit[49..52], [0, 1, FORMAT_VERSION as u8]);
+    unit[51] = 99;
+    let crc = crc32c::crc32c(&unit[4..48 + payload]);
+    unit[..4].copy_from_slice(&crc.to_le_bytes());
+    disk.open(&path, Mode::ReadWrite, false).unwrap().write_all_at(&unit, 0).unwrap();
+    let outcome: Result<_> = Manifest::open(as_disk(&disk), dir());
+    assert!(matches!(outcome, Err(Error::Incompatible { .. })));
+}
+
+proptest! {
+    #[test]
+    fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut reader = crate::base::codec::Reader::new(&bytes);
+        if let Some(edit) = VersionEdit::decode(&mut reader) {
+            let mut state = State::new(LOG_SEGMENT);
+            let _ = state.apply(&edit);
+        }
+    }
+}
+
+/// The store whose bytes are kept as fixture and shown in the documentation.
+fn example() -> MemDisk {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    let mut first = parse_edit(&["L0 + 1 7/apple-cherry 1-9", "L1 + 2 a-c 3-4"]);
+    first.log_start = Some(Lsn(65536));
+    first.flushed_seq = Some(SeqNo(9));
+    first.next_file = Some(FileNo(3));
+    manifest.append(&first).unwrap();
+    let mut second = parse_edit(&["L1 - 2"]);
+    second.dropped.push(IndexId(1));
+    manifest.append(&second).unwrap();
+    disk
+}
+
+/// The content up to the last unit: pages of zeros behind it are reserved space.
+fn without_room(content: &[u8]) -> &[u8] {
+    let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+    &content[..used.next_multiple_of(4096).min(content.len())]
+}
+
+#[test]
+fn stored_bytes_stay_the_same() {
+    let disk = example();
+    for name in ["CURRENT", "MANIFEST-000001"] {
+        let content = disk.content(&dir().join(name)).unwrap();
+        check_fixture(&format!("v1/manifest/{name}"), without_room(&content));
+    }
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
+    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
+    let mut expected = State {
+        log_start: Lsn(65536),
+        flushed_seq: SeqNo(9),
+        next_file: FileNo(3),
+        dropped: [IndexId(1)].into(),
+        ..State::new(LOG_SEGMENT)
+    };
+    expected.files.push((0, parse_meta("1 7/apple-cherry 1-9")));
+    assert_eq!((number, state), (1, expected));
+}
+
+#[test]
+fn the_documented_example_is_what_is_written() {
+    let bytes = example().content(&dir().join("MANIFEST-000001")).unwrap();
+    let payload = |page: usize| {
+        let unit = &bytes[page * 4096..];
+        let length = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
+        &unit[48..48 + length]
+    };
+    check_doc_example("manifest.md", "### Snapshot", payload(0));
+    check_doc_example("manifest.md", "### Edit", payload(2));
+}

@@ -1,0 +1,299 @@
+//! Which table files make up the store: an immutable value.
+//!
+//! ```text
+//! age   files of level 0             sublevels
+//! old   a [0..4]  b [6..9]           2:            d [3..8]
+//!       c [5..7]                     1:      c [5..7]
+//! new   d [3..8]                     0: a [0..4]  b [6..9]
+//! ```
+//!
+//! Level 0 receives flushed tables, whose key ranges may overlap. It is kept as *sublevels*, each a sorted run of
+//! disjoint files: a file lies in the lowest sublevel above all older files that it overlaps. So for any key a higher
+//! sublevel is newer, a lookup needs at most one file per sublevel, and the count of sublevels is the read cost of
+//! level 0. Levels 1 to 6 are one sorted run each; a lower number is newer.
+//!
+//! Age in level 0 is the greatest sequence number, then the smallest, then the file number. Sublevels are computed from
+//! the set of files alone, so the manifest does not store them.
+//!
+//! Invariants (checked by [`Version::apply`]; 5, 13, 14, 16 of docs/invariants.md): a file is in one place; runs are sorted and disjoint; metas make sense.
+//!
+//! Rejected: updating sublevels in place on removal (moving files down may cascade; level 0 is small, so they are
+//! assigned anew).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::VersionEdit;
+use super::edit::meta_fault;
+use crate::base::{Error, FileNo, Result};
+use crate::sst::{Table, TableMeta};
+
+/// Number of levels, level 0 included.
+pub const LEVELS: usize = 7;
+
+/// Collects the numbers of files that nobody needs any more, for someone off the hot paths to delete them.
+#[derive(Default)]
+pub struct Graveyard {
+    numbers: Mutex<Vec<FileNo>>,
+}
+
+impl Graveyard {
+    /// Adds a file.
+    pub fn bury(&self, no: FileNo) {
+        self.numbers.lock().push(no);
+    }
+
+    /// Takes what has gathered.
+    pub fn drain(&self) -> Vec<FileNo> {
+        std::mem::take(&mut *self.numbers.lock())
+    }
+}
+
+/// A table file in use. Versions share it; whoever reads the file holds it (or a version with it).
+pub struct FileEntry {
+    /// What is known about the file.
+    pub meta: TableMeta,
+    /// Its reader, once somebody needed it.
+    pub table: OnceLock<Arc<Table>>,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl FileEntry {
+    /// An entry for a file in use.
+    pub fn new(meta: TableMeta, graveyard: Arc<Graveyard>) -> FileEntry {
+        FileEntry { meta, table: OnceLock::new(), obsolete: AtomicBool::new(false), graveyard }
+    }
+
+    /// Says that no version from now on has the file, durably. When the last holder lets go of it, its number goes to
+    /// the graveyard.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// True if marked obsolete.
+    pub fn is_obsolete(&self) -> bool {
+        self.obsolete.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for FileEntry {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.graveyard.bury(self.meta.no);
+        }
+    }
+}
+
+impl fmt::Debug for FileEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.meta.fmt(f)
+    }
+}
+
+/// Files in an order, shared between versions that do not differ in them.
+type Run = Arc<Vec<Arc<FileEntry>>>;
+
+/// The file of a sorted run that may hold `key`.
+pub fn find_in<'a>(run: &'a [Arc<FileEntry>], key: &[u8]) -> Option<&'a Arc<FileEntry>> {
+    let at = run.partition_point(|file| file.meta.largest.as_slice() < key);
+    run.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
+}
+
+/// The files of a sorted run that may hold keys in `[lower, upper)`.
+pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> &'a [Arc<FileEntry>] {
+    let from = run.partition_point(|file| file.meta.largest.as_slice() < lower);
+    let count = run[from..].partition_point(|file| file.meta.smallest.as_slice() < upper);
+    &run[from..from + count]
+}
+
+/// The files of the store at one moment.
+#[derive(Clone)]
+pub struct Version {
+    /// Level 0 divided, oldest first.
+    sublevels: Arc<Vec<Vec<Arc<FileEntry>>>>,
+    /// Level 0 by age, oldest first; the others are sorted runs.
+    levels: [Run; LEVELS],
+    bytes: [u64; LEVELS],
+    graveyard: Arc<Graveyard>,
+}
+
+impl Version {
+    /// The version of these files, in any order. The graveyard receives the files of all versions that derive from it.
+    /// Errors: as [`Version::apply`].
+    pub fn new(files: &[(u8, TableMeta)], graveyard: &Arc<Graveyard>) -> Result<Version> {
+        let empty = Version {
+            sublevels: Arc::default(),
+            levels: Default::default(),
+            bytes: [0; LEVELS],
+            graveyard: graveyard.clone(),
+        };
+        empty.apply(&VersionEdit { added: files.to_vec(), ..VersionEdit::default() })
+    }
+
+    /// The version after `edit`. Changes nothing else: to delete the files it removes, see [`Version::retire`].
+    ///
+    /// Errors: `Invalid` if the edit does not fit or the result would break an invariant.
+    pub fn apply(&self, edit: &VersionEdit) -> Result<Version> {
+        let invalid = |what: String| Err(Error::Invalid(format!("version edit: {what}")));
+        let mut removed: BTreeMap<FileNo, u8> = BTreeMap::new();
+        let mut added: BTreeSet<FileNo> = BTreeSet::new();
+        let mut touched = [false; LEVELS];
+        for &(level, no) in &edit.removed {
+            if usize::from(level) >= LEVELS || removed.insert(no, level).is_some() {
+                return invalid(format!("file {no} removed twice or from level {level}"));
+            }
+            touched[usize::from(level)] = true;
+        }
+        for (level, meta) in &edit.added {
+            if usize::from(*level) >= LEVELS || !added.insert(meta.no) {
+                return invalid(format!("file {} added twice or to level {level}", meta.no));
+            }
+            if let Some(fault) = meta_fault(meta) {
+                return invalid(format!("file {}: {fault}", meta.no));
+            }
+            touched[usize::from(*level)] = true;
+        }
+
+        let mut leaving: BTreeMap<FileNo, Arc<FileEntry>> = BTreeMap::new();
+        let mut contents: [Vec<Arc<FileEntry>>; LEVELS] = std::array::from_fn(|_| Vec::new());
+        for (level, file) in self.files() {
+            let no = file.meta.no;
+            if removed.get(&no) == Some(&level) {
+                leaving.insert(no, file.clone());
+            } else if added.contains(&no) {
+                return invalid(format!("file {no} is already at level {level}"));
+            } else if touched[usize::from(level)] {
+                contents[usize::from(level)].push(file.clone());
+            }
+        }
+        if let Some((no, level)) = removed.iter().find(|(no, _)| !leaving.contains_key(no)) {
+            return invalid(format!("file {no} is not at level {level}"));
+        }
+        for (level, meta) in &edit.added {
+            let file = match leaving.get(&meta.no) {
+                // Moved: the same entry, so that it is neither opened anew nor deleted.
+                Some(file) if file.meta == *meta => file.clone(),
+                Some(_) => return invalid(format!("file {} moves and changes", meta.no)),
+                None => Arc::new(FileEntry::new(meta.clone(), self.graveyard.clone())),
+            };
+            contents[usize::from(*level)].push(file);
+        }
+
+        let mut next = self.clone();
+        for (level, mut files) in contents.into_iter().enumerate().filter(|(level, _)| touched[*level]) {
+            next.bytes[level] = files.iter().map(|file| file.meta.file_bytes).sum();
+            if level == 0 {
+                files.sort_by_key(|file| (file.meta.max_seq, file.meta.min_seq, file.meta.no));
+                next.sublevels = Arc::new(divide(&files));
+            } else {
+                files.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+                if let Some(pair) = files.windows(2).find(|pair| pair[0].meta.largest >= pair[1].meta.smallest) {
+                    let (a, b) = (pair[0].meta.no, pair[1].meta.no);
+                    return invalid(format!("files {a} and {b} overlap at level {level}"));
+                }
+            }
+            next.levels[level] = Arc::new(files);
+        }
+        Ok(next)
+    }
+
+    /// Marks obsolete the files of this version that `edit` removed for good. To be called on the version the edit was
+    /// applied to, once the edit is durable and its result is in use.
+    pub fn retire(&self, edit: &VersionEdit) {
+        let moved: BTreeSet<FileNo> = edit.added.iter().map(|(_, meta)| meta.no).collect();
+        let gone: BTreeSet<FileNo> = edit.removed.iter().map(|&(_, no)| no).filter(|no| !moved.contains(no)).collect();
+        self.files().filter(|(_, file)| gone.contains(&file.meta.no)).for_each(|(_, file)| file.mark_obsolete());
+    }
+
+    /// Calls `look` for each file that may hold `key`, newest first, until it says that it is done.
+    pub fn visit(&self, key: &[u8], mut look: impl FnMut(&Arc<FileEntry>) -> Result<bool>) -> Result<()> {
+        for run in self.all_runs() {
+            if let Some(file) = find_in(run, key) {
+                if look(file)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sorted runs with files that may hold keys in `[lower, upper)`, newest first, cut to these files.
+    pub fn runs<'a>(&'a self, lower: &'a [u8], upper: &'a [u8]) -> impl Iterator<Item = &'a [Arc<FileEntry>]> + 'a {
+        self.all_runs().map(move |run| overlapping(run, lower, upper)).filter(|run| !run.is_empty())
+    }
+
+    /// Sublevels, newest first, then levels.
+    fn all_runs(&self) -> impl Iterator<Item = &[Arc<FileEntry>]> {
+        let deeper = self.levels[1..].iter().map(|run| run.as_slice());
+        self.sublevels.iter().rev().map(Vec::as_slice).chain(deeper)
+    }
+
+    /// The sublevels of level 0, oldest first.
+    pub fn sublevels(&self) -> impl ExactSizeIterator<Item = &[Arc<FileEntry>]> + DoubleEndedIterator {
+        self.sublevels.iter().map(Vec::as_slice)
+    }
+
+    /// The files of a level: level 0 oldest first, others in key order; none for a level that does not exist.
+    pub fn level(&self, level: u8) -> &[Arc<FileEntry>] {
+        self.levels.get(usize::from(level)).map_or(&[], |run| run.as_slice())
+    }
+
+    /// All files with their levels.
+    pub fn files(&self) -> impl Iterator<Item = (u8, &Arc<FileEntry>)> {
+        (0u8..).zip(&self.levels).flat_map(|(level, run)| run.iter().map(move |file| (level, file)))
+    }
+
+    /// A file of a level.
+    pub fn file(&self, level: u8, no: FileNo) -> Option<&Arc<FileEntry>> {
+        self.level(level).iter().find(|file| file.meta.no == no)
+    }
+
+    /// True if the level has the file.
+    pub fn contains(&self, level: u8, no: FileNo) -> bool {
+        self.file(level, no).is_some()
+    }
+
+    /// True if any level has the file.
+    pub fn names(&self, no: FileNo) -> bool {
+        self.files().any(|(_, file)| file.meta.no == no)
+    }
+
+    /// The file of a level from 1 to 6 that may hold `key`.
+    pub fn find_file(&self, level: u8, key: &[u8]) -> Option<&Arc<FileEntry>> {
+        if level == 0 { None } else { find_in(self.level(level), key) }
+    }
+
+    /// Bytes of the files of a level.
+    pub fn level_bytes(&self, level: u8) -> u64 {
+        self.bytes.get(usize::from(level)).copied().unwrap_or(0)
+    }
+
+    /// Bytes of all files.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+}
+
+/// Divides the files of level 0, oldest first, into sublevels, oldest first.
+fn divide(files: &[Arc<FileEntry>]) -> Vec<Vec<Arc<FileEntry>>> {
+    let mut sublevels: Vec<Vec<Arc<FileEntry>>> = Vec::new();
+    for file in files {
+        let meta = &file.meta;
+        let overlaps = |run: &Vec<Arc<FileEntry>>| {
+            let at = run.partition_point(|older| older.meta.largest < meta.smallest);
+            run.get(at).is_some_and(|older| older.meta.smallest <= meta.largest)
+        };
+        let at = sublevels.iter().rposition(overlaps).map_or(0, |highest| highest + 1);
+        if at == sublevels.len() {
+            sublevels.push(Vec::new());
+        }
+        let place = sublevels[at].partition_point(|other| other.meta.smallest < meta.smallest);
+        sublevels[at].insert(place, file.clone());
+    }
+    sublevels
+}

@@ -1,0 +1,166 @@
+//! Numbers about an open store, declared once. They are read, never acted upon.
+
+use std::fmt::Write;
+
+use crate::background::WorkCounters;
+use crate::compact::pick::LEVELS;
+use crate::engine::Core;
+
+/// A sample. Counters count from the opening of the store.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Newest visible sequence number.
+    pub visible_seq: u64,
+    /// Bytes of the active and the sealed memtables.
+    pub memtable_bytes: u64,
+    /// Memtables waiting for a flush.
+    pub sealed_memtables: u64,
+    /// Files per level, level 0 first.
+    pub level_files: [u64; LEVELS],
+    /// Bytes per level.
+    pub level_bytes: [u64; LEVELS],
+    /// Sublevels of level 0.
+    pub sublevels: u64,
+    /// Bytes that compaction has still to write, as the picker estimates it.
+    pub debt_bytes: u64,
+    /// Bytes in the block cache.
+    pub cache_bytes: u64,
+    /// Its capacity.
+    pub cache_capacity_bytes: u64,
+    /// Block look-ups that were answered from memory.
+    pub cache_hits: u64,
+    /// Block look-ups that read the disk.
+    pub cache_misses: u64,
+    /// Records appended to the log.
+    pub log_records: u64,
+    /// Bytes of them.
+    pub log_payload_bytes: u64,
+    /// Bytes written to log segments, padding included.
+    pub log_bytes_written: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Log that recovery would read now, in bytes.
+    pub log_live_bytes: u64,
+    /// Live read points.
+    pub read_points: u64,
+    /// Sequence numbers between the oldest read point and now.
+    pub oldest_read_point_lag: u64,
+    /// Prepared transactions that no session holds.
+    pub prepared_detached: u64,
+    /// Lock requests that had to wait.
+    pub lock_waits: u64,
+    /// Deadlocks found.
+    pub deadlocks: u64,
+    /// Lock waits that timed out.
+    pub lock_timeouts: u64,
+    /// Flushes and compactions.
+    pub work: WorkCounters,
+}
+
+impl Metrics {
+    pub(crate) fn collect(core: &Core) -> Metrics {
+        let state = core.states.pin();
+        let log = core.log.counters();
+        let visible = core.committer.visible();
+        let live = core.read_points.live();
+        let locks = core.locks.counters();
+        let mut metrics = Metrics {
+            visible_seq: visible.0,
+            memtable_bytes: state.memtable_bytes(),
+            sealed_memtables: state.sealed.len() as u64,
+            sublevels: state.version.sublevels().count() as u64,
+            debt_bytes: core.background.last_scores().debt_bytes as u64,
+            cache_bytes: core.cache.usage() as u64,
+            cache_capacity_bytes: core.cache.capacity() as u64,
+            cache_hits: core.cache.hits(),
+            cache_misses: core.cache.misses(),
+            log_records: log.records,
+            log_payload_bytes: log.payload_bytes,
+            log_bytes_written: log.payload_bytes + log.padding_bytes,
+            log_syncs: log.syncs,
+            log_live_bytes: core.log.end().0 - core.log.start().0.min(core.log.end().0),
+            read_points: live.len() as u64,
+            oldest_read_point_lag: live.first().map_or(0, |oldest| visible.0.saturating_sub(oldest.0)),
+            prepared_detached: core.prepared.lock().len() as u64,
+            lock_waits: locks.waits,
+            deadlocks: locks.deadlocks,
+            lock_timeouts: locks.timeouts,
+            work: core.background.counters(),
+            ..Metrics::default()
+        };
+        for (level, file) in state.version.files() {
+            metrics.level_files[usize::from(level)] += 1;
+            metrics.level_bytes[usize::from(level)] += file.meta.file_bytes;
+        }
+        metrics
+    }
+
+    /// All scalar numbers with their names, for status variables. Names are stable.
+    pub fn list(&self) -> Vec<(&'static str, u64)> {
+        let w = &self.work;
+        vec![
+            ("visible_sequence", self.visible_seq),
+            ("memtable_bytes", self.memtable_bytes),
+            ("sealed_memtables", self.sealed_memtables),
+            ("table_files", self.level_files.iter().sum()),
+            ("table_bytes", self.level_bytes.iter().sum()),
+            ("l0_sublevels", self.sublevels),
+            ("compaction_debt_bytes", self.debt_bytes),
+            ("block_cache_bytes", self.cache_bytes),
+            ("block_cache_hits", self.cache_hits),
+            ("block_cache_misses", self.cache_misses),
+            ("log_records", self.log_records),
+            ("log_payload_bytes", self.log_payload_bytes),
+            ("log_bytes_written", self.log_bytes_written),
+            ("log_syncs", self.log_syncs),
+            ("log_live_bytes", self.log_live_bytes),
+            ("read_points", self.read_points),
+            ("oldest_read_point_lag", self.oldest_read_point_lag),
+            ("prepared_detached", self.prepared_detached),
+            ("lock_waits", self.lock_waits),
+            ("deadlocks", self.deadlocks),
+            ("lock_timeouts", self.lock_timeouts),
+            ("flushes", w.flushes),
+            ("flush_bytes_written", w.flush_bytes),
+            ("compactions", w.compactions),
+            ("compaction_moves", w.moves),
+            ("compaction_bytes_read", w.compact_bytes_read),
+            ("compaction_bytes_written", w.compact_bytes_written),
+            ("versions_dropped", w.dropped_versions),
+            ("writer_wait_us", w.writer_wait_us),
+        ]
+    }
+}
+
+/// The report behind SHOW ENGINE STRATA STATUS.
+pub(crate) fn status_text(core: &Core) -> String {
+    let metrics = Metrics::collect(core);
+    let mut text = String::new();
+    let mut line = |args: std::fmt::Arguments<'_>| writeln!(text, "{args}").expect("writing to a String cannot fail");
+    line(format_args!("LEVELS"));
+    line(format_args!("level  files  megabytes"));
+    for level in 0..LEVELS {
+        if metrics.level_files[level] > 0 {
+            let megabytes = metrics.level_bytes[level] as f64 / 1048576.0;
+            line(format_args!("{level:>5}  {:>5}  {megabytes:>9.1}", metrics.level_files[level]));
+        }
+    }
+    line(format_args!(""));
+    line(format_args!("COUNTERS"));
+    for (name, value) in metrics.list() {
+        line(format_args!("{name:<28} {value}"));
+    }
+    let (flush, compaction) = core.background.errors();
+    for (what, error) in [("flush", flush), ("compaction", compaction)] {
+        if let Some(error) = error {
+            line(format_args!("\nLAST {what} FAILED: {error}"));
+        }
+    }
+    if let Some(error) = core.log.poison() {
+        line(format_args!("\nTHE LOG HAS FAILED, NO WRITES ARE ACCEPTED: {error}"));
+    }
+    if let Some(deadlock) = core.locks.latest_deadlock() {
+        line(format_args!("\nLATEST DEADLOCK\n{deadlock}"));
+    }
+    text
+}

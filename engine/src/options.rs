@@ -1,0 +1,90 @@
+//! Options of a store. Few on purpose: what can be derived is derived.
+
+use std::sync::Arc;
+
+use crate::io::{Clock, Disk, PosixDisk, SystemClock};
+
+/// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Durability {
+    /// 0: the log is written and synced once per second.
+    EverySecond = 0,
+    /// 1: the log is synced before a commit (or prepare) returns.
+    EveryCommit = 1,
+    /// 2: the log reaches the operating system before a commit returns and is synced once per second.
+    OsEveryCommit = 2,
+}
+
+impl Durability {
+    /// From the number of the server variable.
+    pub fn from_number(number: u32) -> Option<Durability> {
+        match number {
+            0 => Some(Durability::EverySecond),
+            1 => Some(Durability::EveryCommit),
+            2 => Some(Durability::OsEveryCommit),
+            _ => None,
+        }
+    }
+}
+
+/// Compression of an index's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Blocks as they are.
+    None,
+    /// LZ4 on every level.
+    Lz4,
+    /// LZ4 on upper levels, zstd at the bottom (the default).
+    Zstd,
+}
+
+/// Receives a line of text about a failure.
+pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a store is opened. `Options::default()` suits tests and embedded use.
+#[derive(Clone)]
+pub struct Options {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Bytes of uncompressed blocks kept in memory.
+    pub block_cache_bytes: u64,
+    /// Bytes of all memtables, active and sealed. The active one is sealed at a quarter of this.
+    pub memtable_budget_bytes: u64,
+    /// Size of a log segment file.
+    pub log_segment_bytes: u64,
+    /// Threads that compact; one more flushes memtables.
+    pub compaction_threads: usize,
+    /// When commits are durable.
+    pub durability: Durability,
+    /// Largest size at which a table file is cut; less while memtables are small.
+    pub table_bytes: u64,
+    /// Told, in words, about failures of background work. Called from background threads.
+    pub on_report: Option<Report>,
+}
+
+impl Options {
+    pub(crate) fn report(&self, text: &str) {
+        if let Some(report) = &self.on_report {
+            report(text);
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            disk: Arc::new(PosixDisk),
+            clock: Arc::new(SystemClock::default()),
+            block_cache_bytes: 64 << 20,
+            memtable_budget_bytes: 64 << 20,
+            log_segment_bytes: 16 << 20,
+            compaction_threads: 1,
+            durability: Durability::EveryCommit,
+            table_bytes: 64 << 20,
+            on_report: None,
+        }
+    }
+}

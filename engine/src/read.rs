@@ -1,0 +1,235 @@
+//! The way of a read: memtables newest first, level 0 newest first, then one file per level.
+//!
+//! The first version at or below the read point is the answer, since every place is newer than the places after it for
+//! any one key.
+
+use std::sync::Arc;
+
+use crate::base::{IndexId, Kind, Result, SeqNo};
+use crate::engine::Core;
+use crate::iter::{LevelIter, SortedRun, VersionIter};
+use crate::manifest::FileEntry;
+use crate::mem::MemIter;
+use crate::sst::{ReadHints, TableIter};
+use crate::state::ReadState;
+
+/// Point read; see `Txn::get`.
+pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+    if read == SeqNo::MAX {
+        let newest = core.read_point();
+        return get_pinned(core, key, newest.seq(), out);
+    }
+    get_pinned(core, key, read, out)
+}
+
+fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+    let state = core.states.load();
+    for mem in state.memtables() {
+        if let Some((_, kind, value)) = mem.table.get(key, read) {
+            return Ok(deliver(kind, value, out));
+        }
+    }
+    let mut found = None;
+    state.version.visit(key, |file| {
+        let hit = core.table(file)?.get(key, read)?;
+        let done = hit.is_some();
+        found = hit;
+        Ok(done)
+    })?;
+    Ok(match found {
+        Some((_, kind, value)) => deliver(kind, &value, out),
+        None => false,
+    })
+}
+
+fn deliver(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    if kind == Kind::Put {
+        out.extend_from_slice(value);
+    }
+    kind == Kind::Put
+}
+
+/// One source of a cursor's merge. An enum rather than a box: the steps of a scan are calls that the compiler sees.
+pub(crate) enum Source {
+    Mem(MemIter),
+    Table(TableIter),
+    Level(Box<LevelIter<Files>>),
+}
+
+macro_rules! forward {
+    ($self:ident, $it:ident => $call:expr) => {
+        match $self {
+            Source::Mem($it) => $call,
+            Source::Table($it) => $call,
+            Source::Level($it) => $call,
+        }
+    };
+}
+
+impl VersionIter for Source {
+    fn valid(&self) -> bool {
+        forward!(self, it => it.valid())
+    }
+    fn key(&self) -> &[u8] {
+        forward!(self, it => it.key())
+    }
+    fn seq(&self) -> SeqNo {
+        forward!(self, it => it.seq())
+    }
+    fn kind(&self) -> Kind {
+        forward!(self, it => it.kind())
+    }
+    fn value(&self) -> &[u8] {
+        forward!(self, it => it.value())
+    }
+    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
+        forward!(self, it => it.seek_ge(key))
+    }
+    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
+        forward!(self, it => it.seek_lt(key))
+    }
+    fn seek_first(&mut self) -> Result<()> {
+        forward!(self, it => it.seek_first())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        forward!(self, it => it.seek_last())
+    }
+    fn next(&mut self) -> Result<()> {
+        forward!(self, it => it.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        forward!(self, it => it.prev())
+    }
+}
+
+/// The files of one level within the cursor's bounds.
+pub(crate) struct Files {
+    core: Arc<Core>,
+    files: Vec<Arc<FileEntry>>,
+    hints: ReadHints,
+}
+
+impl SortedRun for Files {
+    type Iter = TableIter;
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+    fn smallest(&self, at: usize) -> &[u8] {
+        &self.files[at].meta.smallest
+    }
+    fn largest(&self, at: usize) -> &[u8] {
+        &self.files[at].meta.largest
+    }
+    fn open(&self, at: usize) -> Result<TableIter> {
+        Ok(self.core.table(&self.files[at])?.iter(self.hints))
+    }
+}
+
+/// All sources that may hold keys in `[lower, upper)` for a reader at `read`, newest first.
+pub(crate) fn sources(
+    core: &Arc<Core>,
+    state: &ReadState,
+    read: SeqNo,
+    lower: &[u8],
+    upper: &[u8],
+) -> Result<Vec<Source>> {
+    let hints = ReadHints { fill_cache: true, sequential: false };
+    let mut sources: Vec<Source> = Vec::with_capacity(8);
+    for mem in state.memtables() {
+        if !mem.table.is_empty() {
+            sources.push(Source::Mem(mem.table.iter_at(read)));
+        }
+    }
+    for run in state.version.runs(lower, upper) {
+        let mut files: Vec<Arc<FileEntry>> = run.to_vec();
+        if files.len() == 1 {
+            sources.push(Source::Table(core.table(&files.remove(0))?.iter(hints)));
+        } else if !files.is_empty() {
+            let files = Files { core: core.clone(), files, hints };
+            sources.push(Source::Level(Box::new(LevelIter::new(files, Some(lower), Some(upper)))));
+        }
+    }
+    Ok(sources)
+}
+
+/// Sizes of a key range.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RangeEstimate {
+    /// Bytes in tables.
+    pub bytes: u64,
+    /// Versions in tables and memtables; tombstones and older versions included.
+    pub entries: u64,
+}
+
+/// Estimates the content of `[lower, upper)` from index blocks and the towers of the memtables; reads no data block.
+pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
+    let state = core.states.pin();
+    let mut sum = RangeEstimate::default();
+    for mem in state.memtables() {
+        sum.entries += mem.table.estimate_keys(lower, upper, RANGE_SAMPLE);
+    }
+    for run in state.version.runs(lower, upper) {
+        for file in run {
+            let meta = &file.meta;
+            if lower <= meta.smallest.as_slice() && meta.largest.as_slice() < upper {
+                sum.bytes += meta.file_bytes;
+                sum.entries += meta.entries;
+                continue;
+            }
+            let table = core.table(file)?;
+            sum.bytes += table.bytes_before(upper)?.saturating_sub(table.bytes_before(lower)?);
+            sum.entries += table.entries_before(upper)?.saturating_sub(table.entries_before(lower)?);
+        }
+    }
+    Ok(sum)
+}
+
+/// What an index holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IndexStats {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Versions in tables and memtables.
+    pub entries: u64,
+    /// Of these, tombstones in tables.
+    pub tombstones: u64,
+    /// Uncompressed key and value bytes in tables.
+    pub raw_bytes: u64,
+    /// Versions in memtables (part of `entries`).
+    pub memtable_entries: u64,
+    /// About their bytes, by the mean of all keys in memory.
+    pub memtable_bytes: u64,
+}
+
+/// Keys of a memtable looked at for a range: asked for before many statements.
+const RANGE_SAMPLE: u64 = 48;
+/// The same for the size of an index, which callers keep for a while.
+const INDEX_SAMPLE: u64 = 128;
+
+/// Memory that a memtable holds in reserve must not count as the size of its first keys.
+const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
+
+/// Sums up one index.
+pub(crate) fn index_stats(core: &Arc<Core>, id: IndexId) -> IndexStats {
+    let state = core.states.load();
+    let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
+    let mut stats = IndexStats::default();
+    for mem in state.memtables() {
+        let keys = mem.table.estimate_keys(&lower, &upper, INDEX_SAMPLE);
+        stats.memtable_entries += keys;
+        stats.memtable_bytes +=
+            keys * (mem.table.bytes() as u64 / mem.table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
+    }
+    stats.entries = stats.memtable_entries;
+    for run in state.version.runs(&lower, &upper) {
+        for file in run {
+            stats.bytes += file.meta.file_bytes;
+            stats.entries += file.meta.entries;
+            stats.tombstones += file.meta.tombstones;
+            stats.raw_bytes += file.meta.raw_bytes;
+        }
+    }
+    stats
+}

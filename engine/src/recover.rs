@@ -1,0 +1,202 @@
+//! Opening a store: what the manifest says, and what the log adds to it.
+//!
+//! ```text
+//! manifest   files, newest sequence number in them, where the log is needed from
+//! orphans    table files that no manifest record names (a crash between writing and recording them) are removed
+//! log        committed batches above the flushed sequence number go into a memtable, in order and without a hole;
+//!            prepared ones without a decision keep their locks and wait for it
+//! ```
+//!
+//! The log goes on in a fresh segment; nothing is appended behind a cut (invariant 11).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::base::{Error, FileNo, Lsn, Result, SeqNo, TxnId};
+use crate::commit::record::Record;
+use crate::commit::{Committer, apply, record};
+use crate::engine::{Parts, Prepared, table_path};
+use crate::install::Installer;
+use crate::io::{Disk, Mode};
+use crate::lock::{LockMode, LockTable, Wait};
+use crate::manifest::{Graveyard, Manifest, Version};
+use crate::options::Options;
+use crate::sst::BlockCache;
+use crate::state::{Mem, ReadState, StateCell, chunk_pool};
+use crate::wal::format::segment_number;
+use crate::wal::{self, Log, LogOptions};
+use crate::write_buffer::BatchReader;
+
+/// Shards of the lock table: enough that two busy threads seldom meet.
+const LOCK_SHARDS: usize = 256;
+
+/// Brings the store in `dir` to the state after its last durable commit. See the module.
+pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
+    let disk = options.disk.clone();
+    disk.create_dir_all(dir)?;
+    let dir_lock = disk.lock_dir(dir)?;
+    let log_dir = dir.join("log");
+    disk.create_dir_all(&log_dir)?;
+    let graveyard = Arc::new(Graveyard::default());
+    let (manifest, state) = if Manifest::exists(&*disk, dir)? {
+        Manifest::open(disk.clone(), dir)?
+    } else {
+        check_is_new(&*disk, dir, &log_dir)?;
+        let created = Manifest::create(disk.clone(), dir, options.log_segment_bytes)?;
+        disk.sync_dir(dir)?;
+        created
+    };
+    let version = Version::new(&state.files, &graveyard)?;
+    check_tables(&*disk, dir, &version)?;
+    remove_orphans(&*disk, dir, &version)?;
+
+    let seal_bytes = options.memtable_budget_bytes / 4;
+    let pool = chunk_pool(seal_bytes);
+    let mem = Mem::new(state.log_start, seal_bytes, &pool);
+    let mut replay = Replay { path: log_dir.clone(), mem: &mem, last: state.flushed_seq, prepared: BTreeMap::new() };
+    let tail = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut |start, _, bytes| {
+        replay.record(start, bytes)
+    })?;
+    if tail.cut < state.log_durable {
+        let (path, offset) = wal::blame(&disk, &log_dir, state.log_segment_bytes, tail.cut, state.log_durable)?;
+        let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, state.log_durable);
+        return Err(Error::corruption(&path, offset, what));
+    }
+    let (last, undecided) = (replay.last, replay.prepared);
+
+    let locks = LockTable::new(LOCK_SHARDS);
+    let mut prepared = BTreeMap::new();
+    let mut ids = Vec::new();
+    for (id, (xid, batch)) in undecided {
+        let owner = locks.new_owner();
+        for (_, key, _) in BatchReader::new(&batch) {
+            // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
+            locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
+        }
+        ids.push(id);
+        prepared.insert(xid, Prepared { id, batch: batch.into(), owner });
+    }
+
+    // The pool keeps what one flush releases: it is wanted again until the next one.
+    let log_options = LogOptions {
+        segment_bytes: state.log_segment_bytes,
+        epoch: new_epoch(),
+        pool_files: (seal_bytes / state.log_segment_bytes.max(1) + 2) as usize,
+        ..LogOptions::default()
+    };
+    let log = Log::open(disk, &log_dir, log_options, tail)?;
+    let active = ReadState { active: mem, sealed: Vec::new(), version: Arc::new(version) };
+    Ok(Parts {
+        committer: Committer::new(last, ids),
+        states: StateCell::new(active, pool),
+        locks,
+        installer: Installer::new(manifest, state.dropped, last),
+        prepared,
+        cache: BlockCache::new(options.block_cache_bytes as usize),
+        next_file: state.next_file,
+        dir: dir.to_owned(),
+        dir_lock,
+        graveyard,
+        log,
+        options,
+    })
+}
+
+struct Replay<'a> {
+    path: std::path::PathBuf,
+    mem: &'a Mem,
+    last: SeqNo,
+    prepared: BTreeMap<TxnId, (Vec<u8>, Vec<u8>)>,
+}
+
+impl Replay<'_> {
+    fn record(&mut self, start: Lsn, bytes: &[u8]) -> Result<()> {
+        let damaged = |what: String| Error::corruption(&self.path, start.0, what);
+        let Some(record) = record::decode(bytes) else {
+            return Err(damaged("log record of unknown form".into()));
+        };
+        match record {
+            Record::Commit { seq, batch } => self.commit(start, seq, batch),
+            Record::Prepare { xid, batch } => {
+                self.prepared.insert(TxnId(start.0), (xid.to_vec(), batch.to_vec()));
+                Ok(())
+            }
+            Record::Ordered { id, seq } => match self.prepared.remove(&id) {
+                Some((_, batch)) => self.commit(start, seq, &batch),
+                None if seq <= self.last => Ok(()),
+                None => Err(damaged(format!("commit of transaction {id}, whose prepare record is missing"))),
+            },
+            Record::Undone { id } => {
+                self.prepared.remove(&id);
+                Ok(())
+            }
+        }
+    }
+
+    fn commit(&mut self, start: Lsn, seq: SeqNo, batch: &[u8]) -> Result<()> {
+        if seq <= self.last {
+            return Ok(());
+        }
+        if seq != self.last.next() {
+            let what = format!("commit {seq} follows commit {}: a record is missing", self.last);
+            return Err(Error::corruption(&self.path, start.0, what));
+        }
+        if !apply(self.mem, batch, seq) {
+            return Err(Error::corruption(&self.path, start.0, format!("batch of commit {seq} is malformed")));
+        }
+        self.last = seq;
+        Ok(())
+    }
+}
+
+/// A directory without `CURRENT` holds no store, or one whose creation a crash cut short. With tables or log segments in
+/// it, it is a store that lost the file: making a new one would delete what is left.
+fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
+    let table = disk.list(dir)?.into_iter().find(|name| name.extension().is_some_and(|e| e == "sst"));
+    let segment = disk.list(log_dir)?.into_iter().find(|name| segment_number(name).is_some());
+    match table.or(segment) {
+        Some(name) => {
+            let what = format!("file missing, though the directory holds a store ({})", name.display());
+            Err(Error::corruption(&dir.join("CURRENT"), 0, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Every table that the manifest names must be there at its full length. Contents are checked when they are read.
+fn check_tables(disk: &dyn Disk, dir: &Path, version: &Version) -> Result<()> {
+    let names: BTreeSet<_> = disk.list(dir)?.into_iter().collect();
+    for (level, file) in version.files() {
+        let path = table_path(dir, file.meta.no);
+        let expected = file.meta.file_bytes;
+        if !path.file_name().is_some_and(|name| names.contains(Path::new(name))) {
+            let what = format!("file missing; the manifest names it at level {level} with {expected} bytes");
+            return Err(Error::corruption(&path, 0, what));
+        }
+        let found = disk.open(&path, Mode::Read, false)?.len()?;
+        if found != expected {
+            let what = format!("file has {found} bytes, the manifest says {expected}");
+            return Err(Error::corruption(&path, found.min(expected), what));
+        }
+    }
+    Ok(())
+}
+
+fn remove_orphans(disk: &dyn Disk, dir: &Path, version: &Version) -> Result<()> {
+    for name in disk.list(dir)? {
+        if name.extension().is_some_and(|e| e == "sst") {
+            let number = name.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            if number.is_none_or(|number| !version.names(FileNo(number))) {
+                disk.remove(&dir.join(name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A number that no earlier opening of any store had.
+fn new_epoch() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

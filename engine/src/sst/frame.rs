@@ -1,0 +1,241 @@
+//! How a block lies in the file: payload, compression kind, length when unpacked, checksum.
+//!
+//! The checksum also covers the file's number and the block's offset, so that an intact block read from the wrong place
+//! (a misdirected write, a stale extent of a deleted file) is refused like a damaged one. It is verified before anything
+//! is unpacked.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+
+use super::Compression;
+use crate::base::limits::IO_ALIGN;
+use crate::base::{Error, FileNo, Result};
+use crate::io::{AlignedBuf, File};
+
+/// Kind (1), unpacked length (4), checksum (4).
+pub(crate) const TRAILER_BYTES: usize = 9;
+
+const PLAIN: u8 = 0;
+const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// Where a framed block lies; `len` includes the trailer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Handle {
+    pub offset: u64,
+    pub len: u32,
+}
+
+impl Handle {
+    pub fn end(self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+}
+
+fn checksum(no: FileNo, offset: u64, bytes: &[u8]) -> u32 {
+    let mut place = [0; 16];
+    place[..8].copy_from_slice(&no.0.to_le_bytes());
+    place[8..].copy_from_slice(&offset.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&place), bytes)
+}
+
+/// Compresses and frames blocks, reusing its buffers.
+pub(crate) struct Packer {
+    compression: Compression,
+    lz4: CompressTable,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    out: Vec<u8>,
+}
+
+impl Packer {
+    pub fn new(compression: Compression) -> io::Result<Packer> {
+        let zstd = match compression {
+            Compression::Zstd(level) => Some(zstd::bulk::Compressor::new(level)?),
+            _ => None,
+        };
+        Ok(Packer { compression, lz4: CompressTable::small(), zstd, out: Vec::new() })
+    }
+
+    /// The framed form of `raw` for its place. `raw` is shorter than 4 GiB (limits on keys and values see to it).
+    pub fn pack(&mut self, raw: &[u8], no: FileNo, offset: u64, compress: bool) -> io::Result<&[u8]> {
+        let packed = match self.compression {
+            Compression::Lz4 if compress => {
+                self.room(get_maximum_output_size(raw.len()));
+                let n = compress_into_with_table(raw, &mut self.out, &mut self.lz4).map_err(io::Error::other)?;
+                Some((LZ4, n))
+            }
+            Compression::Zstd(_) if compress => {
+                self.room(zstd::zstd_safe::compress_bound(raw.len()));
+                match &mut self.zstd {
+                    Some(zstd) => Some((ZSTD, zstd.compress_to_buffer(raw, &mut self.out[..])?)),
+                    None => None,
+                }
+            }
+            _ => None,
+        };
+        let (kind, n) = match packed {
+            Some((kind, n)) if n <= raw.len() - raw.len() / 8 => (kind, n),
+            _ => {
+                self.room(raw.len());
+                self.out[..raw.len()].copy_from_slice(raw);
+                (PLAIN, raw.len())
+            }
+        };
+        self.room(n + TRAILER_BYTES);
+        self.out[n] = kind;
+        self.out[n + 1..n + 5].copy_from_slice(&(raw.len() as u32).to_le_bytes());
+        let sum = checksum(no, offset, &self.out[..n + 5]);
+        self.out[n + 5..n + 9].copy_from_slice(&sum.to_le_bytes());
+        Ok(&self.out[..n + TRAILER_BYTES])
+    }
+
+    /// Makes the buffer at least this long. It is never shortened but after a huge block: clearing it anew for each block
+    /// would cost as much as a copy.
+    fn room(&mut self, len: usize) {
+        if self.out.len() < len {
+            self.out.resize(len, 0);
+        } else if self.out.len() > 4 << 20 && len < 1 << 20 {
+            self.out.truncate(1 << 20);
+            self.out.shrink_to_fit();
+        }
+    }
+}
+
+thread_local! {
+    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    static SCRATCH: RefCell<Option<AlignedBuf>> = const { RefCell::new(None) };
+}
+
+/// Verifies and unpacks a framed block.
+pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Result<Box<[u8]>> {
+    let bad = |what: String| Error::corruption(path, offset, what);
+    let Some((body, sum)) = framed.split_last_chunk::<4>() else {
+        return Err(bad("block shorter than its trailer".into()));
+    };
+    let (stored, found) = (u32::from_le_bytes(*sum), checksum(no, offset, body));
+    if stored != found {
+        return Err(bad(format!("block checksum {found:08x}, stored {stored:08x}")));
+    }
+    let Some((payload, [kind, len @ ..])) = body.split_last_chunk::<5>() else {
+        return Err(bad("block shorter than its trailer".into()));
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    let unpacked = match *kind {
+        PLAIN => payload.to_vec(),
+        LZ4 => {
+            let mut out = vec![0; len];
+            let n = decompress_into(payload, &mut out).map_err(|e| bad(format!("LZ4: {e}")))?;
+            out.truncate(n);
+            out
+        }
+        ZSTD => {
+            let mut out = Vec::with_capacity(len);
+            UNZSTD.with_borrow_mut(|context| {
+                let context = match context {
+                    Some(context) => context,
+                    None => context.insert(zstd::bulk::Decompressor::new().map_err(|e| Error::io("unpack", path, e))?),
+                };
+                context.decompress_to_buffer(payload, &mut out).map_err(|e| bad(format!("zstd: {e}")))
+            })?;
+            out
+        }
+        other => return Err(bad(format!("unknown compression kind {other}"))),
+    };
+    if unpacked.len() != len {
+        return Err(bad(format!("block unpacks to {} bytes instead of {len}", unpacked.len())));
+    }
+    Ok(unpacked.into_boxed_slice())
+}
+
+/// The aligned range of the file that covers `start..end`.
+pub(crate) fn aligned(start: u64, end: u64) -> (u64, u64) {
+    let align = IO_ALIGN as u64;
+    (start / align * align, end.next_multiple_of(align))
+}
+
+/// Reads a framed block and unpacks it.
+pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Box<[u8]>> {
+    with_bytes(file, handle.offset, handle.len as usize, |framed| unpack(file.path(), no, handle.offset, framed))
+}
+
+/// Runs `f` on `len` bytes of the file at `offset`, read through the thread's aligned buffer.
+pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    /// A buffer above this size is given back after use.
+    const KEEP: usize = 4 << 20;
+    let (start, end) = aligned(offset, offset + len as u64);
+    let want = (end - start) as usize;
+    SCRATCH.with_borrow_mut(|scratch| {
+        let buf = match scratch {
+            Some(buf) if buf.len() >= want => buf,
+            _ => scratch.insert(AlignedBuf::zeroed(want.next_multiple_of(64 << 10))),
+        };
+        let result = file.read_exact_at(&mut buf[..want], start).and_then(|()| {
+            let skip = (offset - start) as usize;
+            f(&buf[skip..skip + len])
+        });
+        if buf.len() > KEEP {
+            *scratch = None;
+        }
+        result
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_and_refuses_every_flipped_bit_and_wrong_place() {
+        let path = Path::new("x");
+        let text: Vec<u8> = (0..200u32).flat_map(|i| (i / 7).to_be_bytes()).collect();
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+            let mut packer = Packer::new(compression).unwrap();
+            let framed = packer.pack(&text, FileNo(5), 77, true).unwrap().to_vec();
+            assert_eq!(framed.len() < text.len(), compression != Compression::None);
+            assert_eq!(*unpack(path, FileNo(5), 77, &framed).unwrap(), text);
+            assert!(unpack(path, FileNo(6), 77, &framed).is_err());
+            assert!(unpack(path, FileNo(5), 78, &framed).is_err());
+            for at in 0..framed.len() {
+                let mut broken = framed.clone();
+                broken[at] ^= 0x10;
+                assert!(matches!(unpack(path, FileNo(5), 77, &broken), Err(Error::Corruption { offset: 77, .. })));
+                assert!(unpack(path, FileNo(5), 77, &framed[..at]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn garbage_with_a_right_checksum_is_refused() {
+        let path = Path::new("x");
+        for kind in 0..=3u8 {
+            for len in [0u32, 10, 100, 1 << 20] {
+                let mut framed = vec![0xa5; 40];
+                framed.push(kind);
+                framed.extend_from_slice(&len.to_le_bytes());
+                let sum = checksum(FileNo(1), 0, &framed);
+                framed.extend_from_slice(&sum.to_le_bytes());
+                assert!(unpack(path, FileNo(1), 0, &framed).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn incompressible_blocks_are_stored_plain() {
+        let mut x = 1u64;
+        let noise: Vec<u8> = (0..4000)
+            .map(|_| {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (x >> 56) as u8
+            })
+            .collect();
+        for compression in [Compression::Lz4, Compression::Zstd(1)] {
+            let mut packer = Packer::new(compression).unwrap();
+            let framed = packer.pack(&noise, FileNo(1), 0, true).unwrap();
+            assert_eq!(framed.len(), noise.len() + TRAILER_BYTES);
+            assert_eq!(framed[noise.len()], PLAIN);
+        }
+    }
+}

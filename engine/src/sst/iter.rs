@@ -1,0 +1,295 @@
+//! The cursor over one table file, and read-ahead.
+//!
+//! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
+//! there is one; the prefix is copied once per block. Values are never copied. The cursor keeps its block, its index
+//! partition and their positions, so a seek that lands in the same block asks the cache for nothing.
+
+use std::sync::Arc;
+
+use super::block::Block;
+use super::frame::{Handle, aligned};
+use super::table::Table;
+use super::{PinnedValue, ReadHints};
+use crate::base::{Kind, Result, SeqNo};
+use crate::io::{AlignedBuf, File};
+use crate::iter::VersionIter;
+
+const AHEAD_MIN: u64 = 64 << 10;
+const AHEAD_MAX: u64 = 1 << 20;
+/// No partition or entry.
+const NONE: u32 = u32::MAX;
+
+/// A window of the file that was read in one go.
+pub(super) struct ReadAhead {
+    buf: Option<AlignedBuf>,
+    // The part of the file that `buf` holds.
+    start: u64,
+    end: u64,
+    window: u64,
+}
+
+impl ReadAhead {
+    /// A window of `window` bytes at first.
+    pub fn new(window: u64) -> ReadAhead {
+        ReadAhead { buf: None, start: 0, end: 0, window }
+    }
+
+    /// The stored bytes of a block. What is read along with it lies behind it or, if not `forward`, before it; the
+    /// window doubles when the blocks are asked for in order and shrinks back on a jump.
+    pub fn fetch(&mut self, file: &dyn File, handle: Handle, data_end: u64, forward: bool) -> Result<&[u8]> {
+        if handle.offset < self.start || handle.end() > self.end {
+            // A block cut off at the edge of the window is the normal continuation.
+            let continues = if forward {
+                (self.start..=self.end).contains(&handle.offset)
+            } else {
+                (self.start..=self.end).contains(&handle.end())
+            };
+            if self.end > 0 {
+                self.window = if continues { (self.window * 2).min(AHEAD_MAX) } else { AHEAD_MIN };
+            }
+            let (from, to) = if forward {
+                (handle.offset, (handle.offset + self.window).min(data_end).max(handle.end()))
+            } else {
+                (handle.end().saturating_sub(self.window).min(handle.offset), handle.end())
+            };
+            let (start, end) = aligned(from, to);
+            let want = (end - start) as usize;
+            // Undefined until the read has succeeded.
+            (self.start, self.end) = (0, 0);
+            let buf = match &mut self.buf {
+                Some(buf) if buf.len() >= want => buf,
+                other => other.insert(AlignedBuf::zeroed(want)),
+            };
+            file.read_exact_at(&mut buf[..want], start)?;
+            (self.start, self.end) = (start, end);
+        }
+        let skip = (handle.offset - self.start) as usize;
+        let held = self.buf.as_deref().unwrap_or(&[]);
+        Ok(&held[skip..skip + handle.len as usize])
+    }
+}
+
+/// A cursor over the versions of one table file.
+pub struct TableIter {
+    table: Arc<Table>,
+    hints: ReadHints,
+    ahead: ReadAhead,
+    valid: bool,
+    // The loaded index partition and its number; then its row and the data block that row points to.
+    partition: u32,
+    index: Arc<Block>,
+    entry: u32,
+    block: Arc<Block>,
+    row: u32,
+    // Prefix of `block`, then what `fill_key` put behind it.
+    key: Vec<u8>,
+    key_len: usize,
+}
+
+impl TableIter {
+    pub(super) fn new(table: Arc<Table>, hints: ReadHints) -> TableIter {
+        // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
+        let block = table.top.clone();
+        TableIter {
+            table,
+            hints,
+            ahead: ReadAhead::new(AHEAD_MIN),
+            valid: false,
+            partition: NONE,
+            index: block.clone(),
+            entry: NONE,
+            block,
+            row: 0,
+            key: Vec::new(),
+            key_len: 0,
+        }
+    }
+
+    /// The current value with the block that holds it. Requires `valid()`.
+    pub fn pinned_value(&self) -> PinnedValue {
+        debug_assert!(self.valid);
+        PinnedValue::new(self.block.clone(), self.row)
+    }
+
+    /// The table it walks.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The decoded block it stands in: its flags let a reader skip checks for all rows of the block.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    fn load_partition(&mut self, partition: u32) -> Result<()> {
+        if self.partition != partition {
+            self.partition = NONE;
+            self.entry = NONE;
+            self.index = self.table.index(partition)?;
+            self.partition = partition;
+        }
+        Ok(())
+    }
+
+    fn load_entry(&mut self, entry: u32, forward: bool) -> Result<()> {
+        if self.entry != entry {
+            self.entry = NONE;
+            let handle = self.table.entry(&self.index, entry)?.0;
+            self.block = if self.hints.sequential || !self.hints.fill_cache {
+                let ahead = self.hints.sequential.then_some(&mut self.ahead);
+                self.table.rows_bulk(handle, ahead, forward, self.hints.fill_cache)?
+            } else {
+                self.table.rows(handle)?
+            };
+            self.entry = entry;
+            let prefix = self.block.prefix();
+            if self.key.len() < prefix.len() {
+                self.key.resize(prefix.len(), 0);
+            }
+            self.key[..prefix.len()].copy_from_slice(prefix);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn stand(&mut self, row: u32) {
+        self.row = row;
+        self.key_len = self.block.fill_key(row, &mut self.key);
+        self.valid = true;
+    }
+
+    /// To the first row of the block after this one.
+    #[cold]
+    fn next_block(&mut self) -> Result<()> {
+        self.valid = false;
+        let (partition, entry) = (self.partition, self.entry);
+        if entry as usize + 1 < self.index.rows() {
+            self.load_entry(entry + 1, true)?;
+        } else if partition as usize + 1 < self.table.top.rows() {
+            self.load_partition(partition + 1)?;
+            self.load_entry(0, true)?;
+        } else {
+            return Ok(());
+        }
+        self.stand(0);
+        Ok(())
+    }
+
+    /// To the last row of the block before this one.
+    #[cold]
+    fn prev_block(&mut self) -> Result<()> {
+        self.valid = false;
+        let (partition, entry) = (self.partition, self.entry);
+        if entry > 0 {
+            self.load_entry(entry - 1, false)?;
+        } else if partition > 0 {
+            self.load_partition(partition - 1)?;
+            self.load_entry(self.index.rows() as u32 - 1, false)?;
+        } else {
+            return Ok(());
+        }
+        self.stand(self.block.rows() as u32 - 1);
+        Ok(())
+    }
+
+    /// Loads the first block whose separator is at or above the key; false if there is none.
+    fn load_for(&mut self, key: &[u8], forward: bool) -> Result<bool> {
+        self.valid = false;
+        let partition = self.table.top.lower_bound(key).0;
+        if partition == self.table.top.rows() {
+            return Ok(false);
+        }
+        self.load_partition(partition as u32)?;
+        // The last separator of a partition is the one the top-level index has; clamped against a broken file.
+        let entry = self.index.lower_bound(key).0.min(self.index.rows() - 1);
+        self.load_entry(entry as u32, forward)?;
+        Ok(true)
+    }
+}
+
+impl VersionIter for TableIter {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        debug_assert!(self.valid);
+        &self.key[..self.key_len]
+    }
+    #[inline]
+    fn seq(&self) -> SeqNo {
+        debug_assert!(self.valid);
+        self.block.seq(self.row)
+    }
+    #[inline]
+    fn kind(&self) -> Kind {
+        debug_assert!(self.valid);
+        self.block.kind(self.row)
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        debug_assert!(self.valid);
+        self.block.value(self.row)
+    }
+
+    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
+        if !self.load_for(key, true)? {
+            return Ok(());
+        }
+        let row = self.block.lower_bound(key).0;
+        if row < self.block.rows() {
+            self.stand(row as u32);
+            return Ok(());
+        }
+        self.next_block()
+    }
+
+    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
+        if !self.load_for(key, false)? {
+            return self.seek_last();
+        }
+        let row = self.block.lower_bound(key).0;
+        if row > 0 {
+            self.stand(row as u32 - 1);
+            return Ok(());
+        }
+        self.prev_block()
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.valid = false;
+        self.load_partition(0)?;
+        self.load_entry(0, true)?;
+        self.stand(0);
+        Ok(())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.valid = false;
+        self.load_partition(self.table.top.rows() as u32 - 1)?;
+        self.load_entry(self.index.rows() as u32 - 1, false)?;
+        self.stand(self.block.rows() as u32 - 1);
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        debug_assert!(self.valid);
+        if self.row as usize + 1 < self.block.rows() {
+            self.stand(self.row + 1);
+            return Ok(());
+        }
+        self.next_block()
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        debug_assert!(self.valid);
+        if self.row > 0 {
+            self.stand(self.row - 1);
+            return Ok(());
+        }
+        self.prev_block()
+    }
+}

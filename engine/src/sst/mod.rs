@@ -1,0 +1,124 @@
+//! Table files (SSTs): immutable sorted files of versions, the persistent levels of the tree.
+//!
+//! A file is a row of data blocks, then filter partitions, index partitions, the top-level index, properties and a
+//! footer; docs/format/sst.md has the bytes. [`TableWriter`] makes one from versions in internal order, [`Table`] reads
+//! it, [`TableIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::BlockCache`].
+//!
+//! # Invariants
+//!
+//! - All keys of a file belong to one index; versions are in strict internal order.
+//! - The separator of a block is at or above its last key and below the first key of the next block, except that it
+//!   equals the latter where versions of one key span the two blocks. So the first separator at or above a key leads
+//!   to the newest version of it.
+//! - A filter partition knows exactly the keys of the data blocks of the index partition of the same number.
+//!
+//! # Rejected
+//!
+//! One index block per file: at 64 MiB per file it is large enough to hurt the cache when it comes and goes as a whole.
+//! Filters and index partitions between the data blocks: they would cut the runs that sequential reads fetch at once.
+
+mod block;
+mod filter;
+mod frame;
+mod iter;
+mod meta;
+mod table;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::base::limits::BLOCK_BYTES;
+
+pub use block::{Block, BlockBuilder};
+pub use filter::{Filter, key_hash};
+pub use iter::TableIter;
+pub use meta::TableMeta;
+pub use table::Table;
+pub use writer::TableWriter;
+
+/// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4 block format: for flushes and upper levels.
+    Lz4,
+    /// zstd at this level (1 to 19): for lower levels.
+    Zstd(i32),
+}
+
+/// How a file is written. Readers need none of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableOptions {
+    /// Compression of data and index blocks.
+    pub compression: Compression,
+    /// Uncompressed size in bytes at which a data block is cut.
+    pub block_bytes: usize,
+    /// Filter size; 0 makes no filters.
+    pub filter_bits_per_key: u8,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions { compression: Compression::Lz4, block_bytes: BLOCK_BYTES, filter_bits_per_key: 10 }
+    }
+}
+
+/// What an iterator's user knows about its future.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadHints {
+    /// Keep blocks read from disk in the cache. Off for compaction and other bulk readers.
+    pub fill_cache: bool,
+    /// Most of the file will be read in order: read ahead, 64 KiB at first and up to 1 MiB at a time.
+    pub sequential: bool,
+}
+
+impl Default for ReadHints {
+    fn default() -> Self {
+        ReadHints { fill_cache: true, sequential: false }
+    }
+}
+
+/// What the block cache holds.
+#[derive(Clone)]
+pub enum Cached {
+    /// A data or index block.
+    Rows(Arc<Block>),
+    /// A filter partition.
+    Filter(Arc<Filter>),
+}
+
+/// The cache of decoded blocks.
+pub type BlockCache = crate::cache::Cache<Cached>;
+
+/// A value inside a decoded block, which it keeps alive.
+#[derive(Clone)]
+pub struct PinnedValue {
+    block: Arc<Block>,
+    range: block::ValueRange,
+}
+
+impl PinnedValue {
+    pub(crate) fn new(block: Arc<Block>, row: u32) -> PinnedValue {
+        let range = block.value_range(row);
+        PinnedValue { block, range }
+    }
+}
+
+impl Deref for PinnedValue {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let start = self.range.start as usize;
+        &self.block.bytes()[start..start + self.range.len as usize]
+    }
+}
+
+impl std::fmt::Debug for PinnedValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&**self, f)
+    }
+}

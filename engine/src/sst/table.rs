@@ -1,0 +1,507 @@
+//! An open table file: lookups, estimates, verification.
+//!
+//! The footer, the properties and the top-level index are read once and stay. Everything else goes through the block
+//! cache, keyed by (file number, offset). A lookup asks the filter partition, then the index partition, then the data
+//! block; when all are cached it allocates nothing and takes one reference (of the data block it returns a value from).
+
+use std::cmp::Ordering;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::block::Block;
+use super::filter::{Filter, key_hash};
+use super::frame::{self, Handle};
+use super::iter::{ReadAhead, TableIter};
+use super::{Cached, PinnedValue, ReadHints, TableMeta};
+use crate::base::codec::Reader;
+use crate::base::limits::IO_ALIGN;
+use crate::base::{Error, FileNo, Kind, Result, SeqNo};
+use crate::io::{Disk, File, Mode};
+use crate::sst::BlockCache;
+
+/// Data blocks per index partition.
+pub(crate) const PARTITION_BLOCKS: usize = 64;
+pub(crate) const FOOTER_BYTES: usize = 64;
+const MAGIC: [u8; 8] = *b"STRATSST";
+const VERSION: u32 = 1;
+
+/// The last bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Footer {
+    pub no: FileNo,
+    pub file_bytes: u64,
+    pub data_end: u64,
+    pub top: Handle,
+    pub properties: Handle,
+}
+
+impl Footer {
+    pub fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut out = [0; FOOTER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.no.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.file_bytes.to_le_bytes());
+        out[32..40].copy_from_slice(&self.data_end.to_le_bytes());
+        out[40..48].copy_from_slice(&self.top.offset.to_le_bytes());
+        out[48..56].copy_from_slice(&self.properties.offset.to_le_bytes());
+        out[56..60].copy_from_slice(&self.top.len.to_le_bytes());
+        out[60..64].copy_from_slice(&self.properties.len.to_le_bytes());
+        let sum = Footer::checksum(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn checksum(bytes: &[u8; FOOTER_BYTES]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
+    }
+
+    /// `len` is the size of the file and `path` names it in errors.
+    fn decode(bytes: &[u8; FOOTER_BYTES], path: &Path, len: u64) -> Result<Footer> {
+        let at = len - FOOTER_BYTES as u64;
+        let short = || Error::corruption(path, at, "short footer");
+        let mut reader = Reader::new(bytes);
+        if reader.take(8) != Some(&MAGIC[..]) {
+            return Err(Error::corruption(path, at, "not a table file: no magic in the footer"));
+        }
+        let version = reader.u32().ok_or_else(short)?;
+        let sum = reader.u32().ok_or_else(short)?;
+        if sum != Footer::checksum(bytes) {
+            return Err(Error::corruption(path, at, format!("footer checksum, stored {sum:08x}")));
+        }
+        if version != VERSION {
+            let what = format!("table format version {version}; this version reads {VERSION}");
+            return Err(Error::Incompatible { path: path.to_owned(), what });
+        }
+        let mut u64 = || reader.u64().ok_or_else(short);
+        let (no, file_bytes, data_end, top_offset, properties_offset) = (u64()?, u64()?, u64()?, u64()?, u64()?);
+        let top = Handle { offset: top_offset, len: reader.u32().ok_or_else(short)? };
+        let properties = Handle { offset: properties_offset, len: reader.u32().ok_or_else(short)? };
+        let footer = Footer { no: FileNo(no), file_bytes, data_end, top, properties };
+        let inside =
+            |h: Handle| h.offset >= data_end && h.offset.checked_add(h.len.into()).is_some_and(|end| end <= at);
+        if file_bytes != len {
+            return Err(Error::corruption(path, at, format!("file has {len} bytes, its footer says {file_bytes}")));
+        }
+        if !inside(top) || !inside(properties) {
+            return Err(Error::corruption(path, at, "footer points outside the file"));
+        }
+        Ok(footer)
+    }
+}
+
+/// Appends an entry of an index partition: a data block and the versions before it.
+pub(crate) fn put_entry(block: Handle, entries_before: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&block.offset.to_le_bytes());
+    out.extend_from_slice(&block.len.to_le_bytes());
+    out.extend_from_slice(&entries_before.to_le_bytes());
+}
+
+/// Appends an entry of the top-level index: an index partition, its filter (length 0 if none), the versions before it.
+pub(crate) fn put_partition(index: Handle, filter: Handle, entries_before: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&index.offset.to_le_bytes());
+    out.extend_from_slice(&index.len.to_le_bytes());
+    out.extend_from_slice(&filter.offset.to_le_bytes());
+    out.extend_from_slice(&filter.len.to_le_bytes());
+    out.extend_from_slice(&entries_before.to_le_bytes());
+}
+
+/// An open table file. Shared by all threads; immutable.
+pub struct Table {
+    pub(super) file: Arc<dyn File>,
+    pub(super) no: FileNo,
+    pub(super) cache: Arc<BlockCache>,
+    pub(super) top: Arc<Block>,
+    pub(super) data_end: u64,
+    meta: TableMeta,
+}
+
+impl Table {
+    /// Opens the file and checks its footer, properties and top-level index.
+    pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
+        let file = disk.open(path, Mode::Read, true)?;
+        let len = file.len()?;
+        if len < IO_ALIGN as u64 || len % IO_ALIGN as u64 != 0 {
+            return Err(Error::corruption(path, len, "table file of an impossible length"));
+        }
+        let footer = frame::with_bytes(&*file, len - FOOTER_BYTES as u64, FOOTER_BYTES, |bytes| {
+            let bytes = bytes.first_chunk().ok_or_else(|| Error::corruption(path, len, "short footer"))?;
+            Footer::decode(bytes, path, len)
+        })?;
+        if footer.no != no {
+            let what = format!("file number {} where {no} was expected", footer.no);
+            return Err(Error::corruption(path, len - FOOTER_BYTES as u64, what));
+        }
+        let properties = frame::read(&*file, no, footer.properties)?;
+        let bad = |what: &str| Error::corruption(path, footer.properties.offset, what);
+        let mut meta = TableMeta::decode(&mut Reader::new(&properties)).ok_or_else(|| bad("malformed properties"))?;
+        meta.file_bytes = len;
+        if meta.no != no || meta.smallest > meta.largest {
+            return Err(bad("properties contradict each other"));
+        }
+        let top = frame::read(&*file, no, footer.top)?;
+        let top = Block::parse(top).map_err(|what| Error::corruption(path, footer.top.offset, what))?;
+        let table = Table { file, no, cache, top: Arc::new(top), data_end: footer.data_end, meta };
+        Ok(Arc::new(table))
+    }
+
+    /// Its description, from the file itself.
+    pub fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn bad(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(self.file.path(), offset, what)
+    }
+
+    /// The data block of a row of an index partition, and the versions before it.
+    pub(super) fn entry(&self, index: &Block, row: u32) -> Result<(Handle, u64)> {
+        let mut reader = Reader::new(index.value(row));
+        let mut read = || {
+            let handle = Handle { offset: reader.u64()?, len: reader.u32()? };
+            let before = reader.u64()?;
+            (handle.offset.checked_add(handle.len.into())? <= self.data_end).then_some((handle, before))
+        };
+        read().ok_or_else(|| self.bad(self.data_end, "index entry points outside the data"))
+    }
+
+    /// Index partition, filter partition and the versions before, of a row of the top-level index.
+    fn partition(&self, row: u32) -> Result<(Handle, Option<Handle>, u64)> {
+        let mut reader = Reader::new(self.top.value(row));
+        let mut read = || {
+            let index = Handle { offset: reader.u64()?, len: reader.u32()? };
+            let filter = Handle { offset: reader.u64()?, len: reader.u32()? };
+            let before = reader.u64()?;
+            let inside = |h: Handle| {
+                h.offset >= self.data_end
+                    && h.offset.checked_add(h.len.into()).is_some_and(|end| end <= self.meta.file_bytes)
+            };
+            let filter = (filter.len > 0).then_some(filter);
+            (inside(index) && filter.is_none_or(inside)).then_some((index, filter, before))
+        };
+        read().ok_or_else(|| self.bad(self.data_end, "top-level index points outside the file"))
+    }
+
+    pub(super) fn parse(&self, handle: Handle, bytes: Box<[u8]>) -> Result<Arc<Block>> {
+        Block::parse(bytes).map(Arc::new).map_err(|what| self.bad(handle.offset, what))
+    }
+
+    fn cache_rows(&self, handle: Handle, block: &Arc<Block>) {
+        self.cache.insert(self.no, handle.offset, Cached::Rows(block.clone()), block.charge());
+    }
+
+    /// Reads a block of rows from the file and caches it.
+    #[cold]
+    fn load_rows(&self, handle: Handle) -> Result<Arc<Block>> {
+        let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
+        self.cache_rows(handle, &block);
+        Ok(block)
+    }
+
+    /// A block of rows through the cache.
+    #[inline]
+    pub(super) fn rows(&self, handle: Handle) -> Result<Arc<Block>> {
+        match self.cache.get(self.no, handle.offset) {
+            Some(Cached::Rows(block)) => Ok(block),
+            Some(Cached::Filter(_)) => Err(self.bad(handle.offset, "a filter where rows were expected")),
+            None => self.load_rows(handle),
+        }
+    }
+
+    /// A data block for a bulk reader: from the cache, but without a trace there; else through its own read-ahead, if it
+    /// has one.
+    pub(super) fn rows_bulk(
+        &self,
+        handle: Handle,
+        ahead: Option<&mut ReadAhead>,
+        forward: bool,
+        fill: bool,
+    ) -> Result<Arc<Block>> {
+        if let Some(Cached::Rows(block)) = self.cache.peek(self.no, handle.offset) {
+            return Ok(block);
+        }
+        let bytes = match ahead {
+            Some(ahead) => {
+                let framed = ahead.fetch(&*self.file, handle, self.data_end, forward)?;
+                frame::unpack(self.file.path(), self.no, handle.offset, framed)?
+            }
+            None => frame::read(&*self.file, self.no, handle)?,
+        };
+        let block = self.parse(handle, bytes)?;
+        if fill {
+            self.cache_rows(handle, &block);
+        }
+        Ok(block)
+    }
+
+    /// An index partition through the cache.
+    pub(super) fn index(&self, partition: u32) -> Result<Arc<Block>> {
+        self.rows(self.partition(partition)?.0)
+    }
+
+    #[cold]
+    fn load_filter(&self, handle: Handle) -> Result<Arc<Filter>> {
+        let bytes = frame::read(&*self.file, self.no, handle)?;
+        let filter = Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?;
+        let filter = Arc::new(filter);
+        self.cache.insert(self.no, handle.offset, Cached::Filter(filter.clone()), filter.charge());
+        Ok(filter)
+    }
+
+    /// What the filter of a partition says.
+    #[inline]
+    fn filter_admits(&self, filter: Option<Handle>, hash: u64) -> Result<bool> {
+        let Some(handle) = filter else {
+            return Ok(true);
+        };
+        let seen = self.cache.with(self.no, handle.offset, |cached| match cached {
+            Cached::Filter(filter) => Some(filter.may_contain(hash)),
+            Cached::Rows(_) => None,
+        });
+        match seen {
+            Some(Some(answer)) => Ok(answer),
+            Some(None) => Err(self.bad(handle.offset, "rows where a filter was expected")),
+            None => Ok(self.load_filter(handle)?.may_contain(hash)),
+        }
+    }
+
+    /// The first row of an index partition whose separator is at or above the key, with what it points to.
+    #[inline]
+    fn find(&self, index: &Block, at: Handle, key: &[u8]) -> Result<(u32, Handle, u64)> {
+        let row = index.lower_bound(key).0;
+        if row == index.rows() {
+            return Err(self.bad(at.offset, "index partition ends below its separator"));
+        }
+        let (handle, before) = self.entry(index, row as u32)?;
+        Ok((row as u32, handle, before))
+    }
+
+    /// `find` without taking a reference of the partition when it is cached.
+    #[inline]
+    fn locate(&self, at: Handle, key: &[u8]) -> Result<(u32, Handle, u64)> {
+        let found = self.cache.with(self.no, at.offset, |cached| match cached {
+            Cached::Rows(index) => self.find(index, at, key),
+            Cached::Filter(_) => Err(self.bad(at.offset, "a filter where rows were expected")),
+        });
+        match found {
+            Some(found) => found,
+            None => self.find(&*self.load_rows(at)?, at, key),
+        }
+    }
+
+    /// The newest version of `key` with a number `<= read`: its number, kind and value (empty for a tombstone).
+    pub fn get(&self, key: &[u8], read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
+        self.get_hashed(key, key_hash(key), read)
+    }
+
+    /// [`Table::get`] with `hash = key_hash(key)` at hand, for lookups in several tables.
+    pub fn get_hashed(&self, key: &[u8], hash: u64, read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
+        // The caller chose the table by its key range, so that is not compared again: a key above it ends in the
+        // top-level index, one below it in the filter or the first block.
+        if read < self.meta.min_seq {
+            return Ok(None);
+        }
+        let partition = self.top.lower_bound(key).0;
+        if partition == self.top.rows() {
+            return Ok(None);
+        }
+        let (index, filter, _) = self.partition(partition as u32)?;
+        if !self.filter_admits(filter, hash)? {
+            return Ok(None);
+        }
+        let (row, handle, _) = self.locate(index, key)?;
+        let block = self.rows(handle)?;
+        let (first, exact) = block.lower_bound(key);
+        if !exact {
+            // The separator lies below the next block's first key, so the key is not there either.
+            return Ok(None);
+        }
+        let seen = block.first_visible(first, key, read);
+        if seen == block.rows() {
+            return self.get_further(key, read, partition as u32, row);
+        }
+        Ok(Table::answer(&block, seen as u32, key, seen != first))
+    }
+
+    /// The row's version if it is one of `key`, which need not be checked if that is known.
+    #[inline]
+    fn answer(block: &Arc<Block>, row: u32, key: &[u8], check: bool) -> Option<(SeqNo, Kind, PinnedValue)> {
+        if check && !block.key_is(row, key) {
+            return None;
+        }
+        Some((block.seq(row), block.kind(row), PinnedValue::new(block.clone(), row)))
+    }
+
+    /// Continues a lookup behind block `row` of `partition`, all of whose versions of the key are too new.
+    #[cold]
+    fn get_further(
+        &self,
+        key: &[u8],
+        read: SeqNo,
+        mut partition: u32,
+        mut row: u32,
+    ) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
+        let mut index = self.index(partition)?;
+        loop {
+            row += 1;
+            if row as usize >= index.rows() {
+                partition += 1;
+                if partition as usize >= self.top.rows() {
+                    return Ok(None);
+                }
+                index = self.index(partition)?;
+                row = 0;
+            }
+            let block = self.rows(self.entry(&index, row)?.0)?;
+            if !block.key_is(0, key) {
+                return Ok(None);
+            }
+            let seen = block.first_visible(0, key, read);
+            if seen < block.rows() {
+                return Ok(Table::answer(&block, seen as u32, key, true));
+            }
+        }
+    }
+
+    /// False if the table certainly has no version of `key`; asks the key range and the filter only.
+    pub fn may_contain(&self, key: &[u8]) -> Result<bool> {
+        if key < &self.meta.smallest[..] {
+            return Ok(false);
+        }
+        let partition = self.top.lower_bound(key).0;
+        if partition == self.top.rows() {
+            return Ok(false);
+        }
+        self.filter_admits(self.partition(partition as u32)?.1, key_hash(key))
+    }
+
+    /// A cursor over all versions; not positioned yet.
+    pub fn iter(self: &Arc<Self>, hints: ReadHints) -> TableIter {
+        TableIter::new(self.clone(), hints)
+    }
+
+    /// About how many bytes of the file hold smaller keys: the offset of the block where the key is or would be.
+    pub fn bytes_before(&self, key: &[u8]) -> Result<u64> {
+        let partition = self.top.lower_bound(key).0;
+        if partition == self.top.rows() {
+            return Ok(self.data_end);
+        }
+        let (index, _, _) = self.partition(partition as u32)?;
+        Ok(self.locate(index, key)?.1.offset)
+    }
+
+    /// About how many versions have smaller keys: exact if the data block is cached, else rounded down to the start
+    /// of the block.
+    pub fn entries_before(&self, key: &[u8]) -> Result<u64> {
+        let partition = self.top.lower_bound(key).0;
+        if partition == self.top.rows() {
+            return Ok(self.meta.entries);
+        }
+        let (index, _, _) = self.partition(partition as u32)?;
+        let (_, handle, before) = self.locate(index, key)?;
+        let inside = match self.cache.peek(self.no, handle.offset) {
+            Some(Cached::Rows(block)) => block.lower_bound(key).0,
+            _ => 0,
+        };
+        Ok(before + inside as u64)
+    }
+
+    /// Reads the whole file past the cache and checks everything that can be checked: checksums, structure, order,
+    /// separators, counts, filters, properties.
+    pub fn verify(&self) -> Result<()> {
+        let mut ahead = ReadAhead::new(1 << 20);
+        let mut seen = TableMeta {
+            min_seq: SeqNo(u64::MAX),
+            max_seq: SeqNo::ZERO,
+            entries: 0,
+            tombstones: 0,
+            raw_bytes: 0,
+            ..self.meta.clone()
+        };
+        let (mut key, mut last_key, mut last_seq) = (Vec::new(), Vec::new(), SeqNo(u64::MAX));
+        let mut last_separator = Vec::new();
+        let mut expected_offset = 0;
+        for partition in 0..self.top.rows() as u32 {
+            let (at, filter, before) = self.partition(partition)?;
+            if before != seen.entries {
+                return Err(self.bad(at.offset, "wrong count in the top-level index"));
+            }
+            let index = self.parse(at, frame::read(&*self.file, self.no, at)?)?;
+            let filter = match filter {
+                Some(handle) => {
+                    let bytes = frame::read(&*self.file, self.no, handle)?;
+                    Some((handle, Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?))
+                }
+                None => None,
+            };
+            for entry in 0..index.rows() as u32 {
+                let (handle, before) = self.entry(&index, entry)?;
+                if before != seen.entries || handle.offset != expected_offset {
+                    return Err(self.bad(at.offset, "index entry does not follow the one before"));
+                }
+                expected_offset = handle.end();
+                let framed = ahead.fetch(&*self.file, handle, self.data_end, true)?;
+                let block = self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed)?)?;
+                let (mut newest, mut tombstones) = (SeqNo::ZERO, 0);
+                for row in 0..block.rows() as u32 {
+                    key.clear();
+                    block.append_key(row, &mut key);
+                    let (seq, kind) = (block.seq(row), block.kind(row));
+                    let order = if seen.entries == 0 { Ordering::Less } else { last_key.cmp(&key) };
+                    if order.is_gt() || (order.is_eq() && last_seq <= seq) {
+                        return Err(self.bad(handle.offset, format!("row {row} out of order")));
+                    }
+                    if seen.entries > 0 && row == 0 && key < last_separator {
+                        return Err(self.bad(handle.offset, "block begins below the separator before it"));
+                    }
+                    if let Some((at, filter)) = &filter {
+                        if !filter.may_contain(key_hash(&key)) {
+                            return Err(self.bad(at.offset, format!("filter denies key {key:02x?}")));
+                        }
+                    }
+                    if seen.entries == 0 && key != self.meta.smallest {
+                        return Err(self.bad(handle.offset, "first key is not the smallest of the properties"));
+                    }
+                    newest = newest.max(seq);
+                    seen.min_seq = seen.min_seq.min(seq);
+                    tombstones += u64::from(kind == Kind::Delete);
+                    seen.raw_bytes += (key.len() + block.value(row).len()) as u64;
+                    seen.entries += 1;
+                    std::mem::swap(&mut key, &mut last_key);
+                    last_seq = seq;
+                }
+                if block.newest() != newest || block.has_tombstones() != (tombstones > 0) {
+                    return Err(self.bad(handle.offset, "block flags contradict its rows"));
+                }
+                seen.max_seq = seen.max_seq.max(newest);
+                seen.tombstones += tombstones;
+                last_separator.clear();
+                index.append_key(entry, &mut last_separator);
+                if last_separator < last_key {
+                    return Err(self.bad(at.offset, "separator below the last key of its block"));
+                }
+            }
+            key.clear();
+            self.top.append_key(partition, &mut key);
+            if key != last_separator {
+                return Err(self.bad(at.offset, "top-level separator is not the last of its partition"));
+            }
+        }
+        seen.largest = last_key;
+        if seen != self.meta || expected_offset != self.data_end {
+            return Err(self.bad(self.data_end, "properties contradict the data"));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("path", &self.file.path()).field("meta", &self.meta).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,298 @@
+//! Writes a table file in one pass, front to back, with direct I/O.
+//!
+//! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
+//! byte and a half per row, so that the data blocks stay contiguous.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::block::BlockBuilder;
+use super::filter::{Filter, key_hash};
+use super::frame::{Handle, Packer};
+use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
+use super::{TableMeta, TableOptions};
+use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
+use crate::io::{AlignedBuf, Disk, File, Mode};
+
+/// Bytes gathered for one write.
+const WRITE_BYTES: usize = 512 << 10;
+
+/// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
+pub struct TableWriter {
+    out: Output,
+    options: TableOptions,
+    packer: Packer,
+    block: BlockBuilder,
+    raw: Vec<u8>,
+    // The index partition being filled and the hashes of the keys it covers.
+    index: BlockBuilder,
+    hashes: Vec<u64>,
+    partition_entries: u64,
+    partitions: Vec<Partition>,
+    partition_bytes: u64,
+    entries_cut: u64,
+    meta: TableMeta,
+    last_seq: SeqNo,
+}
+
+/// A finished index partition with its filter, waiting for the end of the data.
+struct Partition {
+    separator: Vec<u8>,
+    index: Vec<u8>,
+    filter: Vec<u8>,
+    entries_before: u64,
+}
+
+/// The file behind its aligned buffer.
+struct Output {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    buf: AlignedBuf,
+    filled: usize,
+    flushed: u64,
+}
+
+impl Output {
+    fn position(&self) -> u64 {
+        self.flushed + self.filled as u64
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let n = bytes.len().min(self.buf.len() - self.filled);
+            self.buf[self.filled..self.filled + n].copy_from_slice(&bytes[..n]);
+            self.filled += n;
+            bytes = &bytes[n..];
+            if self.filled == self.buf.len() {
+                self.file.write_all_at(&self.buf, self.flushed)?;
+                self.flushed += self.filled as u64;
+                self.filled = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, mut count: usize) -> Result<()> {
+        while count > 0 {
+            let n = count.min(IO_ALIGN);
+            self.write(&[0; IO_ALIGN][..n])?;
+            count -= n;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left (a multiple of the alignment by now) and makes all durable.
+    fn finish(&mut self) -> Result<()> {
+        if self.filled > 0 {
+            self.file.write_all_at(&self.buf[..self.filled], self.flushed)?;
+            self.flushed += self.filled as u64;
+            self.filled = 0;
+        }
+        self.file.sync_data()
+    }
+
+    fn framed(&mut self, packer: &mut Packer, no: FileNo, raw: &[u8], compress: bool) -> Result<Handle> {
+        let offset = self.position();
+        let framed = packer.pack(raw, no, offset, compress).map_err(|e| Error::io("compress", &self.path, e))?;
+        let len = u32::try_from(framed.len()).map_err(|_| Error::Invalid("block longer than 4 GiB".into()))?;
+        self.write(framed)?;
+        Ok(Handle { offset, len })
+    }
+}
+
+impl TableWriter {
+    /// Creates the file, which must not exist.
+    pub fn create(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, options: TableOptions) -> Result<TableWriter> {
+        let file = disk.open(path, Mode::Create, true)?;
+        Ok(TableWriter {
+            out: Output { file, path: path.to_owned(), buf: AlignedBuf::zeroed(WRITE_BYTES), filled: 0, flushed: 0 },
+            packer: Packer::new(options.compression).map_err(|e| Error::io("start compression", path, e))?,
+            options,
+            block: BlockBuilder::default(),
+            raw: Vec::new(),
+            index: BlockBuilder::default(),
+            hashes: Vec::new(),
+            partition_entries: 0,
+            partitions: Vec::new(),
+            partition_bytes: 0,
+            entries_cut: 0,
+            meta: TableMeta {
+                no,
+                index: IndexId(0),
+                file_bytes: 0,
+                smallest: Vec::new(),
+                largest: Vec::new(),
+                min_seq: SeqNo(u64::MAX),
+                max_seq: SeqNo::ZERO,
+                entries: 0,
+                tombstones: 0,
+                raw_bytes: 0,
+            },
+            last_seq: SeqNo::MAX,
+        })
+    }
+
+    /// Appends a version. `Error::Invalid` if it is out of internal order, of another index than the first, too long, a
+    /// tombstone with a value, or numbered above [`SeqNo::MAX`].
+    pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        let first = self.block.is_empty();
+        let new_key = if first {
+            if key.len() < IndexId::LEN {
+                return Err(Error::Invalid("key shorter than its index number".into()));
+            }
+            self.meta.index = IndexId::of(key);
+            self.meta.smallest = key.to_vec();
+            true
+        } else {
+            let last = self.block.last_key();
+            let order = last.cmp(key);
+            if order.is_gt() || (order.is_eq() && self.last_seq <= seq) {
+                return Err(Error::Invalid(format!("versions out of order: {last:02x?} before {key:02x?} @{seq}")));
+            }
+            // Keys ascend from one that has the prefix, so a longer key either has it or lies above all that do.
+            if key.len() < IndexId::LEN || key[..IndexId::LEN] != self.meta.index.prefix() {
+                return Err(Error::Invalid("keys of two indexes in one table".into()));
+            }
+            order.is_ne()
+        };
+        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX || seq > SeqNo::MAX {
+            return Err(Error::Invalid("key, value or sequence number above its limit".into()));
+        }
+        if kind == Kind::Delete && !value.is_empty() {
+            return Err(Error::Invalid("tombstone with a value".into()));
+        }
+        if !first && self.block.size_with(key, value, seq) > self.options.block_bytes {
+            self.cut_block(Some(key))?;
+        }
+        if self.options.filter_bits_per_key > 0 && (new_key || self.hashes.is_empty()) {
+            self.hashes.push(key_hash(key));
+        }
+        self.block.add(key, seq, kind, value);
+        self.last_seq = seq;
+        self.meta.min_seq = self.meta.min_seq.min(seq);
+        self.meta.max_seq = self.meta.max_seq.max(seq);
+        self.meta.entries += 1;
+        self.meta.tombstones += u64::from(kind == Kind::Delete);
+        self.meta.raw_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Bytes the file would have by now, but for the block being filled and the tail.
+    pub fn file_bytes_so_far(&self) -> u64 {
+        self.out.position() + self.partition_bytes
+    }
+
+    /// Versions added so far.
+    pub fn entries(&self) -> u64 {
+        self.meta.entries
+    }
+
+    fn cut_block(&mut self, next_key: Option<&[u8]>) -> Result<()> {
+        let separator = match next_key {
+            Some(next) => separator(self.block.last_key(), next),
+            None => self.block.last_key(),
+        }
+        .to_vec();
+        if next_key.is_none() {
+            self.meta.largest.extend_from_slice(self.block.last_key());
+        }
+        let rows = self.block.rows() as u64;
+        self.raw.clear();
+        self.block.finish(&mut self.raw);
+        let handle = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
+        self.raw.shrink_to(1 << 20);
+        let mut entry = Vec::with_capacity(24);
+        put_entry(handle, self.entries_cut, &mut entry);
+        self.index.add(&separator, SeqNo::ZERO, Kind::Put, &entry);
+        self.entries_cut += rows;
+        if self.index.rows() == PARTITION_BLOCKS || next_key.is_none() {
+            self.cut_partition(separator);
+        }
+        Ok(())
+    }
+
+    fn cut_partition(&mut self, separator: Vec<u8>) {
+        let (mut index, mut filter) = (Vec::new(), Vec::new());
+        self.index.finish(&mut index);
+        if self.options.filter_bits_per_key > 0 {
+            Filter::build(&self.hashes, self.options.filter_bits_per_key, &mut filter);
+            self.hashes.clear();
+        }
+        self.partition_bytes += (index.len() + filter.len()) as u64;
+        self.partitions.push(Partition { separator, index, filter, entries_before: self.partition_entries });
+        self.partition_entries = self.entries_cut;
+    }
+
+    /// Writes what is left and makes the file durable; its name is durable after the caller's `sync_dir`. A table
+    /// without versions is refused.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        if self.block.is_empty() {
+            return Err(Error::Invalid("a table needs a version".into()));
+        }
+        self.cut_block(None)?;
+        let no = self.meta.no;
+        let data_end = self.out.position();
+        let mut filters = Vec::with_capacity(self.partitions.len());
+        for partition in &self.partitions {
+            filters.push(if partition.filter.is_empty() {
+                Handle { offset: 0, len: 0 }
+            } else {
+                // Filters are as good as random.
+                self.out.framed(&mut self.packer, no, &partition.filter, false)?
+            });
+        }
+        let mut top = BlockBuilder::default();
+        for (partition, filter) in self.partitions.iter().zip(filters) {
+            let index = self.out.framed(&mut self.packer, no, &partition.index, true)?;
+            let mut entry = Vec::with_capacity(32);
+            put_partition(index, filter, partition.entries_before, &mut entry);
+            top.add(&partition.separator, SeqNo::ZERO, Kind::Put, &entry);
+        }
+        self.raw.clear();
+        top.finish(&mut self.raw);
+        let top = self.out.framed(&mut self.packer, no, &self.raw, true)?;
+        // The size of the file is known only after the properties; readers take it from the footer.
+        self.raw.clear();
+        self.meta.encode(&mut self.raw);
+        let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?;
+        let end = (self.out.position() + FOOTER_BYTES as u64).next_multiple_of(IO_ALIGN as u64);
+        let padding = end - FOOTER_BYTES as u64 - self.out.position();
+        self.out.zeros(padding as usize)?;
+        self.meta.file_bytes = end;
+        self.out.write(&Footer { no, file_bytes: end, data_end, top, properties }.encode())?;
+        self.out.finish()?;
+        Ok(self.meta)
+    }
+}
+
+/// A short key `s` with `last <= s < next`, or `s == last` if the two are equal.
+fn separator<'a>(last: &'a [u8], next: &'a [u8]) -> &'a [u8] {
+    let shared = last.iter().zip(next).take_while(|(a, b)| a == b).count();
+    // The prefix of `next` up to the first difference is above `last` and, unless it is all of `next`, below `next`.
+    if shared + 1 < next.len() && shared + 1 < last.len() { &next[..=shared] } else { last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::separator;
+
+    #[test]
+    fn separators_are_short_and_in_between() {
+        let cases: [(&str, &str, &str); 8] = [
+            ("apple", "banana", "b"),
+            ("abcdef", "abcxyz", "abcx"),
+            ("abc", "abd", "abc"),
+            ("abc", "abcd", "abc"),
+            ("abc", "abcdefgh", "abc"),
+            ("same", "same", "same"),
+            ("a", "bcdef", "a"),
+            ("abcdef", "b", "abcdef"),
+        ];
+        for (last, next, expected) in cases {
+            let found = separator(last.as_bytes(), next.as_bytes());
+            assert_eq!(found, expected.as_bytes(), "{last} {next}");
+            assert!(last.as_bytes() <= found && (found < next.as_bytes() || last == next));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a reader sees: the memtables and the version, as one immutable value behind an atomic pointer.
+//!
+//! A reader loads the pointer once and holds everything it needs by reference count: no lock, no epoch. The writers of
+//! the pointer (rotation of the memtable, installation of a flush or a compaction) serialise on a mutex of their own and
+//! only ever replace the whole value.
+//!
+//! Invariant: for every read point that is registered, the versions it needs are reachable from every state that is
+//! loaded after its registration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::base::{Lsn, SeqNo};
+use crate::manifest::Version;
+use crate::mem::{ChunkPool, MemTable};
+
+/// A memtable and what the log needs to know about it.
+pub(crate) struct Mem {
+    pub table: Arc<MemTable>,
+    /// Lowest log position that recovery needs to rebuild this memtable. Lowered when a transaction that was prepared
+    /// before the memtable began commits into it.
+    min_lsn: AtomicU64,
+    /// Last sequence number in it; meaningful once sealed.
+    last_seq: AtomicU64,
+}
+
+impl Mem {
+    /// An empty one that will be sealed at about `seal_bytes`; what commits into it stands in the log from `start` on.
+    pub fn new(start: Lsn, seal_bytes: u64, pool: &Arc<ChunkPool>) -> Arc<Mem> {
+        let table = MemTable::from_pool(pool, seal_bytes as usize);
+        Arc::new(Mem { table, min_lsn: AtomicU64::new(start.0), last_seq: AtomicU64::new(0) })
+    }
+
+    pub fn min_lsn(&self) -> Lsn {
+        Lsn(self.min_lsn.load(Ordering::Acquire))
+    }
+
+    pub fn needs_log_from(&self, lsn: Lsn) {
+        self.min_lsn.fetch_min(lsn.0, Ordering::AcqRel);
+    }
+
+    pub fn last_seq(&self) -> SeqNo {
+        SeqNo(self.last_seq.load(Ordering::Acquire))
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct ReadState {
+    pub active: Arc<Mem>,
+    /// Newest first.
+    pub sealed: Vec<Arc<Mem>>,
+    pub version: Arc<Version>,
+}
+
+impl ReadState {
+    /// Memtables, newest first.
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Mem>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    /// Bytes of all memtables.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.memtables().map(|m| m.table.bytes() as u64).sum()
+    }
+}
+
+/// Memory for memtables that are sealed at `seal_bytes`.
+pub(crate) fn chunk_pool(seal_bytes: u64) -> Arc<ChunkPool> {
+    // Huge pages from 2 MiB on; smaller where a chunk would be a large part of the memtable.
+    let chunk = (seal_bytes / 16).clamp(32 << 10, 2 << 20).next_power_of_two();
+    ChunkPool::new(chunk as usize, seal_bytes as usize)
+}
+
+/// The pointer and the right to change it.
+pub(crate) struct StateCell {
+    current: ArcSwap<ReadState>,
+    change: Mutex<()>,
+    /// Memory of memtables that are gone, for those to come.
+    pool: Arc<ChunkPool>,
+}
+
+impl StateCell {
+    pub fn new(state: ReadState, pool: Arc<ChunkPool>) -> StateCell {
+        StateCell { current: ArcSwap::from_pointee(state), change: Mutex::new(()), pool }
+    }
+
+    /// Cheap access for the duration of one read.
+    pub fn load(&self) -> arc_swap::Guard<Arc<ReadState>> {
+        self.current.load()
+    }
+
+    /// A pin for as long as a cursor lives.
+    pub fn pin(&self) -> Arc<ReadState> {
+        self.current.load_full()
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut ReadState)) {
+        let _guard = self.change.lock();
+        let mut next = ReadState::clone(&self.current.load());
+        edit(&mut next);
+        self.current.store(Arc::new(next));
+    }
+
+    /// Seals the active memtable, whose last sequence number is `last`, and starts a new one. Called under the commit
+    /// order lock, so that memtable order equals sequence order.
+    pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64) {
+        self.change(|state| {
+            state.active.last_seq.store(last.0, Ordering::Release);
+            let sealed = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &self.pool));
+            state.sealed.insert(0, sealed);
+        });
+    }
+
+    /// Installs a version and drops the oldest `flushed` sealed memtables, whose contents it holds.
+    pub fn install(&self, version: Arc<Version>, flushed: usize) {
+        self.change(|state| {
+            state.version = version;
+            let keep = state.sealed.len() - flushed;
+            state.sealed.truncate(keep);
+        });
+    }
+}

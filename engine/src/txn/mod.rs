@@ -1,0 +1,254 @@
+//! Transactions: a write buffer, row locks, savepoints, and the way through prepare and commit.
+//!
+//! A transaction reads committed data at read points that its caller chooses (the isolation level is the caller's
+//! business) and its own writes before them. It locks what the caller asks it to lock; locks are held until the
+//! transaction is visible or rolled back.
+//!
+//! States: active -> (prepared -> ordered) -> finished. A finished transaction may be used again.
+
+pub(crate) mod cursor;
+
+use std::sync::Arc;
+
+use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::{Error, IndexId, Kind, Result, SeqNo, TxnId};
+use crate::commit::Ordered;
+use crate::engine::Core;
+use crate::lock::{Granted, LockMode, LockOwner, Wait};
+use crate::write_buffer::{Savepoint, WriteBuffer};
+pub use cursor::Cursor;
+
+enum State {
+    Active,
+    Prepared {
+        id: TxnId,
+        xid: Vec<u8>,
+        batch: Arc<[u8]>,
+    },
+    /// Its order is fixed; `commit` makes it visible. An error means that the log refused the commit record.
+    Ordered(Result<Ordered>),
+}
+
+/// A transaction. Used by one thread at a time.
+pub struct Txn {
+    core: Arc<Core>,
+    pub(crate) buffer: WriteBuffer,
+    owner: Arc<LockOwner>,
+    state: State,
+}
+
+impl Txn {
+    pub(crate) fn new(core: Arc<Core>) -> Txn {
+        let owner = core.locks.new_owner();
+        Txn { core, buffer: WriteBuffer::new(), owner, state: State::Active }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<()> {
+        if key.len() < IndexId::LEN || key.len() > KEY_BYTES_MAX {
+            return Err(Error::Invalid(format!("key of {} bytes; allowed are 4 to {KEY_BYTES_MAX}", key.len())));
+        }
+        match self.state {
+            State::Active => Ok(()),
+            _ => Err(Error::Invalid("write in a transaction that is already prepared".into())),
+        }
+    }
+
+    /// Writes `value` under `key`.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_key(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::Invalid(format!("value of {} bytes; allowed are {VALUE_BYTES_MAX}", value.len())));
+        }
+        self.buffer.push(Kind::Put, key, value);
+        self.owner.set_weight(self.buffer.savepoint().0);
+        Ok(())
+    }
+
+    /// Deletes `key`, whether it exists or not.
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.check_key(key)?;
+        self.buffer.push(Kind::Delete, key, &[]);
+        self.owner.set_weight(self.buffer.savepoint().0);
+        Ok(())
+    }
+
+    /// What this transaction itself wrote under `key`: `Some(None)` if it deleted it.
+    pub fn own(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.buffer.get(key).map(|op| match self.buffer.kind(op) {
+            Kind::Put => Some(self.buffer.value(op)),
+            Kind::Delete => None,
+        })
+    }
+
+    /// Reads `key`: its own write, else the newest version at or below `read` (`SeqNo::MAX`: the newest committed one).
+    /// True if there is a value, which is then in `out`.
+    pub fn get(&self, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+        match self.own(key) {
+            Some(Some(value)) => {
+                out.clear();
+                out.extend_from_slice(value);
+                Ok(true)
+            }
+            Some(None) => Ok(false),
+            None => crate::read::get(&self.core, key, read, out),
+        }
+    }
+
+    /// Locks `key` until the transaction ends.
+    pub fn lock(&mut self, key: &[u8], mode: LockMode, wait: Wait) -> Result<Granted> {
+        self.core.locks.lock(&self.owner, key, mode, wait)
+    }
+
+    /// Gives one lock back early. Only for locks whose row was not written.
+    pub fn unlock(&mut self, key: &[u8]) {
+        self.core.locks.unlock(&self.owner, key);
+    }
+
+    /// The owner of its locks; `LockOwner::interrupt` ends its waits from another thread.
+    pub fn owner(&self) -> &Arc<LockOwner> {
+        &self.owner
+    }
+
+    /// A point to which `rollback_to` can return.
+    pub fn savepoint(&self) -> Savepoint {
+        self.buffer.savepoint()
+    }
+
+    /// Undoes all writes after `savepoint`. Locks stay.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.buffer.rollback_to(savepoint);
+    }
+
+    /// True if there is anything to commit.
+    pub fn has_writes(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// True between `prepare` and the end.
+    pub fn is_prepared(&self) -> bool {
+        matches!(self.state, State::Prepared { .. })
+    }
+
+    /// First phase: the writes and the id are in the log, as durable as the store's durability says, when this returns.
+    /// A transaction without writes prepares to nothing.
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        if !matches!(self.state, State::Active) {
+            return Err(Error::Invalid("transaction is already prepared".into()));
+        }
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let room = self.core.admit(self.buffer.bytes() + xid.len())?;
+        let batch: Arc<[u8]> = self.buffer.encode().into();
+        let (id, end) = self.core.committer.prepare(&self.core.log, xid, &batch)?;
+        drop(room);
+        // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
+        self.state = State::Prepared { id, xid: xid.to_vec(), batch };
+        self.core.make_durable(end)
+    }
+
+    /// Fixes the place of a prepared transaction in the order of commits. No I/O and no failure: an error of the log is
+    /// kept for `commit`.
+    pub fn commit_ordered(&mut self) {
+        let State::Prepared { id, batch, .. } = &self.state else { return };
+        let core = &self.core;
+        let ordered = core.committer.order_prepared(core.sinks(), *id, batch.clone());
+        self.state = State::Ordered(ordered);
+    }
+
+    /// Commits: finishes what `commit_ordered` began, or does everything in one phase. When this returns `Ok` the writes
+    /// are visible, and durable as the store's durability says (after `prepare`: the prepare was). The transaction is
+    /// empty and active again in every case.
+    pub fn commit(&mut self) -> Result<()> {
+        if self.is_prepared() {
+            self.commit_ordered();
+            let end = match &self.state {
+                State::Ordered(Ok(ordered)) => Some(ordered.log_end),
+                _ => None,
+            };
+            let done = self.finish_ordered();
+            return match end {
+                // A user's XA COMMIT: nobody else can repeat the decision after a crash.
+                Some(end) if done.is_ok() => self.core.make_durable(end),
+                _ => done,
+            };
+        }
+        if matches!(self.state, State::Ordered(_)) {
+            return self.finish_ordered();
+        }
+        if self.buffer.is_empty() {
+            self.end();
+            return Ok(());
+        }
+        let result = self.commit_one_phase();
+        self.end();
+        result
+    }
+
+    fn commit_one_phase(&mut self) -> Result<()> {
+        let core = self.core.clone();
+        let room = core.admit(self.buffer.bytes())?;
+        let batch = self.buffer.encode();
+        let ordered = core.committer.order_batch(core.sinks(), batch)?;
+        drop(room);
+        core.committer.apply_own(&ordered, batch);
+        core.after_commit();
+        self.core.locks.release_all(&self.owner);
+        core.make_durable(ordered.log_end)
+    }
+
+    fn finish_ordered(&mut self) -> Result<()> {
+        let State::Ordered(ordered) = std::mem::replace(&mut self.state, State::Active) else { return Ok(()) };
+        let result = ordered.map(|ordered| {
+            self.core.committer.publish(ordered.seq);
+            self.core.after_commit();
+        });
+        self.end();
+        result
+    }
+
+    /// Undoes everything and releases the locks.
+    pub fn rollback(&mut self) -> Result<()> {
+        let state = std::mem::replace(&mut self.state, State::Active);
+        let result = match state {
+            State::Active => Ok(()),
+            State::Prepared { id, .. } => {
+                self.core.committer.rollback_prepared(&self.core.log, id).and_then(|end| self.core.make_durable(end))
+            }
+            // The order is fixed: the transaction is committed and can only go forward.
+            State::Ordered(ordered) => {
+                self.state = State::Ordered(ordered);
+                return self.finish_ordered();
+            }
+        };
+        self.end();
+        result
+    }
+
+    /// Hands a prepared transaction over to the engine, which keeps it, with its locks, under its xid.
+    pub fn detach(&mut self) {
+        if let State::Prepared { id, xid, batch } = std::mem::replace(&mut self.state, State::Active) {
+            let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
+            self.core.prepared.lock().insert(xid, crate::engine::Prepared { id, batch, owner });
+            self.buffer = WriteBuffer::new();
+        }
+    }
+
+    fn end(&mut self) {
+        self.core.locks.release_all(&self.owner);
+        self.owner = self.core.locks.new_owner();
+        self.buffer = WriteBuffer::new();
+        self.state = State::Active;
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        match &self.state {
+            State::Prepared { .. } => self.detach(),
+            State::Ordered(_) => drop(self.finish_ordered()),
+            State::Active => {}
+        }
+        self.core.locks.release_all(&self.owner);
+    }
+}

@@ -1,0 +1,25 @@
+//! The log: every change of the store is here before it is anywhere else.
+//!
+//! * [`format`]: bytes of units and frames
+//! * [`Log`]: appending, group sync, poisoning
+//! * `segments`: the files
+//! * [`scan`], [`recover`]: reading it back
+//! * [`verdict`]: torn tail or damage, as pure functions
+//!
+//! Normative text: docs/format/wal.md. Invariants: a record is recovered if it was durable; what is recovered is a
+//! prefix of what was appended; nothing that lies behind a cut ever comes back.
+
+pub mod format;
+mod log;
+mod read;
+mod segments;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod testtext;
+pub mod verdict;
+
+pub use format::Body;
+pub use log::{Log, LogCounters, LogOptions, Room, Span};
+pub(crate) use read::{FileSource, blame, walk_records};
+pub use read::{Tail, recover, scan};

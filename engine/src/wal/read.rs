@@ -1,0 +1,547 @@
+//! Reading the log back: from files to units, from units to records, and where it ends.
+//!
+//! [`walk`] follows the units from the start of the segment that contains the wanted position, jumps from cut to epoch
+//! as [`super::verdict::jump`] says, and asks [`super::verdict::judge`] at the first unit that is bad or missing. It
+//! knows no files: a [`Source`] serves the units, so that tests can describe logs in text.
+//!
+//! Recovery finally syncs what it accepted beyond the last known durable position. Otherwise bytes that only the drive's
+//! cache holds (after the death of a process) would be declared part of the log by the next epoch, and then be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::format::{
+    FRAME_BYTES_MAX, FRAME_LZ4, FRAME_PLAIN, HEADER_BYTES, UNIT_BYTES_MAX, UnitFault, UnitHeader, VERSION, decode_unit,
+    decompress_frame, segment_number, segment_pages, segment_path, unit_bytes,
+};
+use super::verdict::{EpochStart, Sighting, Verdict, judge, jump};
+use crate::base::codec::Reader;
+use crate::base::limits::IO_ALIGN;
+use crate::base::{Error, Lsn, Result};
+use crate::io::{AlignedBuf, Disk, File, Mode};
+
+const ALIGN: u64 = IO_ALIGN as u64;
+const WINDOW_BYTES: usize = 4 << 20;
+/// A buffer for spanning records is not kept when it has grown beyond this.
+const HELD_BYTES_KEPT: usize = 4 << 20;
+
+const _: () = assert!(WINDOW_BYTES >= UNIT_BYTES_MAX);
+
+/// Where a log ends, and where it is to be continued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// The log validly ends here.
+    pub cut: Lsn,
+    /// Start of the first segment that holds nothing and never did: where a new epoch begins.
+    pub next_segment_start: Lsn,
+}
+
+impl Tail {
+    /// The tail of a log that does not exist yet.
+    pub const NEW: Tail = Tail { cut: Lsn(0), next_segment_start: Lsn(0) };
+}
+
+/// Receives the records of a log in order: where each starts, where it ends, and its bytes.
+pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
+
+/// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it
+/// accepted. Call it with the store's lock held; then open the log with the tail.
+///
+/// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
+/// another version or segment size; `Io`; whatever `visit` returns.
+pub fn recover(disk: &Arc<dyn Disk>, dir: &Path, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+    let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
+    let (tail, trusted) = walk_segments(&mut source, segment_bytes, from, visit)?;
+    if tail.cut > trusted {
+        for number in trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
+            if let Some(path) = source.files.get(&number) {
+                disk.open(path, Mode::ReadWrite, false)?.sync_data()?;
+            }
+        }
+        disk.sync_dir(dir)?;
+    }
+    Ok(tail)
+}
+
+/// The file and offset to blame if the log ends at `cut` though it was durable up to `upto`: the start of a segment that
+/// should have come and is not intact, else the cut itself.
+pub(crate) fn blame(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    segment_bytes: u64,
+    cut: Lsn,
+    upto: Lsn,
+) -> Result<(PathBuf, u64)> {
+    let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
+    let last = Lsn(upto.0.saturating_sub(1));
+    let at = source.broken_segment(cut, last)?.unwrap_or(cut);
+    let number = at.0 / segment_bytes;
+    Ok((segment_path(dir, number), at.0 - number * segment_bytes))
+}
+
+/// Like [`recover`], but changes nothing on the disk; for tools and checks.
+pub fn scan(disk: &Arc<dyn Disk>, dir: &Path, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+    let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
+    walk_segments(&mut source, segment_bytes, from, visit).map(|(tail, _)| tail)
+}
+
+/// The tail, and up to where the log itself states to be durable.
+fn walk_segments(source: &mut FileSource, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<(Tail, Lsn)> {
+    let end = walk_records(source, Lsn(from.0 / segment_bytes * segment_bytes), from, visit)?;
+    Ok((Tail { cut: end.cut, next_segment_start: end.next_segment_start(segment_bytes) }, end.trusted))
+}
+
+/// Yields the records of `source` from `begin` on that start at `from` or later.
+pub(crate) fn walk_records(source: &mut FileSource, begin: Lsn, from: Lsn, visit: Visit<'_>) -> Result<WalkEnd> {
+    let places = source.places();
+    let mut frames = Frames::default();
+    walk(source, begin, &mut |event| match event {
+        Event::Epoch => {
+            frames.restart();
+            Ok(())
+        }
+        Event::Unit(header, payload) => frames.feed(header, payload, &mut |start, end, record| match record {
+            Ok(record) if start >= from => visit(start, end, record),
+            Ok(_) => Ok(()),
+            Err(what) => {
+                let (path, offset) = places.of(start);
+                Err(Error::corruption(&path, offset, what))
+            }
+        }),
+    })
+}
+
+/// Serves the units of a log.
+pub(crate) trait Source {
+    /// The unit at `at`, or what is there instead.
+    fn unit(&mut self, at: Lsn) -> Result<std::result::Result<(UnitHeader, &[u8]), UnitFault>>;
+    /// The first units of all epochs, in any order.
+    fn epochs(&mut self) -> Result<Vec<EpochStart>>;
+    /// Intact units beyond `at`, ascending. `epoch` is the one being read, if known: units that pose as another's are
+    /// left out as far as that can be told. May stop after one that states a durable position above `at`.
+    fn beyond(&mut self, at: Lsn, epoch: Option<u64>) -> Result<Vec<Sighting>>;
+    /// Start of the last segment after that of `at` and up to that of `upto` whose first unit is not intact.
+    fn broken_segment(&mut self, at: Lsn, upto: Lsn) -> Result<Option<Lsn>>;
+    /// File and offset of a position.
+    fn place(&self, at: Lsn) -> (PathBuf, u64);
+}
+
+pub(crate) enum Event<'a> {
+    /// The log continues in a new epoch: a record begun before is void.
+    Epoch,
+    /// The next unit and its part of the frame stream.
+    Unit(&'a UnitHeader, &'a [u8]),
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WalkEnd {
+    pub(crate) cut: Lsn,
+    /// The highest durable position that an accepted unit states.
+    pub(crate) trusted: Lsn,
+    /// The last intact unit seen beyond the cut, which is dead now.
+    pub(crate) stale: Option<Lsn>,
+}
+
+impl WalkEnd {
+    pub(crate) fn next_segment_start(&self, segment_bytes: u64) -> Lsn {
+        let after_cut = self.cut.0.div_ceil(segment_bytes);
+        let after_stale = self.stale.map_or(0, |lsn| lsn.0 / segment_bytes + 1);
+        Lsn(after_cut.max(after_stale) * segment_bytes)
+    }
+}
+
+/// Follows the log from `begin`, the start of a segment, to where it ends.
+pub(crate) fn walk<S: Source>(
+    source: &mut S,
+    begin: Lsn,
+    sink: &mut dyn FnMut(Event<'_>) -> Result<()>,
+) -> Result<WalkEnd> {
+    let epochs = source.epochs()?;
+    let mut position = begin;
+    let mut epoch = None;
+    let mut epoch_start = None;
+    let mut trusted = Lsn(0);
+    loop {
+        if let Some(next) = jump(position, epoch_start, &epochs) {
+            position = next.lsn;
+            epoch = Some(next.epoch);
+            epoch_start = Some(next.lsn);
+            sink(Event::Epoch)?;
+        }
+        match source.unit(position)? {
+            Ok((header, payload))
+                if epoch.is_none_or(|e| e == header.epoch)
+                    && (!header.first || position == begin || epoch_start == Some(position)) =>
+            {
+                epoch = Some(header.epoch);
+                trusted = trusted.max(header.durable);
+                position = header.end();
+                if header.first {
+                    epoch_start = Some(header.lsn);
+                } else {
+                    sink(Event::Unit(&header, payload))?;
+                }
+            }
+            Err(UnitFault::Version(version)) => {
+                let (path, offset) = source.place(position);
+                let what = format!("log unit at offset {offset} has version {version}, known is {VERSION}");
+                return Err(Error::Incompatible { path, what });
+            }
+            other => {
+                let fault = match other {
+                    Err(UnitFault::Bad(what)) => what,
+                    _ => "unit of another epoch",
+                };
+                return end_at(source, position, epoch, trusted, fault);
+            }
+        }
+    }
+}
+
+fn end_at<S: Source>(
+    source: &mut S,
+    position: Lsn,
+    epoch: Option<u64>,
+    trusted: Lsn,
+    fault: &'static str,
+) -> Result<WalkEnd> {
+    let beyond = source.beyond(position, epoch)?;
+    match judge(position, &beyond) {
+        Verdict::Torn => Ok(WalkEnd { cut: position, trusted, stale: beyond.last().map(|unit| unit.lsn) }),
+        Verdict::Damaged { witness } => {
+            // If another epoch follows, the log may be sound up to here and the way into that epoch be damaged.
+            let of_another = epoch.is_some_and(|e| e != witness.epoch);
+            let at = if of_another { source.broken_segment(position, witness.lsn)? } else { None }.unwrap_or(position);
+            let (path, offset) = source.place(at);
+            let what = format!("{fault}; the log states at {} to be durable up to {}", witness.lsn, witness.durable);
+            Err(Error::corruption(&path, offset, what))
+        }
+    }
+}
+
+/// Puts records together from the payloads of units.
+#[derive(Default)]
+struct Frames {
+    /// False until a unit told where a record begins.
+    in_step: bool,
+    /// The frame begun in an earlier unit, as far as it was seen.
+    held: Vec<u8>,
+    held_start: Lsn,
+    unpacked: Vec<u8>,
+}
+
+/// Lengths of a frame: (prefix, content), and the flag.
+type FrameShape = (usize, usize, u8);
+
+/// The shape of the frame at the front of `bytes`; `None` if more bytes are needed to tell.
+fn frame_shape(bytes: &[u8]) -> std::result::Result<Option<FrameShape>, &'static str> {
+    let mut reader = Reader::new(bytes);
+    let Some(length) = reader.varint() else {
+        return if bytes.len() < 10 { Ok(None) } else { Err("record length malformed") };
+    };
+    if length > FRAME_BYTES_MAX {
+        return Err("record length impossible");
+    }
+    match reader.u8() {
+        None => Ok(None),
+        Some(flag @ (FRAME_PLAIN | FRAME_LZ4)) => Ok(Some((bytes.len() - reader.rest().len(), length as usize, flag))),
+        Some(_) => Err("record flag unknown"),
+    }
+}
+
+/// A record or why it is none.
+type Emit<'a> = &'a mut dyn FnMut(Lsn, Lsn, std::result::Result<&[u8], &'static str>) -> Result<()>;
+
+impl Frames {
+    fn restart(&mut self) {
+        self.held.clear();
+        self.in_step = true;
+    }
+
+    fn feed(&mut self, header: &UnitHeader, payload: &[u8], emit: Emit<'_>) -> Result<()> {
+        let base = header.lsn.0 + HEADER_BYTES as u64;
+        let lsn = |i: usize| Lsn(base + i as u64);
+        let mut at = 0;
+        if !self.in_step {
+            let Some(first) = header.first_record else {
+                return Ok(());
+            };
+            at = first as usize;
+            self.in_step = true;
+        }
+        if !self.held.is_empty() {
+            // Byte by byte until the length is known, which takes at most eleven.
+            let mut shape = frame_shape(&self.held);
+            while let (Ok(None), Some(&byte)) = (&shape, payload.get(at)) {
+                self.held.push(byte);
+                at += 1;
+                shape = frame_shape(&self.held);
+            }
+            let (prefix, length, flag) = match shape {
+                Err(what) => return emit(self.held_start, lsn(at), Err(what)),
+                Ok(None) => return Ok(()),
+                Ok(Some(shape)) => shape,
+            };
+            let missing = prefix + length - self.held.len();
+            let some = missing.min(payload.len() - at);
+            if self.held.capacity() < prefix + length && self.held.try_reserve_exact(missing).is_err() {
+                return emit(self.held_start, lsn(at), Err("record larger than memory"));
+            }
+            self.held.extend_from_slice(&payload[at..at + some]);
+            at += some;
+            if some < missing {
+                return match header.first_record {
+                    None => Ok(()),
+                    Some(_) => emit(self.held_start, lsn(at), Err("record reaches into the next")),
+                };
+            }
+            Self::emit_one(&mut self.unpacked, self.held_start, lsn(at), flag, &self.held[prefix..], emit)?;
+            self.held.clear();
+            if self.held.capacity() > HELD_BYTES_KEPT {
+                self.held = Vec::new();
+            }
+        }
+        let first_here = (at < payload.len()).then_some(at as u32);
+        if first_here != header.first_record {
+            return emit(lsn(0), lsn(at), Err("first record not where the unit says"));
+        }
+        while at < payload.len() {
+            let rest = &payload[at..];
+            match frame_shape(rest) {
+                Err(what) => return emit(lsn(at), lsn(at), Err(what)),
+                Ok(Some((prefix, length, flag))) if rest.len() - prefix >= length => {
+                    let end = at + prefix + length;
+                    Self::emit_one(&mut self.unpacked, lsn(at), lsn(end), flag, &rest[prefix..prefix + length], emit)?;
+                    at = end;
+                }
+                Ok(_) => {
+                    self.held.extend_from_slice(rest);
+                    self.held_start = lsn(at);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn emit_one(unpacked: &mut Vec<u8>, start: Lsn, end: Lsn, flag: u8, content: &[u8], emit: Emit<'_>) -> Result<()> {
+        if flag == FRAME_PLAIN {
+            return emit(start, end, Ok(content));
+        }
+        let outcome = match decompress_frame(content, unpacked) {
+            Some(()) => emit(start, end, Ok(unpacked)),
+            None => emit(start, end, Err("compressed record malformed")),
+        };
+        if unpacked.capacity() > HELD_BYTES_KEPT {
+            *unpacked = Vec::new();
+        }
+        outcome
+    }
+}
+
+/// Where positions lie, detached from the source they belong to.
+#[derive(Clone)]
+pub(crate) struct Places {
+    dir: PathBuf,
+    files: BTreeMap<u64, PathBuf>,
+    segment_bytes: u64,
+}
+
+impl Places {
+    fn of(&self, at: Lsn) -> (PathBuf, u64) {
+        let number = at.0 / self.segment_bytes;
+        let path = self.files.get(&number).cloned();
+        (path.unwrap_or_else(|| super::format::segment_path(&self.dir, number)), at.0 % self.segment_bytes)
+    }
+}
+
+/// Units in files.
+pub(crate) struct FileSource {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    files: BTreeMap<u64, PathBuf>,
+    segment_bytes: u64,
+    /// The open file: number, handle, size in whole pages.
+    open: Option<(u64, Arc<dyn File>, u64)>,
+    window: AlignedBuf,
+    /// What the window shows: number, offset, bytes.
+    shown: (u64, u64, usize),
+}
+
+impl FileSource {
+    /// The segments of the log in `dir`.
+    pub(crate) fn of_segments(disk: Arc<dyn Disk>, dir: &Path, segment_bytes: u64) -> Result<FileSource> {
+        if segment_bytes == 0 || segment_bytes % ALIGN != 0 {
+            return Err(Error::Invalid(format!("log segment size {segment_bytes} is not a multiple of {ALIGN}")));
+        }
+        let names = disk.list(dir)?;
+        let files = names.iter().filter_map(|name| Some((segment_number(name)?, dir.join(name)))).collect();
+        Ok(FileSource::new(disk, dir, files, segment_bytes))
+    }
+
+    /// One file that is a log of its own.
+    pub(crate) fn of_file(disk: Arc<dyn Disk>, path: &Path) -> FileSource {
+        let dir = path.parent().unwrap_or(path);
+        FileSource::new(disk, dir, BTreeMap::from([(0, path.to_owned())]), 1 << 62)
+    }
+
+    fn new(disk: Arc<dyn Disk>, dir: &Path, files: BTreeMap<u64, PathBuf>, segment_bytes: u64) -> FileSource {
+        let window = AlignedBuf::zeroed(usize::try_from(segment_bytes).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES));
+        FileSource { disk, dir: dir.to_owned(), files, segment_bytes, open: None, window, shown: (0, 0, 0) }
+    }
+
+    fn places(&self) -> Places {
+        Places { dir: self.dir.clone(), files: self.files.clone(), segment_bytes: self.segment_bytes }
+    }
+
+    /// Makes `bytes` bytes at `offset` of segment `number` visible, if the file has them; their place in the window.
+    fn show(&mut self, number: u64, offset: u64, bytes: usize) -> Result<Option<usize>> {
+        let (shown_number, shown_offset, shown_bytes) = self.shown;
+        if shown_number == number
+            && offset >= shown_offset
+            && offset + bytes as u64 <= shown_offset + shown_bytes as u64
+        {
+            return Ok(Some((offset - shown_offset) as usize));
+        }
+        let Some(size) = self.file_size(number)? else {
+            return Ok(None);
+        };
+        if offset + bytes as u64 > size {
+            return Ok(None);
+        }
+        let Some((_, file, _)) = &self.open else {
+            return Ok(None);
+        };
+        let n = (size - offset).min(self.window.len() as u64) as usize;
+        self.shown = (0, 0, 0);
+        file.read_exact_at(&mut self.window[..n], offset)?;
+        self.shown = (number, offset, n);
+        Ok(Some(0))
+    }
+
+    /// Opens segment `number`; its size in whole pages, `None` if there is no such file.
+    fn file_size(&mut self, number: u64) -> Result<Option<u64>> {
+        if self.open.as_ref().is_none_or(|open| open.0 != number) {
+            let Some(path) = self.files.get(&number) else {
+                return Ok(None);
+            };
+            let file = self.disk.open(path, Mode::Read, true)?;
+            let size = file.len()?.min(self.segment_bytes) / ALIGN * ALIGN;
+            self.open = Some((number, file, size));
+        }
+        Ok(self.open.as_ref().map(|open| open.2))
+    }
+
+    /// The unit in segment `number` at `offset`, expected to be that of lsn `at` if given.
+    #[allow(clippy::type_complexity)] // The nested result is the trait's.
+    fn unit_in(
+        &mut self,
+        number: u64,
+        offset: u64,
+        at: Option<Lsn>,
+    ) -> Result<std::result::Result<(UnitHeader, &[u8]), UnitFault>> {
+        let Some(shown) = self.show(number, offset, IO_ALIGN)? else {
+            return Ok(Err(UnitFault::Bad("log file missing or short")));
+        };
+        let Some(bytes) = unit_bytes(&self.window[shown..shown + HEADER_BYTES]) else {
+            return Ok(Err(UnitFault::Bad("no unit here")));
+        };
+        let Some(shown) = self.show(number, offset, bytes)? else {
+            return Ok(Err(UnitFault::Bad("unit longer than its file")));
+        };
+        Ok(decode_unit(&self.window[shown..shown + bytes], at))
+    }
+
+    /// The first unit of segment `number` if it belongs there.
+    fn first_of(&mut self, number: u64) -> Result<Option<(UnitHeader, Option<Lsn>)>> {
+        let segment_bytes = self.segment_bytes;
+        let path = self.files.get(&number).cloned();
+        let Ok((header, payload)) = self.unit_in(number, 0, None)? else {
+            return Ok(None);
+        };
+        if header.segment_pages != segment_pages(segment_bytes) {
+            return Err(Error::Incompatible {
+                path: path.unwrap_or_default(),
+                what: format!(
+                    "the log has segments of {} bytes, not {segment_bytes}",
+                    u64::from(header.segment_pages) * ALIGN
+                ),
+            });
+        }
+        if header.lsn.0 != number * segment_bytes {
+            return Ok(None);
+        }
+        let cut = if header.first { Reader::new(payload).u64().map(Lsn) } else { None };
+        Ok(Some((header, cut)))
+    }
+}
+
+impl Source for FileSource {
+    fn unit(&mut self, at: Lsn) -> Result<std::result::Result<(UnitHeader, &[u8]), UnitFault>> {
+        self.unit_in(at.0 / self.segment_bytes, at.0 % self.segment_bytes, Some(at))
+    }
+
+    fn epochs(&mut self) -> Result<Vec<EpochStart>> {
+        let mut epochs = Vec::new();
+        for number in self.files.keys().copied().collect::<Vec<_>>() {
+            if let Some((header, Some(cut))) = self.first_of(number)? {
+                epochs.push(EpochStart { lsn: header.lsn, cut, epoch: header.epoch });
+            }
+        }
+        Ok(epochs)
+    }
+
+    fn beyond(&mut self, at: Lsn, epoch: Option<u64>) -> Result<Vec<Sighting>> {
+        let number_of_bad = at.0 / self.segment_bytes;
+        let numbers: Vec<u64> = self.files.range(number_of_bad..).map(|(&n, _)| n).collect();
+        // A torn area may hold user data that looks like units; only at the start of a segment is a unit for sure.
+        let mut known = BTreeSet::from_iter(epoch);
+        let mut headless = BTreeSet::new();
+        for &number in &numbers {
+            match self.first_of(number)? {
+                Some((header, _)) => {
+                    known.insert(header.epoch);
+                }
+                None => {
+                    headless.insert(number);
+                }
+            }
+        }
+        let mut seen = Vec::new();
+        for number in numbers {
+            let start = number * self.segment_bytes;
+            let any_epoch = headless.contains(&number) && (number != number_of_bad || epoch.is_none());
+            let size = self.file_size(number)?.unwrap_or(0);
+            let mut offset = if number == number_of_bad { at.0 - start + ALIGN } else { 0 };
+            while offset < size {
+                let lsn = Lsn(start + offset);
+                match self.unit_in(number, offset, Some(lsn))? {
+                    Ok((header, _)) if any_epoch || known.contains(&header.epoch) => {
+                        seen.push(Sighting { lsn, epoch: header.epoch, durable: header.durable });
+                        if header.durable > at {
+                            return Ok(seen);
+                        }
+                        offset = header.end().0 - start;
+                    }
+                    _ => offset += ALIGN,
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    fn broken_segment(&mut self, at: Lsn, upto: Lsn) -> Result<Option<Lsn>> {
+        for number in (at.0 / self.segment_bytes + 1..=upto.0 / self.segment_bytes).rev() {
+            if self.first_of(number)?.is_none() {
+                return Ok(Some(Lsn(number * self.segment_bytes)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn place(&self, at: Lsn) -> (PathBuf, u64) {
+        self.places().of(at)
+    }
+}

@@ -1,0 +1,366 @@
+//! The write buffer of a transaction: its operations in log format, and an ordered index over the newest one per key.
+//!
+//! Operations are appended to one byte vector in the very encoding that the log stores (see docs/format/batch.md), so
+//! that commit copies it once. A savepoint is a count of operations; going back to it pops operations from the end and
+//! restores the index, since each operation remembers its predecessor on the same key.
+//!
+//! The index is a sorted vector of operation numbers while the transaction is small, and a B-tree with keys of its own
+//! above [`SMALL_MAX`] entries, where moving a vector's tail on each insert would begin to cost more than it saves.
+//! Rejected: a memtable per transaction (a chunk of memory and a tower per key for what is mostly one to ten rows).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::base::Kind;
+use crate::base::codec::{Reader, put_bytes};
+
+const SMALL_MAX: usize = 128;
+const NONE: u32 = u32::MAX;
+
+/// A point in the life of a write buffer: the number of operations before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Savepoint(pub u64);
+
+struct Op {
+    start: usize,
+    key: (usize, u32),
+    value: (usize, u32),
+    kind: Kind,
+    /// The operation on the same key before this one.
+    previous: u32,
+}
+
+enum Index {
+    Small(Vec<u32>),
+    Large(BTreeMap<Box<[u8]>, u32>),
+}
+
+/// See the module.
+pub(crate) struct WriteBuffer {
+    bytes: Vec<u8>,
+    ops: Vec<Op>,
+    index: Index,
+    /// Operations that a later one on the same key replaced.
+    superseded: usize,
+    /// Changes with every modification; cursors compare it to know whether their place is still right.
+    generation: u64,
+}
+
+/// One entry of the index, by operation number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OpNo(u32);
+
+impl WriteBuffer {
+    pub fn new() -> WriteBuffer {
+        WriteBuffer {
+            bytes: Vec::new(),
+            ops: Vec::new(),
+            index: Index::Small(Vec::new()),
+            superseded: 0,
+            generation: 0,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Bytes of memory that grow with the transaction.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + self.ops.len() * size_of::<Op>()
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.ops.len() as u64)
+    }
+
+    pub fn key(&self, op: OpNo) -> &[u8] {
+        let (at, len) = self.ops[op.0 as usize].key;
+        &self.bytes[at..at + len as usize]
+    }
+
+    pub fn value(&self, op: OpNo) -> &[u8] {
+        let (at, len) = self.ops[op.0 as usize].value;
+        &self.bytes[at..at + len as usize]
+    }
+
+    pub fn kind(&self, op: OpNo) -> Kind {
+        self.ops[op.0 as usize].kind
+    }
+
+    /// True if the key was put by an operation before `savepoint` (and not deleted by the last such operation).
+    pub fn present_before(&self, op: OpNo, savepoint: Savepoint) -> Option<bool> {
+        let mut at = op.0;
+        while at != NONE {
+            if u64::from(at) < savepoint.0 {
+                return Some(self.ops[at as usize].kind == Kind::Put);
+            }
+            at = self.ops[at as usize].previous;
+        }
+        None
+    }
+
+    /// Records an operation.
+    pub fn push(&mut self, kind: Kind, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        let number = self.ops.len() as u32;
+        assert!(number != NONE, "more than 4 billion operations in a transaction");
+        self.bytes.push(kind as u8);
+        put_bytes(&mut self.bytes, key);
+        let key_at = self.bytes.len() - key.len();
+        let mut value_at = self.bytes.len();
+        if kind == Kind::Put {
+            put_bytes(&mut self.bytes, value);
+            value_at = self.bytes.len() - value.len();
+        }
+        self.ops.push(Op {
+            start,
+            key: (key_at, key.len() as u32),
+            value: (value_at, if kind == Kind::Put { value.len() as u32 } else { 0 }),
+            kind,
+            previous: NONE,
+        });
+        let previous = self.index_set(number);
+        self.ops[number as usize].previous = previous;
+        if previous != NONE {
+            self.superseded += 1;
+        }
+        self.generation += 1;
+    }
+
+    /// Undoes every operation after `savepoint`.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        while self.ops.len() as u64 > savepoint.0 {
+            let number = (self.ops.len() - 1) as u32;
+            let previous = self.ops[number as usize].previous;
+            self.index_restore(number, previous);
+            if previous != NONE {
+                self.superseded -= 1;
+            }
+            if let Some(op) = self.ops.pop() {
+                self.bytes.truncate(op.start);
+            }
+            self.generation += 1;
+        }
+    }
+
+    fn op_key(&self, number: u32) -> &[u8] {
+        self.key(OpNo(number))
+    }
+
+    fn small_position(&self, small: &[u32], key: &[u8]) -> Result<usize, usize> {
+        // Bulk statements write in key order: look at the end first.
+        if let Some(&last) = small.last() {
+            if self.op_key(last) < key {
+                return Err(small.len());
+            }
+        }
+        small.binary_search_by(|&n| self.op_key(n).cmp(key))
+    }
+
+    /// Makes `number` the newest operation on its key; returns the one before.
+    fn index_set(&mut self, number: u32) -> u32 {
+        let mut index = std::mem::replace(&mut self.index, Index::Small(Vec::new()));
+        let key = self.op_key(number);
+        let previous = match &mut index {
+            Index::Small(small) => match self.small_position(small, key) {
+                Ok(at) => std::mem::replace(&mut small[at], number),
+                Err(at) => {
+                    small.insert(at, number);
+                    NONE
+                }
+            },
+            Index::Large(large) => match large.get_mut(key) {
+                Some(slot) => std::mem::replace(slot, number),
+                None => {
+                    large.insert(key.into(), number);
+                    NONE
+                }
+            },
+        };
+        if let Index::Small(small) = &index {
+            if small.len() > SMALL_MAX {
+                index = Index::Large(small.iter().map(|&n| (self.op_key(n).into(), n)).collect());
+            }
+        }
+        self.index = index;
+        previous
+    }
+
+    fn index_restore(&mut self, number: u32, previous: u32) {
+        let mut index = std::mem::replace(&mut self.index, Index::Small(Vec::new()));
+        let key = self.op_key(number);
+        match &mut index {
+            Index::Small(small) => {
+                if let Ok(at) = self.small_position(small, key) {
+                    if previous == NONE {
+                        small.remove(at);
+                    } else {
+                        small[at] = previous;
+                    }
+                }
+            }
+            Index::Large(large) => {
+                if previous == NONE {
+                    large.remove(key);
+                } else if let Some(slot) = large.get_mut(key) {
+                    *slot = previous;
+                }
+            }
+        }
+        self.index = index;
+    }
+
+    /// The newest operation on `key`.
+    pub fn get(&self, key: &[u8]) -> Option<OpNo> {
+        match &self.index {
+            Index::Small(small) => self.small_position(small, key).ok().map(|at| OpNo(small[at])),
+            Index::Large(large) => large.get(key).map(|&n| OpNo(n)),
+        }
+    }
+
+    /// The entry of the smallest key `>= key` (`> key` if `after`).
+    pub fn first_from(&self, key: &[u8], after: bool) -> Option<OpNo> {
+        match &self.index {
+            Index::Small(small) => {
+                let at = match self.small_position(small, key) {
+                    Ok(at) => at + usize::from(after),
+                    Err(at) => at,
+                };
+                small.get(at).map(|&n| OpNo(n))
+            }
+            Index::Large(large) => {
+                let bound = if after { Bound::Excluded(key) } else { Bound::Included(key) };
+                large.range::<[u8], _>((bound, Bound::Unbounded)).next().map(|(_, &n)| OpNo(n))
+            }
+        }
+    }
+
+    /// The entry of the largest key `< key`.
+    pub fn last_before(&self, key: &[u8]) -> Option<OpNo> {
+        match &self.index {
+            Index::Small(small) => {
+                let (Ok(at) | Err(at)) = self.small_position(small, key);
+                at.checked_sub(1).map(|at| OpNo(small[at]))
+            }
+            Index::Large(large) => {
+                large.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back().map(|(_, &n)| OpNo(n))
+            }
+        }
+    }
+
+    /// The batch in log format: one operation per key. Rebuilt in key order if some operations were superseded.
+    pub fn encode(&mut self) -> &[u8] {
+        if self.superseded > 0 {
+            let mut compact = WriteBuffer::new();
+            compact.bytes.reserve(self.bytes.len());
+            let mut live: Vec<u32> = match &self.index {
+                Index::Small(small) => small.clone(),
+                Index::Large(large) => large.values().copied().collect(),
+            };
+            live.sort_unstable();
+            for number in live {
+                let op = OpNo(number);
+                compact.push(self.kind(op), self.key(op), self.value(op));
+            }
+            *self = compact;
+        }
+        &self.bytes
+    }
+}
+
+/// Walks the operations of an encoded batch; stops with `None` in the middle of malformed bytes.
+pub(crate) struct BatchReader<'a>(Reader<'a>);
+
+impl<'a> BatchReader<'a> {
+    pub fn new(batch: &'a [u8]) -> BatchReader<'a> {
+        BatchReader(Reader::new(batch))
+    }
+
+    /// True once every byte has been understood.
+    pub fn is_done(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> Iterator for BatchReader<'a> {
+    type Item = (Kind, &'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut reader = self.0;
+        let kind = Kind::from_byte(reader.u8()?)?;
+        let key = reader.bytes()?;
+        if key.len() < crate::base::IndexId::LEN {
+            return None;
+        }
+        let value = if kind == Kind::Put { reader.bytes()? } else { &[] };
+        self.0 = reader;
+        Some((kind, key, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(u8, u8),
+        Delete(u8),
+        Mark,
+        Back,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Step::Put(k, v)),
+            2 => any::<u8>().prop_map(Step::Delete),
+            1 => Just(Step::Mark),
+            1 => Just(Step::Back),
+        ]
+    }
+
+    fn key(k: u8) -> Vec<u8> {
+        vec![0, 0, 0, 9, k]
+    }
+
+    proptest! {
+        /// The index, savepoints and the encoded batch agree with a map, below and above the small size.
+        #[test]
+        fn agrees_with_a_map(steps in proptest::collection::vec(step(), 0..600)) {
+            let mut buffer = WriteBuffer::new();
+            let mut model: BTreeMap<Vec<u8>, Option<u8>> = BTreeMap::new();
+            let mut marks = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Put(k, v) => { buffer.push(Kind::Put, &key(k), &[v]); model.insert(key(k), Some(v)); }
+                    Step::Delete(k) => { buffer.push(Kind::Delete, &key(k), &[]); model.insert(key(k), None); }
+                    Step::Mark => marks.push((buffer.savepoint(), model.clone())),
+                    Step::Back => if let Some((at, old)) = marks.pop() { buffer.rollback_to(at); model = old; },
+                }
+            }
+            for k in 0..=255u8 {
+                let own = buffer.get(&key(k)).map(|op| match buffer.kind(op) {
+                    Kind::Put => Some(buffer.value(op)[0]),
+                    Kind::Delete => None,
+                });
+                prop_assert_eq!(own, model.get(&key(k)).copied());
+                let above = buffer.first_from(&key(k), true).map(|op| buffer.key(op).to_vec());
+                prop_assert_eq!(above, model.range((Bound::Excluded(key(k)), Bound::Unbounded)).next().map(|e| e.0.clone()));
+                let below = buffer.last_before(&key(k)).map(|op| buffer.key(op).to_vec());
+                prop_assert_eq!(below, model.range(..key(k)).next_back().map(|e| e.0.clone()));
+            }
+            let batch = buffer.encode().to_vec();
+            let mut reader = BatchReader::new(&batch);
+            let decoded: BTreeMap<Vec<u8>, Option<u8>> =
+                reader.by_ref().map(|(kind, k, v)| (k.to_vec(), (kind == Kind::Put).then(|| v[0]))).collect();
+            prop_assert!(reader.is_done());
+            prop_assert_eq!(decoded, model);
+        }
+    }
+}

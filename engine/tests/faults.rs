@@ -1,0 +1,402 @@
+//! Failing disks. A script of everything the engine does runs against a disk whose n-th operation fails, for every n;
+//! then against disks that are full after so many bytes. Whatever fails, it must fail with an error: no panic, no hang,
+//! no success that was none, and everything that was acknowledged is there when the disk is well again.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{DIR, HookDisk, Map, Rng, cases, dump, key, open, options, value, within};
+use parking_lot::Mutex;
+use strata_engine::io::{FaultKind, MemDisk, PosixDisk};
+use strata_engine::{Engine, Error, IndexId, Options, Result};
+
+const INDEX: u32 = 16;
+const GONE: u32 = 17;
+
+type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// What was asked for and whether it was acknowledged.
+#[derive(Default)]
+struct Journal {
+    commits: Vec<(Writes, bool)>,
+    dropped: Option<bool>,
+    prepared: Vec<(Vec<u8>, bool)>,
+    errors: Vec<String>,
+}
+
+impl Journal {
+    fn note<T>(&mut self, what: &str, result: Result<T>) -> bool {
+        match result {
+            Ok(_) => true,
+            Err(e) => {
+                self.errors.push(format!("{what}: {e}"));
+                false
+            }
+        }
+    }
+
+    /// The states that may be found: all that was acknowledged, and perhaps the first of those that failed after it.
+    fn allowed(&self) -> Vec<Map> {
+        let mut map = Map::new();
+        let apply = |map: &mut Map, writes: &Writes| {
+            for (key, value) in writes {
+                match value {
+                    Some(value) => map.insert(key.clone(), value.clone()),
+                    None => map.remove(key),
+                };
+            }
+        };
+        let last = self.commits.iter().rposition(|commit| commit.1).map_or(0, |at| at + 1);
+        self.commits[..last].iter().filter(|commit| commit.1).for_each(|(writes, _)| apply(&mut map, writes));
+        let mut allowed = vec![map.clone()];
+        for (writes, _) in &self.commits[last..] {
+            apply(&mut map, writes);
+            allowed.push(map.clone());
+        }
+        allowed
+    }
+}
+
+fn some_writes(rng: &mut Rng, count: u64, bytes: u64) -> Writes {
+    let mut writes = Writes::new();
+    for _ in 0..count {
+        let tag = rng.next();
+        let new = if rng.chance(20) { None } else { Some(value(rng, tag, bytes)) };
+        writes.push((key(INDEX, rng.below(40)), new));
+    }
+    writes.sort();
+    writes.dedup_by(|a, b| a.0 == b.0);
+    writes
+}
+
+fn commit(engine: &Engine, journal: &mut Journal, writes: Writes) {
+    let mut txn = engine.begin();
+    for (key, value) in &writes {
+        match value {
+            Some(value) => txn.put(key, value).unwrap(),
+            None => txn.delete(key).unwrap(),
+        }
+    }
+    let ok = journal.note("commit", txn.commit());
+    journal.commits.push((writes, ok));
+}
+
+/// Everything a store does; goes on after errors, as a server would.
+fn script(engine: &Engine, journal: &mut Journal) {
+    let mut rng = Rng::new(7);
+    let (lower, upper) = (IndexId(INDEX).prefix(), IndexId(INDEX + 1).prefix());
+    let ok = journal.note("write", engine.write(&[(key(GONE, 1), Some(vec![1; 3000]))], true));
+    journal.commits.push((vec![(key(GONE, 1), Some(vec![1; 3000]))], ok));
+    for round in 0..3 {
+        for _ in 0..4 {
+            commit(engine, journal, some_writes(&mut rng, 6, 900));
+        }
+        // Two phases, with the order fixed in between as the server does.
+        let writes = some_writes(&mut rng, 3, 500);
+        let mut txn = engine.begin();
+        for (key, value) in &writes {
+            txn.put(key, value.as_deref().unwrap_or_default()).unwrap();
+        }
+        let writes: Writes = writes.into_iter().map(|(k, v)| (k, Some(v.unwrap_or_default()))).collect();
+        let xid = format!("two-phase {round}").into_bytes();
+        if journal.note("prepare", txn.prepare(&xid)) {
+            txn.commit_ordered();
+            let ok = journal.note("commit after prepare", txn.commit());
+            // Durable by the prepare only once the server decides: make it so.
+            let ok = journal.note("sync", engine.sync()) && ok;
+            journal.commits.push((writes, ok));
+        } else {
+            journal.note("rollback of a failed prepare", txn.rollback());
+        }
+        journal.note("flush", engine.flush());
+        commit(engine, journal, some_writes(&mut rng, 30, 4000));
+    }
+    let mut txn = engine.begin();
+    txn.put(&key(INDEX, 1000), b"undecided").unwrap();
+    let ok = journal.note("prepare", txn.prepare(b"left"));
+    journal.prepared.push((b"left".to_vec(), ok));
+    drop(txn);
+    journal.note("compaction", engine.compact_range(&lower, &upper));
+    let ok = journal.note("drop", engine.drop_indexes(&[IndexId(GONE)]));
+    journal.dropped = Some(ok);
+    commit(engine, journal, some_writes(&mut rng, 6, 900));
+    journal.note("flush", engine.flush());
+    commit(engine, journal, some_writes(&mut rng, 2, 100));
+}
+
+/// Opens what is left and compares.
+fn judge(disk: &MemDisk, journal: &Journal, case: &str) {
+    let engine = open(disk).unwrap_or_else(|e| panic!("{case}: reopen: {e}; before: {:?}", journal.errors));
+    let mut allowed = journal.allowed();
+    let mut found = dump(&engine, 0, u32::MAX).unwrap();
+    let void = |key: &Vec<u8>| journal.dropped.is_some() && IndexId::of(key).0 == GONE;
+    allowed.iter_mut().chain([&mut found]).for_each(|map| map.retain(|key, _| !void(key)));
+    assert!(allowed.contains(&found), "{case}: not what was acknowledged; {:?}", journal.errors);
+    for index in [INDEX, GONE] {
+        engine.verify_index(IndexId(index)).unwrap();
+    }
+    let listed = engine.prepared();
+    for (xid, acknowledged) in &journal.prepared {
+        assert!(!acknowledged || listed.contains(xid), "{case}: prepared transaction lost");
+    }
+    for xid in listed {
+        assert!(engine.rollback_prepared(&xid).unwrap());
+    }
+    // It works again.
+    let mut after = Journal::default();
+    commit(&engine, &mut after, vec![(key(INDEX, 2000), Some(b"well again".to_vec()))]);
+    engine.flush().unwrap();
+    engine.compact_range(&[0, 0, 0, 0], &[255; 4]).unwrap();
+    assert_eq!(after.errors, Vec::<String>::new(), "{case}");
+    engine.close().unwrap();
+}
+
+/// One run with the fault at the `n`-th operation; false if it was never reached.
+fn strike(n: u64, kind: FaultKind) -> bool {
+    let case = format!("operation {n} fails ({kind:?})");
+    let disk = MemDisk::new();
+    let mut journal = Journal::default();
+    disk.fail_after(n, kind);
+    match open(&disk) {
+        Ok(engine) => {
+            script(&engine, &mut journal);
+            journal.note("close", engine.close());
+            // Neither hangs nor panics.
+            let _ = engine.flush();
+            let _ = engine.wait_idle();
+        }
+        Err(e) => journal.errors.push(format!("open: {e}")),
+    }
+    if disk.clear_fault() {
+        assert_eq!(journal.errors, Vec::<String>::new(), "{case}: no fault, but errors");
+        judge(&disk, &journal, &case);
+        return false;
+    }
+    for seed in 0..2 {
+        judge(&disk.crash(n * 7 + seed), &journal, &format!("{case}, then a power cut ({seed})"));
+    }
+    // Again on what the first opening made of it.
+    judge(&disk, &journal, &case);
+    true
+}
+
+#[test]
+fn every_operation_may_fail() {
+    for kind in [FaultKind::Other, FaultKind::StorageFull] {
+        let mut n = 1;
+        while within(&format!("operation {n} fails ({kind:?})"), 30, move || strike(n, kind)) {
+            n += 1;
+        }
+        assert!(n > 100, "only {n} operations");
+    }
+}
+
+/// The same while a store with content is opened.
+#[test]
+fn opening_may_fail_at_every_operation() {
+    let disk = MemDisk::new();
+    let engine = open(&disk).unwrap();
+    let mut journal = Journal::default();
+    script(&engine, &mut journal);
+    assert_eq!(journal.errors, Vec::<String>::new());
+    drop(engine);
+    let journal = Arc::new(journal);
+    for n in 1.. {
+        let image = disk.crash(n);
+        let journal = journal.clone();
+        let struck = within(&format!("operation {n} of an opening fails"), 30, move || {
+            image.fail_after(n, FaultKind::Other);
+            let opened = open(&image);
+            let ended_well = opened.is_ok() && image.clear_fault();
+            drop(opened);
+            image.clear_fault();
+            judge(&image.crash(n), &journal, &format!("operation {n} of an opening fails, then a power cut"));
+            judge(&image, &journal, &format!("operation {n} of an opening fails"));
+            !ended_well
+        });
+        if !struck {
+            assert!(n > 10);
+            break;
+        }
+    }
+}
+
+/// Fills a disk that has `room` bytes left when the store is open; what fails must say so, and the store must go on by
+/// itself when there is room again.
+fn fill(room: u64) {
+    let case = format!("{room} bytes of room");
+    let disk = MemDisk::new();
+    let engine = open(&disk).unwrap();
+    let mut journal = Journal::default();
+    let mut rng = Rng::new(room);
+    for _ in 0..3 {
+        commit(&engine, &mut journal, some_writes(&mut rng, 5, 500));
+    }
+    disk.set_capacity(Some(disk.used() + room));
+    let mut refused = 0;
+    for step in 0..3000 {
+        let writes = some_writes(&mut rng, 6, 2000);
+        let mut txn = engine.begin();
+        for (key, value) in &writes {
+            match value {
+                Some(value) => txn.put(key, value).unwrap(),
+                None => txn.delete(key).unwrap(),
+            }
+        }
+        // A prepared transaction can always be decided: the log keeps room for that.
+        let two_phase = step % 3 == 0;
+        let done = if two_phase { txn.prepare(b"x") } else { txn.commit() };
+        match done {
+            Ok(()) if two_phase && step % 2 == 0 => {
+                txn.rollback().unwrap_or_else(|e| panic!("{case}: rollback of a prepared transaction: {e}"));
+            }
+            Ok(()) => {
+                if two_phase {
+                    txn.commit().unwrap_or_else(|e| panic!("{case}: commit of a prepared transaction: {e}"));
+                }
+                journal.commits.push((writes, true));
+            }
+            Err(e) => {
+                assert!(e.is_disk_full(), "{case}: {e}");
+                assert!(!matches!(e, Error::Poisoned(_)), "{case}: the full disk stopped the log: {e}");
+                drop(txn);
+                refused += 1;
+            }
+        }
+        if step % 50 == 49 {
+            if let Err(e) = engine.flush() {
+                assert!(e.is_disk_full(), "{case}: {e}");
+                assert!(!matches!(e, Error::Poisoned(_)), "{case}: the full disk stopped the store: {e}");
+            }
+        }
+        if refused > 20 {
+            break;
+        }
+    }
+    // With much room, keys overwritten and log recycled may fit for ever.
+    assert!(refused > 0 || room > 1_000_000, "{case}: never full");
+    // Reads go on, and nothing that was refused is to be seen.
+    assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), journal.allowed()[0], "{case}: while full");
+
+    // A crash of the full store loses nothing.
+    let image = disk.crash(room);
+    judge(&image, &journal, &format!("{case}, then a power cut"));
+
+    disk.set_capacity(None);
+    commit_until_well(&engine, &mut journal, &mut rng, &case);
+    engine.flush().unwrap_or_else(|e| panic!("{case}: flush with room again: {e}"));
+    for _ in 0..20 {
+        commit(&engine, &mut journal, some_writes(&mut rng, 6, 2000));
+    }
+    assert_eq!(journal.errors, Vec::<String>::new(), "{case}: after there was room again");
+    engine.close().unwrap();
+    drop(engine);
+    judge(&disk, &journal, &case);
+}
+
+fn commit_until_well(engine: &Engine, journal: &mut Journal, rng: &mut Rng, case: &str) {
+    // Memory may be full until the next flush, which an explicit one does not wait for.
+    engine.flush().unwrap_or_else(|e| panic!("{case}: flush with room again: {e}"));
+    commit(engine, journal, some_writes(rng, 6, 2000));
+}
+
+#[test]
+fn a_full_disk_refuses_and_heals() {
+    let mut room = 0;
+    for _ in 0..cases(40) {
+        within(&format!("{room} bytes of room"), 60, move || fill(room));
+        room += 13_337 + room / 9;
+    }
+}
+
+/// A panic in background work stops the store loudly.
+#[test]
+fn a_panic_in_the_background_stops_the_store() {
+    for (what, suffix) in [("create", "sst"), ("sync", "sst"), ("write", "sst")] {
+        within(&format!("panic at {what}"), 30, move || {
+            let disk = MemDisk::new();
+            let armed = Arc::new(AtomicBool::new(false));
+            let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+            let trigger = armed.clone();
+            let hook: common::Hook = Arc::new(move |op, path| {
+                let hit = op == what && path.extension().is_some_and(|e| e == suffix);
+                if hit && trigger.load(Ordering::SeqCst) {
+                    panic!("out of order (this panic is wanted)");
+                }
+            });
+            let heard = reports.clone();
+            let options = Options {
+                on_report: Some(Arc::new(move |text: &str| heard.lock().push(text.to_owned()))),
+                ..options(Arc::new(HookDisk { inner: disk.clone(), hook }))
+            };
+            let engine = Engine::open(Path::new(DIR), options).unwrap();
+            let mut journal = Journal::default();
+            let mut rng = Rng::new(1);
+            commit(&engine, &mut journal, some_writes(&mut rng, 5, 500));
+            armed.store(true, Ordering::SeqCst);
+            let error = engine.flush().unwrap_err();
+            assert!(error.to_string().contains("thread panicked: out of order"), "{error}");
+            commit(&engine, &mut journal, some_writes(&mut rng, 5, 500));
+            assert!(!journal.commits[1].1);
+            assert!(journal.errors[0].contains("thread panicked"), "{:?}", journal.errors);
+            assert!(engine.wait_idle().is_err());
+            assert!(engine.compact_range(&[0; 4], &[255; 4]).is_err());
+            assert!(reports.lock().iter().any(|text| text.contains("thread panicked")), "{:?}", reports.lock());
+            // What was there can still be read, and is there after the store was opened anew.
+            assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), journal.allowed()[0]);
+            assert!(engine.close().is_err());
+            drop(engine);
+            judge(&disk, &journal, "after a panic");
+        });
+    }
+}
+
+#[test]
+fn a_store_is_opened_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = MemDisk::new();
+    let on_disk = Options { disk: Arc::new(PosixDisk), ..options(Arc::new(disk.clone())) };
+    for (path, options) in [(dir.path(), on_disk), (Path::new(DIR), options(Arc::new(disk)))] {
+        let engine = Engine::open(path, options.clone()).unwrap();
+        engine.write(&[(key(INDEX, 1), Some(b"a".to_vec()))], true).unwrap();
+        assert!(matches!(Engine::open(path, options.clone()), Err(Error::InUse(_))));
+        // The refused opening has changed nothing.
+        engine.write(&[(key(INDEX, 2), Some(b"b".to_vec()))], true).unwrap();
+        engine.flush().unwrap();
+        engine.close().unwrap();
+        assert!(matches!(Engine::open(path, options.clone()), Err(Error::InUse(_))), "closed, but a handle lives");
+        drop(engine);
+        let engine = Engine::open(path, options).unwrap();
+        assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap().len(), 2);
+    }
+}
+
+/// A clean close leaves everything durable, though commits did not wait for it, and the next opening finds all of it.
+#[test]
+fn a_clean_close_is_exact() {
+    let disk = MemDisk::new();
+    let lazy = Options { durability: strata_engine::Durability::EverySecond, ..options(Arc::new(disk.clone())) };
+    let mut journal = Journal::default();
+    let mut rng = Rng::new(5);
+    for round in 0..5 {
+        let engine = Engine::open(Path::new(DIR), lazy.clone()).unwrap();
+        for _ in 0..10 {
+            commit(&engine, &mut journal, some_writes(&mut rng, 6, 700));
+        }
+        if round % 2 == 0 {
+            engine.flush().unwrap();
+            commit(&engine, &mut journal, some_writes(&mut rng, 6, 700));
+        }
+        engine.close().unwrap();
+        drop(engine);
+        for seed in 0..20 {
+            let image = disk.crash(seed);
+            let engine = open(&image).unwrap();
+            assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), *journal.allowed().last().unwrap());
+        }
+    }
+    assert_eq!(journal.errors, Vec::<String>::new());
+}
