@@ -1,0 +1,221 @@
+//! Which tables there are: names, definitions and index ids, kept in the engine and mirrored in memory.
+//!
+//! Every change is one atomic durable write of the engine, so a crash leaves the state before or after it. Indexes that a
+//! change makes obsolete are noted as pending in the same write, then dropped in the engine, then the note is removed; notes
+//! found at open are worked off, so neither order of a crash loses space or drops a live index. Ids are given out in
+//! memory and the new counter goes with the write that uses them: ids are never used twice, even by a failed change.
+//!
+//! Changes are serialised by one mutex; readers take a shared lock for a map look-up only. Names are opaque strings.
+//!
+//! Rejected: dropping indexes within the catalog write through an engine primitive. It would tie the engine's manifest to
+//! the row layer's log records; two idempotent steps with a note need nothing new.
+
+pub mod compare;
+pub mod format;
+
+use crate::def::{Compression, TableDef};
+use crate::error::{Error, Result};
+use crate::kv::{self, Engine, IndexId, SeqNo};
+use format::{CATALOG, Entry, FIRST_INDEX_ID, TableMeta, counter_key, statistics_key};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// One atomic change: keys with new values, `None` deletes.
+type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// The tables of a store.
+pub struct Catalog {
+    engine: Engine,
+    /// Entries, and the sequence number of the change that made the table's present indexes (zero if before start).
+    tables: RwLock<BTreeMap<String, (Arc<TableMeta>, SeqNo)>>,
+    /// Next index id and table id; held during every change.
+    ids: Mutex<(u32, u64)>,
+}
+
+impl Catalog {
+    /// Reads the catalog and finishes interrupted drops.
+    pub fn open(engine: &Engine) -> Result<Catalog> {
+        let mut tables = BTreeMap::new();
+        let mut ids = (FIRST_INDEX_ID, 1);
+        let mut pending = Vec::new();
+        let txn = engine.begin();
+        let mut cursor = engine.cursor();
+        let point = engine.read_point();
+        cursor.open(&txn, point.seq(), &CATALOG.prefix(), &IndexId(CATALOG.0 + 1).prefix())?;
+        cursor.seek_ge(&txn, &CATALOG.prefix())?;
+        while cursor.valid() {
+            match format::parse_key(cursor.key())? {
+                Entry::Ids => ids = format::decode_ids(cursor.value())?,
+                Entry::Table(name) => {
+                    let meta = TableMeta::decode(name, cursor.value())?;
+                    tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
+                }
+                Entry::Pending(id) => pending.push(id),
+            }
+            cursor.next(&txn)?;
+        }
+        cursor.close();
+        for (meta, _) in tables.values() {
+            hint_compression(engine, meta);
+        }
+        let catalog = Catalog { engine: engine.clone(), tables: RwLock::new(tables), ids: Mutex::new(ids) };
+        catalog.drop_pending(&pending)?;
+        Ok(catalog)
+    }
+
+    /// The table of this name.
+    pub fn get(&self, name: &str) -> Result<Arc<TableMeta>> {
+        self.entry(name).map(|e| e.0)
+    }
+
+    /// The sequence number below which a snapshot cannot know the table.
+    pub fn born(&self, name: &str) -> Result<SeqNo> {
+        self.entry(name).map(|e| e.1)
+    }
+
+    fn entry(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
+        self.tables.read().get(name).cloned().ok_or_else(|| Error::NoTable(name.to_owned()))
+    }
+
+    /// Names of all tables that start with `prefix`.
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        let tables = self.tables.read();
+        tables.range(prefix.to_owned()..).map(|e| e.0).take_while(|n| n.starts_with(prefix)).cloned().collect()
+    }
+
+    /// Names of temporary tables.
+    pub fn temporary(&self) -> Vec<String> {
+        self.tables.read().iter().filter(|(_, e)| e.0.temporary).map(|(n, _)| n.clone()).collect()
+    }
+
+    /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change.
+    pub fn create(
+        &self,
+        name: &str,
+        def: &TableDef,
+        extra: impl FnOnce(&TableMeta) -> Change,
+    ) -> Result<(Arc<TableMeta>, SeqNo)> {
+        let mut ids = self.ids.lock();
+        if self.tables.read().contains_key(name) {
+            return Err(Error::TableExists(name.to_owned()));
+        }
+        let table_id = ids.1;
+        ids.1 += 1;
+        let mut next_id = || {
+            ids.0 += 1;
+            IndexId(ids.0 - 1)
+        };
+        let meta = Arc::new(TableMeta::new(def, table_id, now(), &mut next_id));
+        let mut change = extra(&meta);
+        change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
+        change.push((format::table_key(name), Some(meta.encode())));
+        hint_compression(&self.engine, &meta);
+        let seq = self.engine.write(&change, true)?;
+        self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
+        Ok((meta, seq))
+    }
+
+    /// Removes tables, all or none; names that are absent are an error.
+    pub fn drop_tables(&self, names: &[String]) -> Result<()> {
+        let ids = self.ids.lock();
+        let mut change = Change::new();
+        let mut gone = Vec::new();
+        for name in names {
+            let meta = self.get(name)?;
+            change.push((format::table_key(name), None));
+            change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
+            change.push((statistics_key(meta.table_id), None));
+            gone.extend(meta.ids());
+        }
+        self.note_pending(&mut change, &gone);
+        self.engine.write(&change, true)?;
+        {
+            let mut tables = self.tables.write();
+            for name in names {
+                tables.remove(name);
+            }
+        }
+        drop(ids);
+        self.drop_pending(&gone)
+    }
+
+    /// Gives a table another name. Replaces nothing.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let _ids = self.ids.lock();
+        let (meta, born) = self.entry(from)?;
+        if self.tables.read().contains_key(to) {
+            return Err(Error::TableExists(to.to_owned()));
+        }
+        let change = vec![(format::table_key(from), None), (format::table_key(to), Some(meta.encode()))];
+        self.engine.write(&change, true)?;
+        let mut tables = self.tables.write();
+        tables.remove(from);
+        tables.insert(to.to_owned(), (meta, born));
+        Ok(())
+    }
+
+    /// Gives a table new empty indexes and forgets its counters and statistics.
+    pub fn truncate(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
+        let mut ids = self.ids.lock();
+        let old = self.get(name)?;
+        let mut meta = TableMeta::clone(&old);
+        let mut next_id = || {
+            ids.0 += 1;
+            IndexId(ids.0 - 1)
+        };
+        meta.hidden = meta.hidden.map(|_| next_id());
+        for index in &mut meta.indexes {
+            index.id = next_id();
+        }
+        let gone = old.ids();
+        let meta = Arc::new(meta);
+        let mut change = vec![
+            (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
+            (format::table_key(name), Some(meta.encode())),
+            (statistics_key(meta.table_id), None),
+        ];
+        change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
+        self.note_pending(&mut change, &gone);
+        hint_compression(&self.engine, &meta);
+        let seq = self.engine.write(&change, true)?;
+        self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
+        drop(ids);
+        self.drop_pending(&gone)?;
+        Ok((meta, seq))
+    }
+
+    fn note_pending(&self, change: &mut Change, ids: &[IndexId]) {
+        change.extend(ids.iter().map(|id| (format::pending_key(*id), Some(format::encode_pending()))));
+    }
+
+    /// Drops indexes in the engine and removes their notes.
+    fn drop_pending(&self, ids: &[IndexId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.engine.drop_indexes(ids)?;
+        let change: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
+        self.engine.write(&change, false)?;
+        Ok(())
+    }
+}
+
+/// Tells the engine how a table's files are to be compressed.
+fn hint_compression(engine: &Engine, meta: &TableMeta) {
+    let hint = match meta.compression {
+        None => return,
+        Some(Compression::None) => kv::Compression::None,
+        Some(Compression::Lz4) => kv::Compression::Lz4,
+        Some(Compression::Zstd) => kv::Compression::Zstd,
+    };
+    for id in meta.ids() {
+        engine.set_index_compression(id, Some(hint));
+    }
+}
+
+/// Seconds since 1970 by the system's clock.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

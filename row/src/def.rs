@@ -1,0 +1,149 @@
+//! Definitions of tables as the row layer sees them: where a column lies in the server's record, what an index is made of.
+//!
+//! A definition is given anew by the handler at each open and compared with the one in the catalog. Offsets are the
+//! server's (they differ between server versions and are not stored); types, sizes, order of columns, indexes and
+//! collations are part of the stored definition.
+
+use std::sync::Arc;
+
+/// How text is compared. Implemented over the server's collation library by the glue, and by simple ones in tests.
+pub trait Collation: Send + Sync {
+    /// Number of the collation (`CHARSET_INFO::number`); stored in the catalog.
+    fn id(&self) -> u32;
+    /// Its name; stored in the catalog beside the number.
+    fn name(&self) -> &str;
+    /// Properties that do not change.
+    fn traits(&self) -> CollationTraits;
+    /// Appends the weights of at most `max_chars` characters of `text`, without padding.
+    fn weights(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>);
+    /// Appends the weights padded to the full length for `max_chars` characters (multi-level collations only).
+    fn weights_padded(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>);
+    /// Bytes of the first `chars` characters of `text`, at most its length.
+    fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize;
+}
+
+/// Fixed properties of a collation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CollationTraits {
+    /// PAD SPACE: trailing spaces do not count.
+    pub pad: bool,
+    /// The order of values is the order of their bytes.
+    pub bytes: bool,
+    /// The binary pseudo charset (BINARY, VARBINARY, BLOB): fixed width pads with 0x00.
+    pub binary: bool,
+    /// Weights come in several levels, one after the other.
+    pub multilevel: bool,
+    /// Shortest character in bytes.
+    pub mbminlen: u8,
+    /// Longest character in bytes.
+    pub mbmaxlen: u8,
+}
+
+/// Storage class of a column in the server's record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColumnType {
+    /// Little-endian integer of `size` bytes.
+    Int {
+        /// Without sign.
+        unsigned: bool,
+    },
+    /// IEEE single, little-endian.
+    Float,
+    /// IEEE double, little-endian.
+    Double,
+    /// `size` bytes in value order.
+    Bytes,
+    /// `size` bytes padded with spaces (0x00 if binary).
+    Char,
+    /// Length in `length_bytes`, then up to `size` bytes.
+    VarChar,
+    /// Length in `length_bytes`, then a pointer.
+    Blob,
+}
+
+/// A column.
+#[derive(Clone)]
+pub struct Column {
+    /// UTF-8 name.
+    pub name: String,
+    /// Storage class.
+    pub kind: ColumnType,
+    /// Not stored in rows (virtual generated column); may be part of keys.
+    pub is_virtual: bool,
+    /// Bytes of a length prefix (VARCHAR 1-2, BLOB 1-4), else 0.
+    pub length_bytes: u8,
+    /// Position of the NULL bit: byte offset and mask; mask 0 = NOT NULL.
+    pub null_offset: u32,
+    /// See `null_offset`.
+    pub null_mask: u8,
+    /// First data byte of a fixed-size column that is NULL; the others are 0.
+    pub null_first: u8,
+    /// Offset in the record.
+    pub offset: u32,
+    /// Data bytes; see the kind. 0 for BLOB.
+    pub size: u32,
+    /// Collation of CHAR, VARCHAR and BLOB.
+    pub collation: Option<Arc<dyn Collation>>,
+}
+
+/// One part of an index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyPart {
+    /// Column number.
+    pub column: u32,
+    /// Bytes of the column that are indexed.
+    pub length: u32,
+    /// Descending.
+    pub descending: bool,
+    /// Bytes of the part in a key image of the server.
+    pub store_length: u32,
+}
+
+/// An index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Index {
+    /// Name.
+    pub name: String,
+    /// Unique (rows with a NULL part never conflict).
+    pub unique: bool,
+    /// Index over the hidden hash column of a long UNIQUE.
+    pub long_hash: bool,
+    /// Parts in order, without the primary-key suffix.
+    pub parts: Vec<KeyPart>,
+}
+
+/// A table.
+#[derive(Clone)]
+pub struct TableDef {
+    /// Columns in the server's order.
+    pub columns: Vec<Column>,
+    /// Indexes in the server's order.
+    pub indexes: Vec<Index>,
+    /// The clustered index; `None` = hidden 8-byte row id.
+    pub primary: Option<usize>,
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Bytes of the NULL bits at the start of a record.
+    pub null_bytes: u32,
+    /// The auto-increment column.
+    pub autoinc_column: Option<u32>,
+    /// CREATE TEMPORARY TABLE.
+    pub temporary: bool,
+    /// Sequence: writes are not undone by rollback.
+    pub no_rollback: bool,
+    /// `tabledef_version` of the server.
+    pub version: [u8; 16],
+    /// COMPRESSION= option: `None` default.
+    pub compression: Option<Compression>,
+}
+
+/// Per-table compression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Blocks as they are.
+    None,
+    /// LZ4.
+    Lz4,
+    /// zstd.
+    Zstd,
+}

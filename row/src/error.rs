@@ -1,0 +1,90 @@
+//! Errors of the row layer: what the engine reports, and what only tables and rows can have.
+//!
+//! Outcomes that are part of normal work (no row found, end of a scan, an update that changes nothing) are not errors
+//! here: functions return them as values. [`Error::Duplicate`] is an error because it undoes the row it belongs to.
+
+use crate::keycode::CodecError;
+use crate::kv;
+use strata_engine::base::limits::KEY_BYTES_MAX;
+
+/// Result of a row layer call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// From the engine.
+    #[error(transparent)]
+    Engine(#[from] kv::Error),
+    /// A unique value exists already; the number is the index in the definition's order (the clustered one included).
+    #[error("duplicate value in unique index {0}")]
+    Duplicate(usize),
+    /// No table has this name.
+    #[error("table '{0}' does not exist in the engine")]
+    NoTable(String),
+    /// The name is taken.
+    #[error("table '{0}' exists already in the engine")]
+    TableExists(String),
+    /// An encoded key is beyond the engine's limit.
+    #[error("a key needs {bytes} bytes, the limit is {limit}")]
+    KeyTooLong {
+        /// Bytes needed.
+        bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// An encoded row is beyond the engine's limit.
+    #[error("row needs {bytes} bytes, the limit is {limit}")]
+    RowTooLong {
+        /// Bytes needed.
+        bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The auto-increment counter cannot give the values asked for.
+    #[error("auto-increment values are used up")]
+    AutoincExhausted,
+    /// The transaction's snapshot is older than the table.
+    #[error("table '{0}' is newer than the transaction's snapshot")]
+    TableChanged(String),
+    /// A call or a definition is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// No prepared transaction has this id.
+    #[error("no prepared transaction has this id")]
+    NoXid,
+    /// Stored bytes of a row, a key or the catalog do not decode.
+    #[error("corruption: {0}")]
+    Corruption(String),
+    /// The statement was killed.
+    #[error("interrupted")]
+    Interrupted,
+    /// A condition callback of the server reported an error; the server knows which.
+    #[error("the pushed condition failed")]
+    Condition,
+}
+
+impl Error {
+    /// An [`Error::Invalid`] from a message.
+    pub fn invalid(what: impl Into<String>) -> Error {
+        Error::Invalid(what.into())
+    }
+    /// An [`Error::Corruption`] from a message.
+    pub fn corruption(what: impl Into<String>) -> Error {
+        Error::Corruption(what.into())
+    }
+    /// True if a row lock was not to be had at once.
+    pub(crate) fn is_lock_busy(&self) -> bool {
+        matches!(self, Error::Engine(kv::Error::LockBusy))
+    }
+}
+
+impl From<CodecError> for Error {
+    fn from(e: CodecError) -> Error {
+        match e {
+            CodecError::TooLong { bytes } => Error::KeyTooLong { bytes, limit: KEY_BYTES_MAX },
+            CodecError::Image(what) | CodecError::Definition(what) => Error::Invalid(what),
+            CodecError::Corrupt(what) => Error::Corruption(what),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Writing rows: the clustered entry and all secondary entries of a row change together or not at all.
+//!
+//! Every written row's clustered key is locked exclusively. Every value that enters or leaves a unique secondary index has
+//! the key of its own parts locked before anybody looks it up: whoever holds that lock alone decides whether the value
+//! exists, and the newest committed version, read after the grant, is the truth. Leaving values are locked too, so that an
+//! insert of the same value waits for the deleting transaction's end instead of reporting a duplicate that may vanish.
+//! Entries of other secondary indexes are written blind: the old entry is known from the record in hand.
+//!
+//! A failure half way goes back to a savepoint taken at the start of the row.
+//!
+//! Rejected: locking the row that an existing unique entry points to (no lock for leaving values needed). A transaction
+//! that deletes and re-inserts a value would then deadlock with any waiter.
+
+pub mod bulk;
+pub mod limits;
+
+use crate::error::{Error, Result};
+use crate::keycode::KeyCodec;
+use crate::kv::{self, GrantKind, LockMode};
+use crate::rowcode::Record;
+use crate::session::{Session, Waiting};
+use crate::table::Table;
+use strata_engine::base::limits::VALUE_BYTES_MAX;
+
+/// Buffers that live as long as a handler, so that a row write allocates nothing.
+#[derive(Default)]
+pub struct WriteBuffers {
+    row_key: Vec<u8>,
+    row_value: Vec<u8>,
+    old_row_key: Vec<u8>,
+    old_row_value: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    old_key: Vec<u8>,
+    old_value: Vec<u8>,
+    found: Vec<u8>,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Updated {
+    /// Something was written.
+    Changed,
+    /// Old and new row are the same bytes everywhere.
+    Same,
+}
+
+/// One row write of one transaction.
+pub struct Writer<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// Whose transaction.
+    pub session: &'a mut Session,
+    /// Reused memory.
+    pub buffers: &'a mut WriteBuffers,
+}
+
+impl Writer<'_> {
+    /// Inserts a row.
+    pub fn insert(&mut self, record: Record<'_>) -> Result<()> {
+        if self.table.state.meta.no_rollback {
+            return self.autonomous(record, None);
+        }
+        self.undoing(|w| w.insert_entries(record))
+    }
+
+    /// Replaces the row `old` (hidden row id `row_id`) by `new`.
+    pub fn update(&mut self, old: Record<'_>, new: Record<'_>, row_id: u64) -> Result<Updated> {
+        if self.table.state.meta.no_rollback {
+            return self.autonomous(new, Some(row_id)).map(|()| Updated::Changed);
+        }
+        self.undoing(|w| w.update_entries(old, new, row_id))
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, record: Record<'_>, row_id: u64) -> Result<()> {
+        if self.table.state.meta.no_rollback {
+            let _writing = self.table.state.autonomous.lock();
+            self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
+            self.session.engine().write(&[(self.buffers.row_key.clone(), None)], false)?;
+            return Ok(());
+        }
+        self.undoing(|w| w.delete_entries(record, row_id))
+    }
+
+    /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
+    /// row and no secondary index.
+    fn autonomous(&mut self, record: Record<'_>, row_id: Option<u64>) -> Result<()> {
+        if !self.table.secondary.is_empty() {
+            return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
+        }
+        let _writing = self.table.state.autonomous.lock();
+        let row_id = match row_id {
+            Some(id) => id,
+            None => self.new_row_id()?,
+        };
+        self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
+        self.encode_row(record)?;
+        let b = &mut *self.buffers;
+        self.session.engine().write(&[(b.row_key.clone(), Some(b.row_value.clone()))], false)?;
+        Ok(())
+    }
+
+    fn undoing<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let mark = self.session.savepoint();
+        let result = write(self);
+        if result.is_err() {
+            self.session.txn_mut().rollback_to(mark);
+        }
+        result
+    }
+
+    fn new_row_id(&self) -> Result<u64> {
+        match self.table.def.primary {
+            Some(_) => Ok(0),
+            None => self.table.state.next_row_id(),
+        }
+    }
+
+    fn encode_row(&mut self, record: Record<'_>) -> Result<()> {
+        encode_row(self.table, record, &mut self.buffers.row_value)
+    }
+
+    fn insert_entries(&mut self, record: Record<'_>) -> Result<()> {
+        let table = self.table;
+        let row_id = self.new_row_id()?;
+        table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
+        if let Some(primary) = table.def.primary {
+            claim(self.session, &self.buffers.row_key, &mut self.buffers.found, primary)?;
+        }
+        self.encode_row(record)?;
+        self.session.txn_mut().put(&self.buffers.row_key, &self.buffers.row_value)?;
+        for &i in &table.secondary {
+            let codec = &table.indexes[i];
+            let b = &mut *self.buffers;
+            codec.encode_record(record, row_id, &mut b.key)?;
+            codec.encode_value(record, row_id, &mut b.value)?;
+            if enforced(codec, record) {
+                claim(self.session, &b.key, &mut b.found, i)?;
+            }
+            self.session.txn_mut().put(&b.key, &b.value)?;
+        }
+        Ok(())
+    }
+
+    fn update_entries(&mut self, old: Record<'_>, new: Record<'_>, row_id: u64) -> Result<Updated> {
+        let table = self.table;
+        let b = &mut *self.buffers;
+        table.clustered.encode_record(old, row_id, &mut b.old_row_key)?;
+        table.clustered.encode_record(new, row_id, &mut b.row_key)?;
+        encode_row(table, old, &mut b.old_row_value)?;
+        encode_row(table, new, &mut b.row_value)?;
+        let moved = b.old_row_key != b.row_key;
+        if !moved && b.old_row_value == b.row_value {
+            return Ok(Updated::Same);
+        }
+        hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(*found == b.old_row_value))?;
+        if moved {
+            if let Some(primary) = table.def.primary {
+                claim(self.session, &b.row_key, &mut b.found, primary)?;
+            }
+            self.session.txn_mut().delete(&b.old_row_key)?;
+        }
+        self.session.txn_mut().put(&b.row_key, &b.row_value)?;
+        for &i in &table.secondary {
+            let codec = &table.indexes[i];
+            codec.encode_record(old, row_id, &mut b.old_key)?;
+            codec.encode_record(new, row_id, &mut b.key)?;
+            codec.encode_value(new, row_id, &mut b.value)?;
+            if b.old_key == b.key {
+                codec.encode_value(old, row_id, &mut b.old_value)?;
+                if b.old_value != b.value {
+                    self.session.txn_mut().put(&b.key, &b.value)?;
+                }
+                continue;
+            }
+            if enforced(codec, old) {
+                self.session.lock(&b.old_key, LockMode::Exclusive, Waiting::Wait)?;
+            }
+            if enforced(codec, new) {
+                claim(self.session, &b.key, &mut b.found, i)?;
+            }
+            let txn = self.session.txn_mut();
+            txn.delete(&b.old_key)?;
+            txn.put(&b.key, &b.value)?;
+        }
+        Ok(Updated::Changed)
+    }
+
+    fn delete_entries(&mut self, record: Record<'_>, row_id: u64) -> Result<()> {
+        let table = self.table;
+        let b = &mut *self.buffers;
+        table.clustered.encode_record(record, row_id, &mut b.row_key)?;
+        hold(self.session, &b.row_key, &mut b.found, |found| {
+            encode_row(table, record, &mut b.row_value)?;
+            Ok(*found == b.row_value)
+        })?;
+        self.session.txn_mut().delete(&b.row_key)?;
+        for &i in &table.secondary {
+            let codec = &table.indexes[i];
+            codec.encode_record(record, row_id, &mut b.key)?;
+            if enforced(codec, record) {
+                self.session.lock(&b.key, LockMode::Exclusive, Waiting::Wait)?;
+            }
+            self.session.txn_mut().delete(&b.key)?;
+        }
+        Ok(())
+    }
+}
+
+/// Encodes a row and checks its size.
+pub(crate) fn encode_row(table: &Table, record: Record<'_>, out: &mut Vec<u8>) -> Result<()> {
+    table.row.encode(record, out);
+    match out.len() <= VALUE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::RowTooLong { bytes: out.len(), limit: VALUE_BYTES_MAX }),
+    }
+}
+
+/// True if this record's value must be alone in the index.
+pub(crate) fn enforced(codec: &KeyCodec, record: Record<'_>) -> bool {
+    codec.is_unique() && !codec.has_null_part(record)
+}
+
+/// Locks a key that is to be new, and checks that it is.
+fn claim(session: &mut Session, key: &[u8], found: &mut Vec<u8>, index: usize) -> Result<()> {
+    session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+    let newest = session.engine().visible();
+    match session.txn().get(key, newest, found)? {
+        true => Err(Error::Duplicate(index)),
+        false => Ok(()),
+    }
+}
+
+/// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, `same` decides
+/// whether the row still is what was read.
+fn hold(
+    session: &mut Session,
+    key: &[u8],
+    found: &mut Vec<u8>,
+    same: impl FnOnce(&Vec<u8>) -> Result<bool>,
+) -> Result<()> {
+    let granted = session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+    if granted.kind != GrantKind::New {
+        return Ok(());
+    }
+    let newest = session.engine().visible();
+    match session.txn().get(key, newest, found)? && same(found)? {
+        true => Ok(()),
+        false => Err(kv::Error::Conflict.into()),
+    }
+}

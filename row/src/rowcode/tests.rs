@@ -1,0 +1,203 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use strata_engine::base::IndexId;
+
+use super::*;
+use crate::keycode::testkit::{self, Order, Row, SPECS, Spec, V, index, part, same, table, tables, value_of, values};
+
+const CLUSTERED: IndexId = IndexId(0x20);
+
+fn codecs(def: &TableDef) -> (Arc<KeyCodec>, RowCodec) {
+    let key = Arc::new(KeyCodec::new(def, def.primary, CLUSTERED, CLUSTERED).unwrap());
+    let rows = RowCodec::new(def, &key).unwrap();
+    (key, rows)
+}
+
+fn encode(key: &KeyCodec, rows: &RowCodec, row: &Row) -> (Vec<u8>, Vec<u8>) {
+    let (mut key_bytes, mut value) = (Vec::new(), vec![9; 9]);
+    key.encode_record(row.record(), 77, &mut key_bytes).unwrap();
+    rows.encode(row.record(), &mut value);
+    (key_bytes, value)
+}
+
+/// The slots and NULL bits of the columns that `skip` names set to zero.
+fn without(def: &TableDef, bytes: &[u8], skip: impl Fn(usize) -> bool) -> Vec<u8> {
+    let mut rest = bytes.to_vec();
+    for (i, column) in def.columns.iter().enumerate().filter(|(i, _)| skip(*i)) {
+        rest[column.null_offset as usize] &= !column.null_mask;
+        let size = if SPECS[i].kind == ColumnType::Blob { 8 } else { column.size as usize };
+        rest[column.offset as usize..][..column.length_bytes as usize + size].fill(0);
+    }
+    rest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn rows_come_back_as_they_were(plan in tables(), row in values(), wanted: u64) {
+        let def = plan.def();
+        let row = Row::new(SPECS, &def, row);
+        let (key, rows) = codecs(&def);
+        let (key_bytes, value) = encode(&key, &rows, &row);
+        let wanted = ColumnSet::from_words(&[wanted], SPECS.len());
+        for columns in [None, Some(&wanted)] {
+            for filler in [0x00, 0xff] {
+                let mut record = vec![filler; def.record_bytes as usize];
+                rows.decode(&key_bytes, &value, &mut record, columns).unwrap();
+                let asked = |i: usize| !SPECS[i].is_virtual && columns.is_none_or(|set| set.contains(i));
+                for (i, column) in def.columns.iter().enumerate().filter(|(i, _)| asked(*i)) {
+                    let got = value_of(&SPECS[i], column, &record);
+                    prop_assert!(same(&got, &row.values[i]), "column {i}: {got:?}, not {:?}", row.values[i]);
+                }
+                let before = vec![filler; record.len()];
+                prop_assert_eq!(without(&def, &record, asked), without(&def, &before, asked));
+                if columns.is_none() {
+                    // SAFETY: the BLOB slots point into `value`.
+                    let again = unsafe { Record::new(&record) };
+                    let mut out = Vec::new();
+                    rows.encode(again, &mut out);
+                    prop_assert_eq!(&out, &value);
+                }
+            }
+        }
+        // SAFETY: the record has the table's length and is used by nobody else.
+        let mut record = vec![0; def.record_bytes as usize];
+        unsafe { rows.decode_raw(&key_bytes, &value, record.as_mut_ptr(), None) }.unwrap();
+        prop_assert!(same(&value_of(&SPECS[0], &def.columns[0], &record), &row.values[0]));
+    }
+
+    #[test]
+    fn damaged_rows_are_errors_or_values_but_never_panics(
+        plan in tables(),
+        row in values(),
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+        wanted: u64,
+    ) {
+        let def = plan.def();
+        let row = Row::new(SPECS, &def, row);
+        let (key, rows) = codecs(&def);
+        let (key_bytes, value) = encode(&key, &rows, &row);
+        let mut record = vec![0; def.record_bytes as usize];
+        let short = &value[..cut.index(value.len())];
+        prop_assert!(rows.decode(&key_bytes, short, &mut record, None).is_err());
+        let long = [&value[..], &[0]].concat();
+        prop_assert!(rows.decode(&key_bytes, &long, &mut record, None).is_err());
+        let mut hurt = value.clone();
+        for (at, byte) in &hits {
+            let at = at.index(hurt.len());
+            hurt[at] = *byte;
+        }
+        let wanted = ColumnSet::from_words(&[wanted], SPECS.len());
+        for columns in [None, Some(&wanted)] {
+            let _ = rows.decode(&key_bytes, &hurt, &mut record, columns);
+            let _ = rows.decode(&key_bytes, short, &mut record, columns);
+            let _ = rows.decode(short, &value, &mut record, columns);
+        }
+    }
+}
+
+const ID: Spec =
+    Spec { kind: ColumnType::Int { unsigned: true }, size: 4, nullable: false, order: None, is_virtual: false };
+const LATIN: Option<Order> = Some(Order::Latin1 { ci: true, pad: true });
+
+fn text(value: &[u8]) -> V {
+    V::Bytes(value.to_vec())
+}
+
+fn example() -> (Vec<Spec>, TableDef) {
+    let specs = vec![
+        ID,
+        Spec { kind: ColumnType::Int { unsigned: false }, nullable: true, ..ID },
+        Spec { kind: ColumnType::Int { unsigned: false }, size: 2, ..ID },
+        Spec { kind: ColumnType::Char, size: 8, order: LATIN, ..ID },
+        Spec { kind: ColumnType::VarChar, size: 20, order: LATIN, nullable: true, ..ID },
+        Spec { is_virtual: true, ..ID },
+        Spec { kind: ColumnType::Blob, size: 0, order: Some(Order::Binary), nullable: true, ..ID },
+    ];
+    let mut def = table(&specs);
+    def.indexes.push(index("PRIMARY", true, vec![part(&specs, 0, None, false)]));
+    def.primary = Some(0);
+    (specs, def)
+}
+
+fn documented(name: &str) -> String {
+    let text = include_str!("../../../docs/format/rows.md");
+    let line = text.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
+    let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
+    line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn documented_examples_are_what_is_written() {
+    let (specs, mut def) = example();
+    let values = vec![V::Int(7), V::Int(-2), V::Int(258), text(b"ab"), text(b"x "), V::Int(1), text(b"\0\xff")];
+    let row = Row::new(&specs, &def, values);
+    let null = vec![V::Int(7), V::Null, V::Int(258), text(b""), V::Null, V::Int(1), V::Null];
+    let null = Row::new(&specs, &def, null);
+    let (key, rows) = codecs(&def);
+    assert_eq!(hex(&encode(&key, &rows, &row).1), documented("row"));
+    assert_eq!(hex(&encode(&key, &rows, &null).1), documented("row with NULL"));
+    def.primary = None;
+    let (key, rows) = codecs(&def);
+    assert_eq!(hex(&encode(&key, &rows, &row).1), documented("row without primary key"));
+}
+
+#[test]
+fn null_columns_are_left_with_empty_data() {
+    let (specs, def) = example();
+    let null = vec![V::Int(7), V::Null, V::Int(258), text(b""), V::Null, V::Int(1), V::Null];
+    let row = Row::new(&specs, &def, null);
+    let (key, rows) = codecs(&def);
+    let (key_bytes, value) = encode(&key, &rows, &row);
+    let mut record = vec![0xff; def.record_bytes as usize];
+    rows.decode(&key_bytes, &value, &mut record, None).unwrap();
+    let slot = |i: usize, bytes: usize| &record[def.columns[i].offset as usize..][..bytes];
+    assert_eq!(slot(1, 4), [0; 4]);
+    assert!(slot(4, def.columns[4].size as usize + 1).iter().all(|&byte| byte == 0));
+    assert_eq!(slot(6, 10), [0; 10]);
+}
+
+#[test]
+fn another_schema_version_is_refused() {
+    let (specs, def) = example();
+    let row = Row::new(&specs, &def, vec![V::Int(7), V::Null, V::Int(1), text(b""), V::Null, V::Int(1), V::Null]);
+    let (key, rows) = codecs(&def);
+    let (key_bytes, mut value) = encode(&key, &rows, &row);
+    let mut record = vec![0; def.record_bytes as usize];
+    for version in [0, 2] {
+        value[0] = version;
+        let error = rows.decode(&key_bytes, &value, &mut record, Some(&ColumnSet::new(8))).unwrap_err();
+        assert!(error.to_string().contains("schema version"), "{error}");
+    }
+}
+
+#[test]
+fn reading_ends_at_the_last_column_asked_for() {
+    let (specs, def) = example();
+    let row = Row::new(&specs, &def, vec![V::Int(7), V::Int(3), V::Int(1), text(b"x"), V::Null, V::Int(1), V::Null]);
+    let (key, rows) = codecs(&def);
+    let (key_bytes, value) = encode(&key, &rows, &row);
+    let mut record = vec![0; def.record_bytes as usize];
+    let mut columns = ColumnSet::new(specs.len());
+    columns.insert(1);
+    // Version, NULL bits, and the four bytes of column 1: nothing beyond is looked at.
+    rows.decode(&key_bytes, &value[..6], &mut record, Some(&columns)).unwrap();
+    assert_eq!(testkit::value_of(&specs[1], &def.columns[1], &record), V::Int(3));
+    columns.insert(2);
+    assert!(rows.decode(&key_bytes, &value[..6], &mut record, Some(&columns)).is_err());
+}
+
+#[test]
+fn a_secondary_codec_is_not_the_one_of_rows() {
+    let (specs, mut def) = example();
+    def.indexes.push(index("second", false, vec![part(&specs, 1, None, false)]));
+    let second = Arc::new(KeyCodec::new(&def, Some(1), IndexId(0x21), CLUSTERED).unwrap());
+    assert!(matches!(RowCodec::new(&def, &second), Err(CodecError::Definition(_))));
+}

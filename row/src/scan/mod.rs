@@ -1,0 +1,247 @@
+//! Reading rows: one cursor per handler, over any index, in both directions, with or without locks.
+//!
+//! A cursor walks an engine cursor over the keys of one index. For each entry it (1) checks that the entry is still in the
+//! range asked for, (2) lets the server's condition on the index columns reject it, (3) locks the row if the read locks,
+//! (4) fills the record from the entry alone (covering read) or from the row. A look-up of a whole unique key bypasses the
+//! engine cursor.
+//!
+//! What a read sees: a consistent read uses the session's read point, a locking read the newest committed state, both with
+//! the session's own writes on top. A new search after own writes sees these; a running scan does not meet rows that its own
+//! statement adds.
+//!
+//! Memory: BLOB pointers in the record point into `row_value` of the cursor, which lives unchanged until the next read.
+//! Nothing is allocated per row once buffers have grown.
+//!
+//! - `seek`: where a search starts and which way it goes on
+//! - `walk`: stepping, end conditions, reopening after the read point changed
+//! - `take`: what happens with one entry (condition, lock, row)
+//! - `position`: row references
+
+mod position;
+mod seek;
+mod take;
+mod walk;
+pub mod write;
+
+pub use seek::Seek;
+
+use crate::error::Result;
+use crate::index::WriteBuffers;
+use crate::index::bulk::Bulk;
+use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::kv::{self, IndexId, LockMode, ReadPoint, SeqNo};
+use crate::rowcode::ColumnSet;
+use crate::session::Waiting;
+use crate::table::Table;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Verdict of the server's condition on an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    /// Not this row.
+    Reject,
+    /// This row may qualify.
+    Accept,
+    /// Neither this row nor any after it.
+    OutOfRange,
+    /// The statement was killed.
+    Aborted,
+    /// The server met an error, which it has noted.
+    Failed,
+}
+
+/// A condition on index columns, evaluated on the record that the running call fills.
+pub type Condition = Box<dyn FnMut(&mut [u8]) -> Check + Send>;
+
+/// Where the scan stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Not on a row: not started, or past an end.
+    Nowhere,
+    /// On the entry that the engine cursor stands on.
+    Engine,
+    /// At the key in `entry_key`, whether or not an entry has it.
+    Key,
+}
+
+/// A scan of one index, from `begin` to `end`.
+struct Scan {
+    codec: Arc<KeyCodec>,
+    clustered: bool,
+    long_hash: bool,
+    /// Fill only what the entry holds.
+    covering: bool,
+    lower: [u8; 4],
+    upper: [u8; 4],
+    /// Exclusive end of forward scans.
+    bound: Option<Vec<u8>>,
+    /// Key of the last search.
+    prefix: Vec<u8>,
+    /// The last search was for one whole unique key.
+    single: bool,
+    place: Place,
+    open: bool,
+    opened_upper: Vec<u8>,
+    /// What the engine cursor sees, and the session's counters when it was opened.
+    seq: SeqNo,
+    epoch: u64,
+    transaction: u64,
+    writes: u64,
+    /// Keeps the newest state of a locking scan readable.
+    point: Option<ReadPoint>,
+    /// `entry_key` holds the key of the entry that the engine cursor stands on.
+    entry_saved: bool,
+    target: Vec<u8>,
+}
+
+/// A handler's reads and writes of one table.
+pub struct RowCursor {
+    table: Arc<Table>,
+    lock: Option<LockMode>,
+    waiting: Waiting,
+    columns: Option<ColumnSet>,
+    condition: Option<Condition>,
+    scan: Option<Scan>,
+    walk: kv::Cursor,
+    entry_key: Vec<u8>,
+    entry_value: Vec<u8>,
+    /// Clustered key of the row read last.
+    current: Vec<u8>,
+    /// Hidden id of that row; 0 if none was read, or the table has none. Shared: the server's condition may ask for the
+    /// position of the entry under test while a read is running.
+    row_id: Arc<AtomicU64>,
+    row_value: Vec<u8>,
+    /// The last read acquired the lock on `current`.
+    fresh_lock: bool,
+    pub(crate) buffers: WriteBuffers,
+    pub(crate) bulk: Option<Bulk>,
+}
+
+impl RowCursor {
+    /// A cursor that does nothing yet.
+    pub fn new(table: &Arc<Table>) -> RowCursor {
+        RowCursor {
+            table: table.clone(),
+            lock: None,
+            waiting: Waiting::Wait,
+            columns: None,
+            condition: None,
+            scan: None,
+            walk: table.engine().cursor(),
+            entry_key: Vec::new(),
+            entry_value: Vec::new(),
+            current: Vec::new(),
+            row_id: Arc::default(),
+            row_value: Vec::new(),
+            fresh_lock: false,
+            buffers: WriteBuffers::default(),
+            bulk: None,
+        }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The hidden id of the row read last, or of the entry under test in a condition; see [`Table::position`].
+    pub fn shared_row_id(&self) -> Arc<AtomicU64> {
+        self.row_id.clone()
+    }
+
+    /// How rows are read from now on: without locks (`None`), or locking each row returned.
+    pub fn set_mode(&mut self, lock: Option<LockMode>, waiting: Waiting) {
+        self.lock = lock;
+        self.waiting = waiting;
+    }
+
+    /// Columns to fill; `None` = all stored ones.
+    pub fn set_columns(&mut self, columns: Option<ColumnSet>) {
+        self.columns = columns;
+    }
+
+    /// Condition on the columns of the scanned index.
+    pub fn set_condition(&mut self, condition: Option<Condition>) {
+        self.condition = condition;
+    }
+
+    /// Begins scanning an index; `None` = rows in the order they are stored.
+    pub fn begin(&mut self, index: Option<usize>, covering: bool) -> Result<()> {
+        let codec = self.table.codec(index)?.clone();
+        let id = self.table.index_id(index);
+        let clustered = codec.is_clustered();
+        self.end();
+        self.scan = Some(Scan {
+            clustered,
+            long_hash: index.is_some_and(|i| self.table.def.indexes[i].long_hash),
+            covering: covering && !clustered,
+            lower: id.prefix(),
+            upper: IndexId(id.0 + 1).prefix(),
+            bound: None,
+            prefix: Vec::new(),
+            single: false,
+            place: Place::Nowhere,
+            open: false,
+            opened_upper: Vec::new(),
+            seq: SeqNo::ZERO,
+            epoch: 0,
+            transaction: 0,
+            writes: 0,
+            point: None,
+            entry_saved: false,
+            target: Vec::new(),
+            codec,
+        });
+        Ok(())
+    }
+
+    fn forget_row(&mut self) {
+        self.row_id.store(0, Ordering::Relaxed);
+    }
+
+    /// `current` was just found: tells its hidden id.
+    fn note_row(&mut self) -> Result<()> {
+        if self.table.def.primary.is_none() {
+            self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Ends the scan and lets go of the engine's memory and files.
+    pub fn end(&mut self) {
+        if self.scan.take().is_some_and(|s| s.open) {
+            self.walk.close();
+        }
+    }
+
+    /// Lets go of the engine's memory and files but keeps the place: the next step finds it again by its key. For scans that
+    /// stay open between statements.
+    pub fn suspend(&mut self) {
+        self.save_place();
+        if let Some(scan) = &mut self.scan {
+            if scan.open {
+                self.walk.close();
+                scan.open = false;
+                scan.point = None;
+            }
+        }
+    }
+
+    /// End of forward scans, by key image; `None` removes it.
+    pub fn set_bound(&mut self, image: Option<&[u8]>, inclusive: bool) -> Result<()> {
+        let Some(scan) = &mut self.scan else {
+            return Ok(());
+        };
+        let Some(image) = image.filter(|i| !i.is_empty()) else {
+            scan.bound = None;
+            return Ok(());
+        };
+        let mut bound = scan.bound.take().unwrap_or_default();
+        scan.codec.encode_image(image, &mut bound)?;
+        if !inclusive || prefix_end_in_place(&mut bound) {
+            scan.bound = Some(bound);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Row references: a two-byte length and the clustered key without its index id, zero-padded to a fixed length.
+//!
+//! References compare in clustered order as bytes of the key part; they stay good as long as the row exists, whatever
+//! happens to the scan that gave them.
+
+use super::RowCursor;
+use crate::error::{Error, Result};
+use crate::kv::IndexId;
+use crate::rowcode::Record;
+use crate::session::Session;
+use crate::table::Table;
+use std::cmp::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl RowCursor {
+    /// Reads the row of a reference; false if it is gone.
+    pub fn read_position(&mut self, session: &mut Session, reference: &[u8], record: &mut [u8]) -> Result<bool> {
+        self.fresh_lock = false;
+        self.forget_row();
+        if let Some(bulk) = &mut self.bulk {
+            bulk.flush(&self.table)?;
+        }
+        self.save_place();
+        let key = key_of(reference)?;
+        self.current.clear();
+        self.current.extend_from_slice(&self.table.clustered.prefix());
+        self.current.extend_from_slice(key);
+        // A condition belongs to the index scan, not to a look-up by reference.
+        let condition = self.condition.take();
+        let result = self.read_row(session, record);
+        self.condition = condition;
+        result
+    }
+
+    /// The hidden row id of the row read last; 0 if rows have a clustered key.
+    pub(crate) fn current_row_id(&self) -> Result<u64> {
+        match self.table.def.primary {
+            Some(_) => Ok(0),
+            None => match self.row_id.load(Relaxed) {
+                0 => Err(Error::invalid("no row was read that could be changed")),
+                id => Ok(id),
+            },
+        }
+    }
+}
+
+fn key_of(reference: &[u8]) -> Result<&[u8]> {
+    let key = match reference {
+        [a, b, rest @ ..] => rest.get(..usize::from(u16::from_le_bytes([*a, *b]))),
+        _ => None,
+    };
+    key.ok_or_else(|| Error::invalid("a row reference does not decode"))
+}
+
+impl Table {
+    /// The reference of the row in `record`, whose hidden id is `row_id` if rows have such. `key` is scratch memory.
+    pub fn position(&self, record: Record<'_>, row_id: u64, key: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        if self.def.primary.is_none() && row_id == 0 {
+            return Err(Error::invalid("no row was read whose position could be told"));
+        }
+        self.clustered.encode_record(record, row_id, key)?;
+        let key = key.get(IndexId::LEN..).unwrap_or_default();
+        let end = 2 + key.len();
+        if end > out.len() || key.len() > usize::from(u16::MAX) {
+            return Err(Error::invalid("a clustered key is longer than a row reference"));
+        }
+        out[..2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        out[2..end].copy_from_slice(key);
+        out[end..].fill(0);
+        Ok(())
+    }
+
+    /// Compares two references in clustered order.
+    pub fn compare_refs(&self, a: &[u8], b: &[u8]) -> Ordering {
+        key_of(a).unwrap_or_default().cmp(key_of(b).unwrap_or_default())
+    }
+}

@@ -1,0 +1,283 @@
+//! What happens with one entry: the condition, the lock, the row.
+//!
+//! A locking read locks the clustered key of the entry and then asks whether the entry still is what it was: unless nothing
+//! became visible since the cursor was opened, entry and row are read again at the newest state. A row that vanished or moved
+//! is skipped. After a wait the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
+
+use super::{Check, RowCursor};
+use crate::error::{Error, Result};
+use crate::kv::{self, GrantKind, LockMode, SeqNo};
+use crate::session::{Isolation, Session, Waiting};
+use std::sync::atomic::Ordering;
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// The record holds the row.
+    Take,
+    /// Not this one.
+    Reject,
+    /// Neither this nor any after it.
+    Stop,
+}
+
+/// Copies into a reused buffer.
+pub(super) fn copy(to: &mut Vec<u8>, from: &[u8]) {
+    to.clear();
+    to.extend_from_slice(from);
+}
+
+impl RowCursor {
+    /// Takes the entry under the engine cursor, or not.
+    pub(super) fn take(&mut self, session: &mut Session, record: &mut [u8]) -> Result<Verdict> {
+        let Some(scan) = &mut self.scan else {
+            return Ok(Verdict::Stop);
+        };
+        scan.entry_saved = self.lock.is_some();
+        if let Some(mode) = self.lock {
+            let seq = scan.seq;
+            copy(&mut self.entry_key, self.walk.key());
+            copy(&mut self.entry_value, self.walk.value());
+            if scan.clustered {
+                copy(&mut self.current, &self.entry_key);
+                self.note_row()?;
+            } else {
+                let verdict = self.condition_on_entry(record)?;
+                if verdict != Verdict::Take {
+                    return Ok(verdict);
+                }
+            }
+            return self.take_locked(session, record, seq, mode);
+        }
+        if scan.clustered {
+            if self.table.def.primary.is_none() {
+                self.row_id.store(self.table.clustered.row_id(self.walk.key())?, Ordering::Relaxed);
+            }
+            let value = if self.table.has_blobs {
+                copy(&mut self.row_value, self.walk.value());
+                &self.row_value
+            } else {
+                self.walk.value()
+            };
+            self.table.row.decode(self.walk.key(), value, record, self.columns.as_ref())?;
+            return self.condition_on_row(record);
+        }
+        let hidden = self.table.def.primary.is_none();
+        if hidden || !scan.covering {
+            scan.codec.clustered_key_from(self.walk.key(), self.walk.value(), &mut self.current)?;
+        }
+        if hidden {
+            self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
+        }
+        if let Some(condition) = &mut self.condition {
+            scan.codec.decode_into(self.walk.key(), self.walk.value(), record, None)?;
+            let verdict = judge(condition(record))?;
+            if verdict != Verdict::Take {
+                return Ok(verdict);
+            }
+        }
+        if scan.covering {
+            scan.codec.decode_into(self.walk.key(), self.walk.value(), record, self.columns.as_ref())?;
+            return Ok(Verdict::Take);
+        }
+        let seq = scan.seq;
+        self.fetch(session, record, seq)?;
+        Ok(Verdict::Take)
+    }
+
+    /// Takes the secondary entry in `entry_key` and `entry_value`, as read at `seq`, or not.
+    pub(super) fn take_entry(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo) -> Result<Verdict> {
+        let verdict = self.condition_on_entry(record)?;
+        if verdict != Verdict::Take {
+            return Ok(verdict);
+        }
+        if let Some(mode) = self.lock {
+            return self.take_locked(session, record, seq, mode);
+        }
+        match self.is_covering() {
+            true => self.decode_entry(record)?,
+            false => self.fetch(session, record, seq)?,
+        }
+        Ok(Verdict::Take)
+    }
+
+    /// Reads the row at the clustered key in `current`; false if there is none.
+    pub(super) fn read_row(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
+        let seq = match self.lock {
+            Some(mode) => {
+                if !self.lock_current(session, mode)?.is_granted() {
+                    return Ok(false);
+                }
+                session.engine().visible()
+            }
+            None => self.read_seq(session)?,
+        };
+        if !session.txn().get(&self.current, seq, &mut self.row_value)? {
+            self.release(session);
+            return Ok(false);
+        }
+        self.note_row()?;
+        self.decode_row(record)?;
+        Ok(self.condition_on_row(record)? == Verdict::Take)
+    }
+
+    /// Releases the lock that the last read acquired, if the isolation level allows it: the row did not match.
+    pub fn unlock_row(&mut self, session: &mut Session) {
+        self.release(session);
+    }
+
+    fn release(&mut self, session: &mut Session) {
+        if self.fresh_lock
+            && session.isolation() <= Isolation::ReadCommitted
+            && session.txn().own(&self.current).is_none()
+        {
+            session.unlock(&self.current);
+        }
+        self.fresh_lock = false;
+    }
+
+    fn lock_current(&mut self, session: &mut Session, mode: LockMode) -> Result<Outcome> {
+        match session.lock(&self.current, mode, self.waiting) {
+            Ok(granted) => {
+                self.fresh_lock = granted.kind == GrantKind::New;
+                Ok(if granted.waited { Outcome::Waited } else { Outcome::AtOnce })
+            }
+            Err(e) if self.waiting == Waiting::SkipLocked && e.is_lock_busy() => Ok(Outcome::Busy),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Locks the entry in `entry_key`, `entry_value`, whose row is at `current`, and reads again what may have changed.
+    fn take_locked(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo, mode: LockMode) -> Result<Verdict> {
+        self.fresh_lock = false;
+        let outcome = self.lock_current(session, mode)?;
+        if outcome == Outcome::Busy {
+            return Ok(Verdict::Reject);
+        }
+        let newest = session.engine().visible();
+        if outcome == Outcome::Waited {
+            self.go_on_at_newest(session)?;
+        }
+        let clustered = self.scan.as_ref().is_none_or(|s| s.clustered);
+        let there = if clustered {
+            if newest == seq {
+                std::mem::swap(&mut self.row_value, &mut self.entry_value);
+                true
+            } else {
+                session.txn().get(&self.current, newest, &mut self.row_value)?
+            }
+        } else {
+            (newest == seq || self.entry_still_there(session, newest)?)
+                && (self.is_covering() || session.txn().get(&self.current, newest, &mut self.row_value)?)
+        };
+        if !there {
+            self.release(session);
+            return Ok(Verdict::Reject);
+        }
+        if !clustered && self.is_covering() {
+            self.decode_entry(record)?;
+            return Ok(Verdict::Take);
+        }
+        self.decode_row(record)?;
+        if !clustered {
+            return Ok(Verdict::Take);
+        }
+        let verdict = self.condition_on_row(record)?;
+        if verdict != Verdict::Take {
+            self.release(session);
+        }
+        Ok(verdict)
+    }
+
+    /// True if the secondary entry exists at `newest` and belongs to the same row.
+    fn entry_still_there(&mut self, session: &Session, newest: SeqNo) -> Result<bool> {
+        if !session.txn().get(&self.entry_key, newest, &mut self.entry_value)? {
+            return Ok(false);
+        }
+        let Some(scan) = &self.scan else {
+            return Ok(false);
+        };
+        scan.codec.clustered_key_from(&self.entry_key, &self.entry_value, &mut self.row_value)?;
+        Ok(self.row_value == self.current)
+    }
+
+    fn go_on_at_newest(&mut self, session: &Session) -> Result<()> {
+        if let Some(scan) = self.scan.as_mut().filter(|s| s.open) {
+            let point = session.engine().read_point();
+            scan.seq = point.seq();
+            self.walk.refresh(scan.seq)?;
+            scan.point = Some(point);
+        }
+        Ok(())
+    }
+
+    /// Reads the row at `current`, which a secondary entry read at `seq` says is there.
+    fn fetch(&mut self, session: &Session, record: &mut [u8], seq: SeqNo) -> Result<()> {
+        if !session.txn().get(&self.current, seq, &mut self.row_value)? {
+            return Err(Error::corruption(format!(
+                "table '{}': an index entry points to a row that does not exist",
+                self.table.state.name()
+            )));
+        }
+        self.decode_row(record)
+    }
+
+    fn decode_row(&mut self, record: &mut [u8]) -> Result<()> {
+        Ok(self.table.row.decode(&self.current, &self.row_value, record, self.columns.as_ref())?)
+    }
+
+    fn decode_entry(&mut self, record: &mut [u8]) -> Result<()> {
+        let Some(scan) = &self.scan else {
+            return Ok(());
+        };
+        Ok(scan.codec.decode_into(&self.entry_key, &self.entry_value, record, self.columns.as_ref())?)
+    }
+
+    fn is_covering(&self) -> bool {
+        self.scan.as_ref().is_some_and(|s| s.covering)
+    }
+
+    /// Finds the row of the secondary entry in `entry_key` and `entry_value`, and asks the condition about the entry.
+    fn condition_on_entry(&mut self, record: &mut [u8]) -> Result<Verdict> {
+        if let Some(scan) = &self.scan {
+            scan.codec.clustered_key_from(&self.entry_key, &self.entry_value, &mut self.current)?;
+        }
+        self.note_row()?;
+        let (Some(scan), Some(condition)) = (&self.scan, &mut self.condition) else {
+            return Ok(Verdict::Take);
+        };
+        scan.codec.decode_into(&self.entry_key, &self.entry_value, record, None)?;
+        judge(condition(record))
+    }
+
+    fn condition_on_row(&mut self, record: &mut [u8]) -> Result<Verdict> {
+        match &mut self.condition {
+            Some(condition) => judge(condition(record)),
+            None => Ok(Verdict::Take),
+        }
+    }
+}
+
+/// How a lock was got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    AtOnce,
+    Waited,
+    Busy,
+}
+
+impl Outcome {
+    fn is_granted(self) -> bool {
+        self != Outcome::Busy
+    }
+}
+
+fn judge(check: Check) -> Result<Verdict> {
+    match check {
+        Check::Accept => Ok(Verdict::Take),
+        Check::Reject => Ok(Verdict::Reject),
+        Check::OutOfRange => Ok(Verdict::Stop),
+        Check::Aborted => Err(kv::Error::Interrupted.into()),
+        Check::Failed => Err(Error::Condition),
+    }
+}

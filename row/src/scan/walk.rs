@@ -1,0 +1,180 @@
+//! Stepping through an index.
+//!
+//! The engine cursor stays open between calls. It is opened anew when what it may see has changed: another read point,
+//! another transaction, or (at a new search only) own writes. The place is then found again by its key.
+
+use super::take::{Verdict, copy};
+use super::{Place, RowCursor};
+use crate::error::{Error, Result};
+use crate::kv::SeqNo;
+use crate::session::Session;
+
+/// Steps between two looks at the kill flag.
+const STEPS_PER_POLL: u32 = 1024;
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
+
+impl RowCursor {
+    /// The next row in index order; false at the end.
+    pub fn next(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
+        self.step(session, record, Way::Forward, false)
+    }
+
+    /// The previous row in index order; false at the end.
+    pub fn prev(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
+        self.step(session, record, Way::Backward, false)
+    }
+
+    /// The next row whose leading parts equal the last search key; false at the end.
+    pub fn next_same(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
+        match &self.scan {
+            Some(scan) if scan.single => Ok(false),
+            _ => self.step(session, record, Way::Forward, true),
+        }
+    }
+
+    fn step(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
+        self.fresh_lock = false;
+        let place = match &self.scan {
+            Some(scan) => scan.place,
+            None => return Err(Error::invalid("no scan has begun")),
+        };
+        if place == Place::Nowhere {
+            return Ok(false);
+        }
+        if place == Place::Engine && !self.is_stale(session)? {
+            match way {
+                Way::Forward => self.walk.next(session.txn())?,
+                Way::Backward => self.walk.prev(session.txn())?,
+            }
+        } else {
+            self.save_place();
+            self.ensure_open(session, way, false)?;
+            match way {
+                Way::Forward => {
+                    self.walk.seek_ge(session.txn(), &self.entry_key)?;
+                    if self.walk.valid() && self.walk.key() == self.entry_key {
+                        self.walk.next(session.txn())?;
+                    }
+                }
+                Way::Backward => self.walk.seek_lt(session.txn(), &self.entry_key)?,
+            }
+        }
+        self.find(session, record, way, same)
+    }
+
+    /// From the entry under the engine cursor on: the first that the read takes.
+    pub(super) fn find(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
+        let mut steps = 0;
+        let found = loop {
+            if !self.walk.valid() || !self.in_range(way, same) {
+                break false;
+            }
+            match self.take(session, record)? {
+                Verdict::Take => break true,
+                Verdict::Stop => break false,
+                Verdict::Reject => {}
+            }
+            steps += 1;
+            if steps % STEPS_PER_POLL == 0 {
+                session.check_killed()?;
+            }
+            match way {
+                Way::Forward => self.walk.next(session.txn())?,
+                Way::Backward => self.walk.prev(session.txn())?,
+            }
+        };
+        if !found {
+            self.forget_row();
+        }
+        if let Some(scan) = &mut self.scan {
+            scan.place = if found { Place::Engine } else { Place::Nowhere };
+        }
+        Ok(found)
+    }
+
+    fn in_range(&self, way: Way, same: bool) -> bool {
+        let Some(scan) = &self.scan else { return false };
+        let key = self.walk.key();
+        let before_bound = match &scan.bound {
+            Some(bound) if way == Way::Forward => key < bound.as_slice(),
+            _ => true,
+        };
+        before_bound && (!same || key.starts_with(&scan.prefix))
+    }
+
+    /// The sequence number that a read without locks uses.
+    pub(super) fn read_seq(&self, session: &mut Session) -> Result<SeqNo> {
+        if self.table.reads_newest() || self.lock.is_some() {
+            return Ok(session.engine().visible());
+        }
+        let seq = session.consistent();
+        match self.table.state.born() > seq {
+            true => Err(Error::TableChanged(self.table.state.name())),
+            false => Ok(seq),
+        }
+    }
+
+    /// Remembers the place by its key, since the engine cursor is about to lose it.
+    pub(super) fn save_place(&mut self) {
+        if let Some(scan) = &mut self.scan {
+            if scan.place == Place::Engine {
+                if !scan.entry_saved {
+                    copy(&mut self.entry_key, self.walk.key());
+                }
+                scan.place = Place::Key;
+            }
+        }
+    }
+
+    /// True if the engine cursor no longer shows what the session may see.
+    fn is_stale(&self, session: &mut Session) -> Result<bool> {
+        if self.lock.is_none() {
+            self.read_seq(session)?;
+        }
+        let Some(scan) = &self.scan else {
+            return Ok(true);
+        };
+        let consistent = self.lock.is_none() && !self.table.reads_newest();
+        Ok(!scan.open
+            || scan.transaction != session.transactions()
+            || consistent && scan.epoch != session.epoch()
+            || consistent != scan.point.is_none())
+    }
+
+    /// Opens the engine cursor if it is not open or shows the wrong state. `search`: a new search, which is to see own
+    /// writes and, if it locks, the newest state.
+    pub(super) fn ensure_open(&mut self, session: &mut Session, way: Way, search: bool) -> Result<()> {
+        let seq = self.read_seq(session)?;
+        let stale = self.is_stale(session)?;
+        let consistent = self.lock.is_none() && !self.table.reads_newest();
+        let Some(scan) = &mut self.scan else {
+            return Ok(());
+        };
+        let upper = match &scan.bound {
+            Some(bound) if way == Way::Forward => bound.as_slice(),
+            _ => &scan.upper,
+        };
+        let outdated = search && (scan.writes != session.writes() || !consistent && scan.seq != seq);
+        if !stale && !outdated && scan.opened_upper == upper {
+            return Ok(());
+        }
+        scan.point = if consistent { None } else { Some(session.engine().read_point()) };
+        scan.seq = scan.point.as_ref().map_or(seq, |p| p.seq());
+        self.walk.open(session.txn(), scan.seq, &scan.lower, upper)?;
+        scan.opened_upper.clear();
+        scan.opened_upper.extend_from_slice(upper);
+        scan.open = true;
+        scan.epoch = session.epoch();
+        scan.transaction = session.transactions();
+        scan.writes = session.writes();
+        Ok(())
+    }
+}

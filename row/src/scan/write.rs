@@ -1,0 +1,84 @@
+//! A handler's writes: through the transaction, or into a bulk fill.
+//!
+//! Changes of rows while a fill is running (CREATE ... REPLACE SELECT) first write out what was buffered and then go through
+//! the session's transaction like any other.
+
+use super::{RowCursor, Seek};
+use crate::error::{Error, Result};
+use crate::index::bulk::Bulk;
+use crate::index::{Updated, Writer};
+use crate::kv::LockMode;
+use crate::rowcode::Record;
+use crate::session::{Session, Waiting};
+
+impl RowCursor {
+    /// Inserts a row.
+    pub fn insert(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
+        match &mut self.bulk {
+            Some(bulk) => bulk.insert(&self.table, record),
+            None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record),
+        }
+    }
+
+    /// Replaces the row read last.
+    pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
+        let row_id = self.current_row_id()?;
+        self.flush_bulk()?;
+        Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id)
+    }
+
+    /// Deletes the row read last.
+    pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
+        let row_id = self.current_row_id()?;
+        self.flush_bulk()?;
+        Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id)
+    }
+
+    /// Deletes all rows; returns their number.
+    pub fn delete_all(&mut self, session: &mut Session) -> Result<u64> {
+        if self.table.has_virtual_keys() {
+            return Err(Error::invalid("rows of a table with indexed virtual columns are deleted one by one"));
+        }
+        self.flush_bulk()?;
+        let mut walk = RowCursor::new(&self.table);
+        walk.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
+        walk.begin(None, false)?;
+        let mut record = vec![0; self.table.def.record_bytes as usize];
+        let mut rows = 0;
+        let mut found = walk.seek(session, Seek::First, &[], &mut record)?;
+        while found {
+            // SAFETY: the record was filled by the read above; its BLOB pointers are good until the next read.
+            let row = unsafe { Record::new(&record) };
+            walk.delete(session, row)?;
+            rows += 1;
+            if rows % 1024 == 0 {
+                session.check_killed()?;
+            }
+            found = walk.next(session, &mut record)?;
+        }
+        Ok(rows)
+    }
+
+    /// From now on rows are collected and written in large chunks; only for a table that nobody else can see.
+    pub fn bulk_begin(&mut self) -> Result<()> {
+        if self.bulk.is_none() {
+            self.bulk = Some(Bulk::begin(&self.table)?);
+        }
+        Ok(())
+    }
+
+    /// Ends a fill: all rows are durable on return. `abort` forgets what was not written; the table is to be dropped.
+    pub fn bulk_end(&mut self, abort: bool) -> Result<()> {
+        match self.bulk.take() {
+            Some(bulk) if !abort => bulk.finish(&self.table),
+            _ => Ok(()),
+        }
+    }
+
+    fn flush_bulk(&mut self) -> Result<()> {
+        match &mut self.bulk {
+            Some(bulk) => bulk.flush(&self.table),
+            None => Ok(()),
+        }
+    }
+}

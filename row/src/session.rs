@@ -1,0 +1,321 @@
+//! One connection's transaction: its writes and locks, its read point, the savepoint of the running statement.
+//!
+//! A transaction begins with its first statement. Consistent reads use one *read point*: taken at the first consistent
+//! read, dropped at the end of the statement (READ COMMITTED and below) or of the transaction (REPEATABLE READ and above).
+//! Locking reads and writes always work on the newest committed versions. The engine's transaction object is kept while it
+//! has neither writes nor locks, so that read-only statements cost no set-up.
+//!
+//! `epoch` counts changes of what a consistent read may see; cursors compare it to know that they must reopen. `writes`
+//! counts row writes; a cursor that seeks anew after a write reopens to see it.
+//!
+//! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
+
+use crate::error::{Error, Result};
+use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
+use crate::store::Store;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strata_engine::lock::Granted;
+
+/// Isolation levels of SQL. READ UNCOMMITTED works as READ COMMITTED.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isolation {
+    /// Level 0.
+    ReadUncommitted,
+    /// Level 1.
+    ReadCommitted,
+    /// Level 2.
+    RepeatableRead,
+    /// Level 3.
+    Serializable,
+}
+
+/// What a locking read does when a row is locked by somebody else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// Waits up to the session's timeout.
+    Wait,
+    /// Fails at once.
+    NoWait,
+    /// Goes on with the next row.
+    SkipLocked,
+}
+
+/// The part of a session that other threads may touch.
+#[derive(Default)]
+pub struct KillSwitch {
+    killed: AtomicBool,
+    owner: Mutex<Option<Arc<kv::LockOwner>>>,
+}
+
+impl KillSwitch {
+    /// Ends a lock wait and long scans of the session. Any thread.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        if let Some(owner) = &*self.owner.lock() {
+            owner.interrupt();
+        }
+    }
+}
+
+/// Tells whether the server wants the running statement to stop.
+pub type KillProbe = Box<dyn Fn() -> bool + Send>;
+
+/// A connection's state in the engine. Used by one thread at a time.
+pub struct Session {
+    store: Arc<Store>,
+    txn: Txn,
+    /// The transaction object holds writes or locks, or is prepared: it may not be reused for the next transaction.
+    used: bool,
+    begun: bool,
+    in_statement: bool,
+    prepared: bool,
+    isolation: Isolation,
+    timeout: Duration,
+    statement: Option<kv::Savepoint>,
+    point: Option<ReadPoint>,
+    epoch: u64,
+    transactions: u64,
+    writes: u64,
+    kill: Arc<KillSwitch>,
+    probe: KillProbe,
+}
+
+impl Session {
+    /// A session without a transaction.
+    pub fn new(store: &Arc<Store>, probe: KillProbe) -> Session {
+        let txn = store.engine().begin();
+        let kill = Arc::new(KillSwitch::default());
+        *kill.owner.lock() = Some(txn.owner().clone());
+        Session {
+            store: store.clone(),
+            txn,
+            used: false,
+            begun: false,
+            in_statement: false,
+            prepared: false,
+            isolation: Isolation::RepeatableRead,
+            timeout: Duration::from_secs(50),
+            statement: None,
+            point: None,
+            epoch: 0,
+            transactions: 0,
+            writes: 0,
+            kill,
+            probe,
+        }
+    }
+
+    /// The switch for other threads.
+    pub fn kill_switch(&self) -> Arc<KillSwitch> {
+        self.kill.clone()
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        self.store.engine()
+    }
+
+    /// The transaction's writes, for reading.
+    pub fn txn(&self) -> &Txn {
+        &self.txn
+    }
+
+    /// The transaction, for writing.
+    pub(crate) fn txn_mut(&mut self) -> &mut Txn {
+        self.used = true;
+        self.writes += 1;
+        &mut self.txn
+    }
+
+    /// Counts changes of the consistent read point.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Counts transactions.
+    pub fn transactions(&self) -> u64 {
+        self.transactions
+    }
+
+    /// Counts row writes.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// The isolation level of the running statement.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// Begins a transaction unless one is open, and a statement unless one is running.
+    pub fn statement_begin(&mut self, isolation: Isolation, timeout: Duration) -> Result<()> {
+        if self.prepared {
+            return Err(Error::invalid("the transaction is prepared: it can only be committed or rolled back"));
+        }
+        self.timeout = timeout;
+        if self.in_statement {
+            return Ok(());
+        }
+        self.begun = true;
+        self.in_statement = true;
+        self.isolation = isolation;
+        self.statement = Some(self.txn.savepoint());
+        // A kill of an earlier statement does not touch this one; the server knows about a kill of this one.
+        if self.kill.killed.swap(false, Ordering::SeqCst) {
+            self.txn.owner().clear_interrupt();
+            if (self.probe)() {
+                self.kill.kill();
+            }
+        }
+        Ok(())
+    }
+
+    /// The statement succeeded.
+    pub fn statement_end(&mut self) {
+        self.in_statement = false;
+        self.statement = None;
+        if self.isolation <= Isolation::ReadCommitted {
+            self.drop_read_point();
+        }
+    }
+
+    /// Undoes the statement's writes; its locks stay.
+    pub fn statement_rollback(&mut self) {
+        if let Some(savepoint) = self.statement.take() {
+            self.txn.rollback_to(savepoint);
+            self.writes += 1;
+        }
+        self.statement_end();
+    }
+
+    /// The sequence number that consistent reads use, taking a read point if there is none.
+    pub fn consistent(&mut self) -> SeqNo {
+        if let Some(point) = &self.point {
+            return point.seq();
+        }
+        let point = self.store.engine().read_point();
+        let seq = point.seq();
+        self.point = Some(point);
+        self.epoch += 1;
+        seq
+    }
+
+    /// START TRANSACTION WITH CONSISTENT SNAPSHOT: the read point is taken now, after all transactions whose order is fixed.
+    pub fn consistent_snapshot(&mut self, isolation: Isolation) {
+        self.begun = true;
+        self.isolation = isolation;
+        if isolation >= Isolation::RepeatableRead {
+            self.point = Some(self.store.engine().read_point_ordered());
+            self.epoch += 1;
+        }
+    }
+
+    /// Locks a key for the transaction.
+    pub(crate) fn lock(&mut self, key: &[u8], mode: LockMode, waiting: Waiting) -> Result<Granted> {
+        let wait = match waiting {
+            Waiting::Wait if self.timeout.is_zero() => Wait::No,
+            Waiting::Wait => Wait::TimeoutUs(self.timeout.as_micros() as u64),
+            Waiting::NoWait | Waiting::SkipLocked => Wait::No,
+        };
+        self.used = true;
+        match self.txn.lock(key, mode, wait) {
+            Ok(granted) => Ok(granted),
+            Err(kv::Error::LockBusy) if waiting == Waiting::Wait => Err(kv::Error::LockTimeout.into()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Releases a lock early.
+    pub(crate) fn unlock(&mut self, key: &[u8]) {
+        self.txn.unlock(key);
+    }
+
+    /// An error once the running statement must stop.
+    pub fn check_killed(&self) -> Result<()> {
+        if self.kill.killed.load(Ordering::Relaxed) || (self.probe)() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Makes the writes durable (as the store's setting says) under a transaction id.
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.used = true;
+        let result = self.txn.prepare(xid);
+        // Even if the last sync failed, the record may have reached the disk.
+        self.prepared = self.txn.is_prepared();
+        Ok(result?)
+    }
+
+    /// Fixes the place of a prepared transaction in the order of commits.
+    pub fn commit_ordered(&mut self) {
+        self.txn.commit_ordered();
+    }
+
+    /// Commits, in one phase or after `prepare`. An error of a one-phase commit leaves nothing of the transaction.
+    pub fn commit(&mut self) -> Result<()> {
+        let result = if self.used { self.txn.commit() } else { Ok(()) };
+        self.finish();
+        Ok(result?)
+    }
+
+    /// Undoes the transaction and releases its locks.
+    pub fn rollback(&mut self) -> Result<()> {
+        let result = if self.used { self.txn.rollback() } else { Ok(()) };
+        self.finish();
+        Ok(result?)
+    }
+
+    /// A mark to go back to.
+    pub fn savepoint(&self) -> kv::Savepoint {
+        self.txn.savepoint()
+    }
+
+    /// Undoes the writes since the mark.
+    pub fn rollback_to(&mut self, savepoint: kv::Savepoint) {
+        self.txn.rollback_to(savepoint);
+        self.writes += 1;
+        if let Some(statement) = &mut self.statement {
+            *statement = self.txn.savepoint();
+        }
+    }
+
+    /// True if the transaction wrote rows.
+    pub fn has_writes(&self) -> bool {
+        self.txn.has_writes()
+    }
+
+    /// True between `prepare` and the end of the transaction.
+    pub fn is_prepared(&self) -> bool {
+        self.prepared
+    }
+
+    /// Ends the session: a prepared transaction stays with the engine under its id, another is rolled back.
+    pub fn close(mut self) -> Result<()> {
+        *self.kill.owner.lock() = None;
+        if self.txn.is_prepared() {
+            self.txn.detach();
+            return Ok(());
+        }
+        self.rollback()
+    }
+
+    fn drop_read_point(&mut self) {
+        if self.point.take().is_some() {
+            self.epoch += 1;
+        }
+    }
+
+    fn finish(&mut self) {
+        self.begun = false;
+        self.in_statement = false;
+        self.transactions += 1;
+        self.prepared = false;
+        self.statement = None;
+        self.drop_read_point();
+        if self.used {
+            *self.kill.owner.lock() = Some(self.txn.owner().clone());
+            self.used = false;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! CHECK TABLE: blocks, and agreement of the indexes with the rows.
+//!
+//! At one read point every row is decoded and every secondary entry is followed to its row; the entry must be the one that
+//! the row encodes to (not checked where the key has virtual columns, which only the server can compute), and counts must
+//! agree. Together that proves that secondary indexes and rows are in one-to-one correspondence.
+
+use crate::error::{Error, Result};
+use crate::kv::{self, IndexId, SeqNo};
+use crate::rowcode::Record;
+use crate::session::Session;
+use crate::table::Table;
+
+/// What is done with the key and value of each entry.
+type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
+
+/// Findings beyond this many per index are only counted.
+const FINDINGS_MAX: u64 = 10;
+
+impl Table {
+    /// Checks; findings are reported as lines. `quick` checks blocks only. True if all is well.
+    pub fn check(&self, session: &Session, quick: bool, report: &mut dyn FnMut(&str)) -> Result<bool> {
+        let mut good = true;
+        for id in self.state.meta.ids() {
+            if let Err(e) = self.engine().verify_index(id) {
+                if !matches!(e, kv::Error::Corruption { .. }) {
+                    return Err(e.into());
+                }
+                good = false;
+                report(&e.to_string());
+            }
+        }
+        if quick || !good {
+            return Ok(good);
+        }
+        let point = self.engine().read_point();
+        let rows = self.check_rows(session, point.seq(), report, &mut good)?;
+        for &i in &self.secondary {
+            self.check_index(i, session, point.seq(), rows, report, &mut good)?;
+        }
+        Ok(good)
+    }
+
+    fn check_rows(&self, session: &Session, seq: SeqNo, report: &mut dyn FnMut(&str), good: &mut bool) -> Result<u64> {
+        let mut record = vec![0; self.def.record_bytes as usize];
+        let mut rows = 0;
+        let mut bad = 0;
+        self.walk_all(None, session, seq, &mut |key, value| {
+            rows += 1;
+            if let Err(e) = self.row.decode(key, value, &mut record, None) {
+                bad += 1;
+                if bad <= FINDINGS_MAX {
+                    report(&format!("row {rows} does not decode: {e}"));
+                }
+            }
+            Ok(())
+        })?;
+        *good &= bad == 0;
+        Ok(rows)
+    }
+
+    fn check_index(
+        &self,
+        index: usize,
+        session: &Session,
+        seq: SeqNo,
+        rows: u64,
+        report: &mut dyn FnMut(&str),
+        good: &mut bool,
+    ) -> Result<()> {
+        let name = &self.def.indexes[index].name;
+        let codec = &self.indexes[index];
+        let virtual_key = self.def.indexes[index].parts.iter().any(|p| self.def.columns[p.column as usize].is_virtual);
+        let mut record = vec![0; self.def.record_bytes as usize];
+        let (mut row_key, mut row_value, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut bad) = (0, 0);
+        self.walk_all(Some(index), session, seq, &mut |key, value| {
+            entries += 1;
+            let mut find = || -> Result<Option<&'static str>> {
+                codec.clustered_key_from(key, value, &mut row_key)?;
+                if !session.txn().get(&row_key, seq, &mut row_value)? {
+                    return Ok(Some("has no row"));
+                }
+                if virtual_key {
+                    return Ok(None);
+                }
+                self.row.decode(&row_key, &row_value, &mut record, None)?;
+                let row_id = if self.def.primary.is_none() { self.clustered.row_id(&row_key)? } else { 0 };
+                // SAFETY: the record was just decoded; its BLOB pointers point into `row_value`.
+                codec.encode_record(unsafe { Record::new(&record) }, row_id, &mut expected)?;
+                Ok((expected != key).then_some("is not the one its row has"))
+            };
+            let finding = match find() {
+                Ok(finding) => finding.map(str::to_owned),
+                Err(Error::Corruption(what)) => Some(what),
+                Err(e) => return Err(e),
+            };
+            if let Some(what) = finding {
+                bad += 1;
+                if bad <= FINDINGS_MAX {
+                    report(&format!("index '{name}': entry {entries} {what}"));
+                }
+            }
+            Ok(())
+        })?;
+        if entries != rows {
+            report(&format!("index '{name}' has {entries} entries, the table has {rows} rows"));
+        }
+        *good &= bad == 0 && entries == rows;
+        Ok(())
+    }
+
+    fn walk_all(&self, index: Option<usize>, session: &Session, seq: SeqNo, each: Each<'_>) -> Result<()> {
+        let id = self.index_id(index);
+        let mut cursor = self.engine().cursor();
+        cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
+        cursor.seek_ge(session.txn(), &id.prefix())?;
+        let mut steps = 0u64;
+        while cursor.valid() {
+            each(cursor.key(), cursor.value())?;
+            steps += 1;
+            if steps % 1024 == 0 {
+                session.check_killed()?;
+            }
+            cursor.next(session.txn())?;
+        }
+        cursor.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! What the optimizer is told: sizes, rows per key, rows in a range.
+//!
+//! Sizes come from the engine's counters per index and cost nothing. Rows per key come from a *sample* of each index, kept
+//! in memory, stored by ANALYZE, and taken again once the table has grown or shrunk four times. Rows in a range are an
+//! estimate from block counts, made exact by a short walk when the range looks small.
+//!
+//! - `sample`: rows per key
+//! - `range`: rows in a range
+//! - `check`: CHECK TABLE
+
+pub mod check;
+pub mod range;
+mod sample;
+
+use crate::catalog::format::{decode_statistics, encode_statistics, statistics_key};
+use crate::error::Result;
+use crate::kv::{IndexId, SeqNo};
+use crate::table::Table;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Sizes of a table; all estimates.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TableStats {
+    /// Rows; 0 only if the table is certainly empty.
+    pub rows: u64,
+    /// Bytes of the rows on disk and in memory.
+    pub data_bytes: u64,
+    /// Bytes of the secondary indexes.
+    pub index_bytes: u64,
+    /// Bytes that tombstones keep from being given back.
+    pub deleted_bytes: u64,
+    /// Bytes per row.
+    pub mean_row_bytes: u32,
+    /// Unix seconds of creation.
+    pub create_time: u64,
+}
+
+/// Tables above this many rows are not counted anew for every statement.
+const LARGE_ROWS: u64 = 10_000;
+/// How long their sizes are good, in microseconds.
+const SIZES_AGE_US: u64 = 200_000;
+
+/// A sample of all indexes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Sample {
+    /// Rows of the table when the sample was taken.
+    rows: u64,
+    /// Per index and count of leading parts: mean rows per value.
+    means: Vec<Vec<f64>>,
+}
+
+/// The sample in use.
+#[derive(Default)]
+pub(crate) struct Statistics {
+    sample: Mutex<Option<Arc<Sample>>>,
+    /// The last sizes, with the engine's time and sequence number at which they were taken.
+    sizes: Mutex<Option<(u64, SeqNo, TableStats)>>,
+}
+
+impl Table {
+    /// Sizes. The optimizer asks before every statement, so those of a large table may be a moment old.
+    pub fn stats(&self) -> Result<TableStats> {
+        let now = self.engine().now_us();
+        let visible = self.engine().visible();
+        let mut sizes = self.state.statistics.sizes.lock();
+        if let Some((taken, seq, stats)) = *sizes {
+            let young = now.saturating_sub(taken) < SIZES_AGE_US;
+            if young && (stats.rows > LARGE_ROWS || seq == visible) {
+                return Ok(stats);
+            }
+        }
+        let stats = self.count();
+        *sizes = Some((now, visible, stats));
+        Ok(stats)
+    }
+
+    fn count(&self) -> TableStats {
+        let engine = self.engine();
+        let data = engine.index_stats(self.index_id(None));
+        let mut index_bytes = 0;
+        for &i in &self.secondary {
+            let index = engine.index_stats(self.index_id(Some(i)));
+            index_bytes += index.bytes + index.memtable_bytes;
+        }
+        let rows = match data.entries {
+            0 => 0,
+            // A tombstone is an entry and hides another one.
+            n => n.saturating_sub(2 * data.tombstones).max(1),
+        };
+        let mean = (data.raw_bytes + data.memtable_bytes) / data.entries.max(1);
+        TableStats {
+            rows,
+            data_bytes: data.bytes + data.memtable_bytes,
+            index_bytes,
+            deleted_bytes: data.bytes / data.entries.max(1) * data.tombstones,
+            mean_row_bytes: u32::try_from(mean).unwrap_or(u32::MAX),
+            create_time: self.state.meta.create_time,
+        }
+    }
+
+    /// Mean rows per value of the first 1, 2, ... parts of an index, the clustered key's parts behind its own included.
+    pub fn rec_per_key(&self, index: usize) -> Result<Vec<f64>> {
+        let rows = self.stats()?.rows;
+        let cached = self.state.statistics.sample.lock().clone();
+        let cached = match cached {
+            Some(sample) => Some(sample),
+            None => self.stored_sample()?,
+        };
+        let fresh = |s: &Arc<Sample>| s.rows / 4 <= rows && rows / 4 <= s.rows;
+        let sample = match cached.filter(fresh) {
+            Some(sample) => sample,
+            None => Arc::new(sample::take(self, rows)?),
+        };
+        *self.state.statistics.sample.lock() = Some(sample.clone());
+        Ok(sample.means.get(index).cloned().unwrap_or_default())
+    }
+
+    /// ANALYZE: takes a new sample and stores it.
+    pub fn analyze(&self) -> Result<()> {
+        let sample = Arc::new(sample::take(self, self.stats()?.rows)?);
+        let key = statistics_key(self.state.meta.table_id);
+        self.engine().write(&[(key, Some(encode_statistics(sample.rows, &sample.means)))], true)?;
+        *self.state.statistics.sample.lock() = Some(sample);
+        Ok(())
+    }
+
+    /// OPTIMIZE: compacts all indexes.
+    pub fn optimize(&self) -> Result<()> {
+        for id in self.state.meta.ids() {
+            self.engine().compact_range(&id.prefix(), &IndexId(id.0 + 1).prefix())?;
+        }
+        Ok(())
+    }
+
+    fn stored_sample(&self) -> Result<Option<Arc<Sample>>> {
+        let mut value = Vec::new();
+        let key = statistics_key(self.state.meta.table_id);
+        if !self.engine().get_at(&key, self.engine().visible(), &mut value)? {
+            return Ok(None);
+        }
+        // Statistics of another shape or version are as good as none.
+        Ok(decode_statistics(&value)
+            .filter(|(_, means)| means.len() == self.indexes.len())
+            .map(|(rows, means)| Arc::new(Sample { rows, means })))
+    }
+}

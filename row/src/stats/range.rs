@@ -1,0 +1,61 @@
+//! Rows between two keys.
+
+use crate::error::Result;
+use crate::keycode::prefix_end_in_place;
+use crate::kv::{IndexId, Txn};
+use crate::table::Table;
+
+/// Above this estimate no walk is made.
+const SMALL: u64 = 1000;
+/// Longest walk.
+const DIVE: u64 = 100;
+
+/// One end of a range: a key image, and whether rows that have it belong to the range.
+pub type End<'a> = Option<(&'a [u8], bool)>;
+
+impl Table {
+    /// Estimates the rows between two key images of an index. `own` adds a transaction's writes. The result is 0 only if a
+    /// walk through the newest state found nothing; a reader's snapshot may still hold rows there.
+    pub fn records_in_range(&self, index: usize, low: End<'_>, high: End<'_>, own: &Txn) -> Result<u64> {
+        let codec = self.codec(Some(index))?;
+        let id = self.index_id(Some(index));
+        let (mut lower, mut upper) = (Vec::new(), Vec::new());
+        match low.filter(|e| !e.0.is_empty()) {
+            Some((image, inclusive)) => {
+                codec.encode_image(image, &mut lower)?;
+                if !inclusive {
+                    prefix_end_in_place(&mut lower);
+                }
+            }
+            None => lower.extend_from_slice(&id.prefix()),
+        }
+        match high.filter(|e| !e.0.is_empty()) {
+            Some((image, inclusive)) => {
+                codec.encode_image(image, &mut upper)?;
+                if inclusive {
+                    prefix_end_in_place(&mut upper);
+                }
+            }
+            None => upper.extend_from_slice(&IndexId(id.0 + 1).prefix()),
+        }
+        if lower >= upper {
+            return Ok(0);
+        }
+        let estimate = self.engine().range_estimate(&lower, &upper)?.entries;
+        if estimate > SMALL {
+            return Ok(estimate);
+        }
+        let point = self.engine().read_point();
+        let mut cursor = self.engine().cursor();
+        cursor.open(own, point.seq(), &lower, &upper)?;
+        cursor.seek_ge(own, &lower)?;
+        let mut rows = 0;
+        while cursor.valid() && rows < DIVE {
+            rows += 1;
+            cursor.next(own)?;
+        }
+        let more = cursor.valid();
+        cursor.close();
+        Ok(if more { estimate.max(rows + 1) } else { rows })
+    }
+}

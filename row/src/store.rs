@@ -1,0 +1,137 @@
+//! The open database: engine, catalog, and the tables in use.
+//!
+//! A table's run-time state (counters, statistics, age) exists once per table from its first open on, whatever the number
+//! of handlers; it is found by name. DDL goes through here so that catalog and registry change together; the server's
+//! metadata locks keep users of a table away meanwhile.
+
+use crate::catalog::{Catalog, compare};
+use crate::def::TableDef;
+use crate::error::Result;
+use crate::index::limits;
+use crate::kv::{Engine, Options};
+use crate::sequence::{Counter, Which};
+use crate::table::{Table, TableState};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open database.
+pub struct Store {
+    engine: Engine,
+    catalog: Catalog,
+    /// State of tables that were opened since start, by name.
+    tables: Mutex<HashMap<String, Arc<TableState>>>,
+}
+
+impl Store {
+    /// Opens or creates the database in a directory.
+    pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
+        let engine = Engine::open(dir, options)?;
+        let catalog = Catalog::open(&engine)?;
+        Ok(Arc::new(Store { engine, catalog, tables: Mutex::default() }))
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Writes the exact counters and closes the engine cleanly.
+    pub fn close(&self) -> Result<()> {
+        let states: Vec<_> = self.tables.lock().drain().map(|e| e.1).collect();
+        let saved: Result<()> = states.iter().try_for_each(|s| s.save_counters());
+        let closed = self.engine.close();
+        saved?;
+        Ok(closed?)
+    }
+
+    /// Creates a table; its auto-increment column starts at `autoinc_start` (0 = 1).
+    pub fn create_table(&self, name: &str, def: &TableDef, autoinc_start: u64) -> Result<()> {
+        limits::check(def)?;
+        self.catalog.create(name, def, |meta| match def.autoinc_column {
+            Some(_) if autoinc_start > 1 => {
+                vec![Counter::initial(meta.table_id, Which::AutoIncrement, autoinc_start)]
+            }
+            _ => Vec::new(),
+        })?;
+        Ok(())
+    }
+
+    /// Drops a table.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_tables(&[name.to_owned()])
+    }
+
+    /// Renames a table; an existing target is an error.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        let mut tables = self.tables.lock();
+        self.catalog.rename(from, to)?;
+        if let Some(state) = tables.remove(from) {
+            state.set_name(to);
+            tables.insert(to.to_owned(), state);
+        }
+        Ok(())
+    }
+
+    /// Empties a table. Handlers that have it open must open it again.
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let mut tables = self.tables.lock();
+        let (meta, seq) = self.catalog.truncate(name)?;
+        tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+        Ok(())
+    }
+
+    /// Drops all tables whose names start with `prefix`.
+    pub fn drop_database(&self, prefix: &str) -> Result<()> {
+        self.drop_tables(&self.catalog.names(prefix))
+    }
+
+    /// Drops temporary tables left over by a crash.
+    pub fn drop_temporary(&self) -> Result<()> {
+        self.drop_tables(&self.catalog.temporary())
+    }
+
+    /// The server's version of a table's definition.
+    pub fn table_version(&self, name: &str) -> Result<[u8; 16]> {
+        Ok(self.catalog.get(name)?.version)
+    }
+
+    /// Opens a table whose definition in the server is `def`.
+    pub fn open_table(self: &Arc<Store>, name: &str, def: TableDef) -> Result<Arc<Table>> {
+        let meta = self.catalog.get(name)?;
+        compare::check(name, &meta, &def)?;
+        let state = {
+            let mut tables = self.tables.lock();
+            match tables.get(name) {
+                Some(state) => state.clone(),
+                None => {
+                    let born = self.catalog.born(name)?;
+                    let state = Arc::new(TableState::new(&self.engine, name, meta, born));
+                    tables.insert(name.to_owned(), state.clone());
+                    state
+                }
+            }
+        };
+        let table = Arc::new(Table::new(self, state, def)?);
+        table.state.start_counters(&table)?;
+        Ok(table)
+    }
+
+    fn drop_tables(&self, names: &[String]) -> Result<()> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut tables = self.tables.lock();
+        self.catalog.drop_tables(names)?;
+        for name in names {
+            tables.remove(name);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! A table in use: its run-time state, shared by everybody, and a definition with its codecs, shared by the handlers of one
+//! server-side definition.
+//!
+//! [`TableState`] is found by name and outlives handlers; [`Table`] is made anew when a handler opens the table, because
+//! offsets in the record belong to the server's share, not to the catalog.
+
+use crate::catalog::format::TableMeta;
+use crate::def::{ColumnType, TableDef};
+use crate::error::{Error, Result};
+use crate::keycode::KeyCodec;
+use crate::kv::{Engine, IndexId, SeqNo};
+use crate::rowcode::{ColumnSet, RowCodec};
+use crate::sequence::{Counter, Which};
+use crate::stats::Statistics;
+use crate::store::Store;
+use parking_lot::{Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Run-time state of a table.
+pub struct TableState {
+    name: RwLock<String>,
+    /// The catalog's entry.
+    pub meta: Arc<TableMeta>,
+    /// Sequence number below which a snapshot cannot know this table's present contents.
+    born: AtomicU64,
+    autoinc: OnceLock<Counter>,
+    row_ids: OnceLock<Counter>,
+    counters_starting: Mutex<()>,
+    /// Serialises writes of a table without rollback.
+    pub(crate) autonomous: Mutex<()>,
+    /// What the optimizer is told.
+    pub(crate) statistics: Statistics,
+    engine: Engine,
+}
+
+impl TableState {
+    /// The state of a table just found in, or put into, the catalog.
+    pub fn new(engine: &Engine, name: &str, meta: Arc<TableMeta>, born: SeqNo) -> TableState {
+        TableState {
+            name: RwLock::new(name.to_owned()),
+            meta,
+            born: AtomicU64::new(born.0),
+            autoinc: OnceLock::new(),
+            row_ids: OnceLock::new(),
+            counters_starting: Mutex::new(()),
+            autonomous: Mutex::new(()),
+            statistics: Statistics::default(),
+            engine: engine.clone(),
+        }
+    }
+
+    /// The table's name, for messages.
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+
+    /// Renames.
+    pub fn set_name(&self, name: &str) {
+        *self.name.write() = name.to_owned();
+    }
+
+    /// Snapshots older than this cannot read the table.
+    pub fn born(&self) -> SeqNo {
+        SeqNo(self.born.load(Ordering::Relaxed))
+    }
+
+    /// The table got contents in a way that older snapshots would see in part.
+    pub fn reborn(&self, seq: SeqNo) {
+        self.born.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
+    /// The auto-increment counter, if the table has such a column.
+    pub fn autoinc(&self) -> Option<&Counter> {
+        self.autoinc.get()
+    }
+
+    /// A new hidden row id.
+    pub fn next_row_id(&self) -> Result<u64> {
+        match self.row_ids.get() {
+            Some(counter) => counter.take(),
+            None => Err(Error::invalid("the table has a clustered index, not row ids")),
+        }
+    }
+
+    /// Starts the counters on the first open of the table since start.
+    pub fn start_counters(&self, table: &Table) -> Result<()> {
+        let _starting = self.counters_starting.lock();
+        let id = self.meta.table_id;
+        if self.meta.hidden.is_some() && self.row_ids.get().is_none() {
+            let floor = table.last_row_id()?.map_or(1, |last| last.saturating_add(1));
+            let _ = self.row_ids.set(Counter::open(&self.engine, id, Which::RowId, floor)?);
+        }
+        if self.meta.autoinc_column.is_some() && self.autoinc.get().is_none() {
+            let floor = table.last_autoinc()?.map_or(1, |last| last.saturating_add(1));
+            let _ = self.autoinc.set(Counter::open(&self.engine, id, Which::AutoIncrement, floor)?);
+        }
+        Ok(())
+    }
+
+    /// Stores the exact counters, on a clean close.
+    pub fn save_counters(&self) -> Result<()> {
+        self.autoinc.get().into_iter().chain(self.row_ids.get()).try_for_each(Counter::save)
+    }
+}
+
+/// An open table.
+pub struct Table {
+    store: Arc<Store>,
+    /// Run-time state.
+    pub state: Arc<TableState>,
+    /// The server's definition.
+    pub def: TableDef,
+    /// Codec of the index that holds the rows.
+    pub clustered: Arc<KeyCodec>,
+    /// Codec of the rows.
+    pub row: RowCodec,
+    /// Codecs by index number; the clustered index's is `clustered`.
+    pub indexes: Vec<Arc<KeyCodec>>,
+    /// Numbers of the secondary indexes.
+    pub secondary: Vec<usize>,
+    /// Records hold pointers to column data.
+    pub has_blobs: bool,
+}
+
+impl Table {
+    /// Builds the codecs. The definition agrees with the catalog.
+    pub fn new(store: &Arc<Store>, state: Arc<TableState>, def: TableDef) -> Result<Table> {
+        let meta = &state.meta;
+        let id = meta.clustered_id();
+        let clustered = Arc::new(KeyCodec::new(&def, def.primary, id, id)?);
+        let row = RowCodec::new(&def, &clustered)?;
+        let mut indexes = Vec::with_capacity(def.indexes.len());
+        for (i, index) in meta.indexes.iter().enumerate() {
+            indexes.push(match def.primary == Some(i) {
+                true => clustered.clone(),
+                false => Arc::new(KeyCodec::new(&def, Some(i), index.id, id)?),
+            });
+        }
+        let secondary = (0..indexes.len()).filter(|i| def.primary != Some(*i)).collect();
+        let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
+        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, has_blobs })
+    }
+
+    /// The database.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        self.store.engine()
+    }
+
+    /// The codec of an index; `None` is the table scan order.
+    pub fn codec(&self, index: Option<usize>) -> Result<&Arc<KeyCodec>> {
+        match index {
+            None => Ok(&self.clustered),
+            Some(i) => self.indexes.get(i).ok_or_else(|| Error::invalid(format!("the table has no index {i}"))),
+        }
+    }
+
+    /// The engine's id of an index; `None` is the table scan order.
+    pub fn index_id(&self, index: Option<usize>) -> IndexId {
+        match index {
+            Some(i) => self.state.meta.indexes[i].id,
+            None => self.state.meta.clustered_id(),
+        }
+    }
+
+    /// Reads go to the newest state, whatever the snapshot: only one session can see the table, or its rows are not part
+    /// of transactions.
+    pub fn reads_newest(&self) -> bool {
+        self.state.meta.temporary || self.state.meta.no_rollback
+    }
+
+    /// Some index has a virtual column: keys cannot be made from stored rows alone.
+    pub fn has_virtual_keys(&self) -> bool {
+        self.def.indexes.iter().flat_map(|i| &i.parts).any(|p| self.def.columns[p.column as usize].is_virtual)
+    }
+
+    /// Bytes of a row reference: a two-byte length and the clustered key without its index id.
+    pub fn ref_length(&self) -> usize {
+        match self.def.primary {
+            Some(_) => 2 + self.clustered.max_key_bytes() - IndexId::LEN,
+            None => 2 + 8,
+        }
+    }
+
+    /// The first or last entry of an index, read at the newest state.
+    pub(crate) fn edge(
+        &self,
+        index: Option<usize>,
+        last: bool,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let id = self.index_id(index);
+        let upper = IndexId(id.0 + 1).prefix();
+        let none = self.engine().begin();
+        let point = self.engine().read_point();
+        let mut cursor = self.engine().cursor();
+        cursor.open(&none, point.seq(), &id.prefix(), &upper)?;
+        match last {
+            true => cursor.seek_lt(&none, &upper)?,
+            false => cursor.seek_ge(&none, &id.prefix())?,
+        }
+        if cursor.valid() {
+            key.extend_from_slice(cursor.key());
+            value.extend_from_slice(cursor.value());
+        }
+        Ok(cursor.valid())
+    }
+
+    /// ALTER TABLE ... AUTO_INCREMENT = `next`: the counter restarts there, or above the greatest stored value.
+    pub fn restart_autoinc(&self, next: u64) -> Result<()> {
+        let floor = self.last_autoinc()?.map_or(1, |last| last.saturating_add(1));
+        match self.state.autoinc() {
+            Some(counter) => counter.restart(next.max(floor)),
+            None => Err(Error::invalid("the table has no auto-increment column")),
+        }
+    }
+
+    fn last_row_id(&self) -> Result<Option<u64>> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        match self.edge(None, true, &mut key, &mut value)? {
+            true => Ok(Some(self.clustered.row_id(&key)?)),
+            false => Ok(None),
+        }
+    }
+
+    /// The greatest stored auto-increment value, if an index tells it.
+    pub(crate) fn last_autoinc(&self) -> Result<Option<u64>> {
+        let Some(column) = self.def.autoinc_column else {
+            return Ok(None);
+        };
+        let leads = |i: &usize| self.def.indexes[*i].parts.first().is_some_and(|p| p.column == column);
+        let Some(i) = (0..self.def.indexes.len()).find(leads) else {
+            return Ok(None);
+        };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        if !self.edge(Some(i), !self.def.indexes[i].parts[0].descending, &mut key, &mut value)? {
+            return Ok(None);
+        }
+        let mut record = vec![0; self.def.record_bytes as usize];
+        let mut wanted = ColumnSet::new(self.def.columns.len());
+        wanted.insert(column as usize);
+        match self.def.primary == Some(i) {
+            true => self.row.decode(&key, &value, &mut record, Some(&wanted))?,
+            false => self.indexes[i].decode_into(&key, &value, &mut record, Some(&wanted))?,
+        }
+        Ok(Some(self.counter_value(column as usize, &record)))
+    }
+
+    /// The value of a numeric column as a counter sees it: negative values are 0.
+    fn counter_value(&self, column: usize, record: &[u8]) -> u64 {
+        let column = &self.def.columns[column];
+        let at = column.offset as usize;
+        let bytes = &record[at..at + column.size as usize];
+        match column.kind {
+            ColumnType::Int { unsigned } => {
+                let mut wide = [0; 8];
+                wide[..bytes.len()].copy_from_slice(bytes);
+                let negative = !unsigned && bytes.last().is_some_and(|b| b & 0x80 != 0);
+                if negative { 0 } else { u64::from_le_bytes(wide) }
+            }
+            ColumnType::Float => bytes.try_into().map_or(0, |b| f32::from_le_bytes(b) as u64),
+            ColumnType::Double => bytes.try_into().map_or(0, |b| f64::from_le_bytes(b) as u64),
+            _ => 0,
+        }
+    }
+}

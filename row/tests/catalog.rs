@@ -1,0 +1,273 @@
+//! Tables come, go, change their names, and survive a restart; so do counters, rows and prepared transactions.
+
+mod common;
+
+use common::*;
+use strata_row::catalog::format;
+use strata_row::def::{ColumnType, TableDef};
+use strata_row::error::Error;
+use strata_row::kv::IndexId;
+use strata_row::session::Isolation;
+
+#[test]
+fn ddl_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (store, table) = fresh(dir.path());
+        let mut t = Client::new(&store, &table);
+        for c in 0..10 {
+            t.insert(&row(c, 0, Some("x"), Some(c as i32))).unwrap();
+        }
+        t.commit();
+        t.insert(&row(99, 0, None, None)).unwrap();
+        store.create_table("./db/u", &definition(true), 0).unwrap();
+        store.create_table("./db2/v", &definition(false), 0).unwrap();
+        assert!(matches!(store.create_table("./db/u", &definition(true), 0), Err(Error::TableExists(_))));
+        assert!(matches!(store.rename_table("./db/u", "./db/t"), Err(Error::TableExists(_))));
+        assert!(matches!(store.rename_table("./db/no", "./db/yes"), Err(Error::NoTable(_))));
+        store.rename_table("./db/u", "./db/w").unwrap();
+        let temporary = TableDef { temporary: true, ..definition(false) };
+        store.create_table("/tmp/#sql-1", &temporary, 0).unwrap();
+        store.drop_table("./db2/v").unwrap();
+        assert!(matches!(store.drop_table("./db2/v"), Err(Error::NoTable(_))));
+    }
+    let store = open(dir.path());
+    assert_eq!(store.catalog().names(""), ["./db/t", "./db/w", "/tmp/#sql-1"]);
+    store.drop_temporary().unwrap();
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let mut t = Client::new(&store, &table);
+    assert_eq!(t.scan(Some(BY_E), true).unwrap().len(), 10, "committed rows, and no others");
+    t.check();
+    t.commit();
+    drop((t, table));
+    store.truncate_table("./db/t").unwrap();
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let mut t = Client::new(&store, &table);
+    assert_eq!(t.scan(None, true).unwrap(), []);
+    t.insert(&row(1, 0, None, Some(1))).unwrap();
+    t.commit();
+    drop((t, table));
+    store.drop_database("./db/").unwrap();
+    assert_eq!(store.catalog().names(""), [""; 0]);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(open(dir.path()).catalog().names(""), [""; 0]);
+}
+
+#[test]
+fn a_drop_that_a_crash_interrupted_is_finished_at_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let ids = {
+        let (store, table) = fresh(dir.path());
+        let mut t = Client::new(&store, &table);
+        t.insert(&row(1, 0, Some("x"), Some(1))).unwrap();
+        t.commit();
+        // What a drop has written when the process dies before the engine has dropped the data.
+        let ids = store.catalog().get("./db/t").unwrap().ids();
+        let mut change = vec![(format::table_key("./db/t"), None)];
+        change.extend(ids.iter().map(|id| (format::pending_key(*id), Some(format::encode_pending()))));
+        store.engine().write(&change, true).unwrap();
+        ids
+    };
+    let store = open(dir.path());
+    assert_eq!(store.catalog().names(""), [""; 0]);
+    // Entries in memory go with the next flush.
+    store.engine().flush().unwrap();
+    let newest = store.engine().visible();
+    for id in ids {
+        assert!(!store.engine().get_at(&format::pending_key(id), newest, &mut Vec::new()).unwrap());
+        let (own, mut cursor) = (store.engine().begin(), store.engine().cursor());
+        cursor.open(&own, newest, &id.prefix(), &IndexId(id.0 + 1).prefix()).unwrap();
+        cursor.seek_ge(&own, &id.prefix()).unwrap();
+        assert!(!cursor.valid(), "index {id} still has entries");
+    }
+    // Ids are not used again.
+    store.create_table("./db/t", &definition(false), 0).unwrap();
+    assert!(store.catalog().get("./db/t").unwrap().ids().iter().all(|id| id.0 >= 20));
+}
+
+#[test]
+fn definitions_that_differ_are_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _table) = fresh(dir.path());
+    let refuse = |change: &dyn Fn(&mut TableDef), reason: &str| {
+        let mut def = definition(false);
+        change(&mut def);
+        let error = store.open_table("./db/t", def).err().unwrap().to_string();
+        assert!(error.contains("definition differs") && error.contains(reason), "{error}");
+    };
+    refuse(&|d| drop(d.columns.pop()), "5 columns in the engine, 4 in the server");
+    refuse(&|d| d.columns[4].kind = ColumnType::Int { unsigned: true }, "column 'e'");
+    refuse(&|d| d.columns[4].null_mask = 0, "column 'e': NULL");
+    refuse(&|d| d.columns[1].size = 30, "20 bytes in the engine, 30");
+    refuse(&|d| d.columns[1].collation = d.columns[3].collation.clone(), "collation");
+    refuse(&|d| d.indexes[1].parts[0].length = 10, "index 'b'");
+    refuse(&|d| d.indexes[2].unique = false, "index 'e'");
+    refuse(&|d| drop(d.indexes.pop()), "indexes");
+    // What says nothing about stored bytes may differ.
+    let mut def = definition(false);
+    def.temporary = true;
+    def.version = [9; 16];
+    def.columns[4].name = "renamed".into();
+    store.open_table("./db/t", def).unwrap();
+}
+
+#[test]
+fn a_snapshot_does_not_read_a_younger_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    assert_eq!(t.scan(None, true).unwrap(), []);
+    store.truncate_table("./db/t").unwrap();
+    let again = store.open_table("./db/t", definition(false)).unwrap();
+    let mut other = Client::new(&store, &again);
+    other.insert(&row(1, 1, None, None)).unwrap();
+    other.commit();
+    t.cursor = strata_row::scan::RowCursor::new(&again);
+    assert!(matches!(t.scan(None, true), Err(Error::TableChanged(_))));
+    t.commit();
+    assert_eq!(t.scan(None, true).unwrap().len(), 1);
+    // A younger temporary table belongs to the session that reads it.
+    let temporary = TableDef { temporary: true, ..definition(false) };
+    store.create_table("/tmp/#sql-1", &temporary, 0).unwrap();
+    let own = store.open_table("/tmp/#sql-1", temporary).unwrap();
+    t.cursor = strata_row::scan::RowCursor::new(&own);
+    t.insert(&row(1, 1, None, None)).unwrap();
+    assert_eq!(t.scan(None, true).unwrap().len(), 1);
+}
+
+#[test]
+fn counters_never_go_back() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let store = open(dir.path());
+        store.create_table("./db/t", &definition(false), 100).unwrap();
+        let table = store.open_table("./db/t", definition(false)).unwrap();
+        let counter = table.state.autoinc().unwrap();
+        assert_eq!(counter.reserve(1, 1, 3, u64::MAX).unwrap(), 100);
+        assert_eq!(counter.peek(), 103);
+        assert_eq!(counter.reserve(5, 10, 2, u64::MAX).unwrap(), 105);
+        assert_eq!(counter.peek(), 116);
+        counter.raise(200).unwrap();
+        counter.raise(150).unwrap();
+        assert_eq!(counter.peek(), 201);
+        assert!(matches!(counter.reserve(1, 1, 1, 200), Err(Error::AutoincExhausted)));
+        assert_eq!(counter.reserve(1, 1, 5, 202).unwrap(), 201, "fewer are left than were asked for");
+        assert!(matches!(counter.reserve(1, 1, 1, 202), Err(Error::AutoincExhausted)));
+        store.close().unwrap();
+    }
+    {
+        let store = open(dir.path());
+        let table = store.open_table("./db/t", definition(false)).unwrap();
+        assert_eq!(table.state.autoinc().unwrap().peek(), 203, "exact after a clean close");
+        assert_eq!(table.state.autoinc().unwrap().reserve(1, 1, 1, u64::MAX).unwrap(), 203);
+        // No close: a crash.
+        store.engine().sync().unwrap();
+    }
+    let store = open(dir.path());
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let next = table.state.autoinc().unwrap().peek();
+    assert!(next > 203 && next < 203 + 1024, "{next}");
+    let mut t = Client::new(&store, &table);
+    t.insert(&row(5000, 0, None, None)).unwrap();
+    t.commit();
+    table.restart_autoinc(10).unwrap();
+    assert_eq!(table.state.autoinc().unwrap().peek(), 5001, "not below a stored value");
+    store.truncate_table("./db/t").unwrap();
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    assert_eq!(table.state.autoinc().unwrap().peek(), 1);
+}
+
+#[test]
+fn prepared_transactions_outlive_their_session_and_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (store, table) = fresh(dir.path());
+        for (c, xid) in [(1, b"one"), (2, b"two")] {
+            let mut t = Client::new(&store, &table);
+            t.insert(&row(c, 0, None, Some(c as i32))).unwrap();
+            t.session.prepare(xid).unwrap();
+            assert!(t.session.is_prepared());
+            assert!(t.session.statement_begin(Isolation::RepeatableRead, t.timeout).is_err());
+            t.session.close().unwrap();
+        }
+        assert_eq!(store.engine().prepared().len(), 2);
+        assert!(store.engine().commit_prepared(b"one").unwrap());
+    }
+    let store = open(dir.path());
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let mut t = Client::new(&store, &table);
+    assert_eq!(store.engine().prepared(), [b"two".to_vec()]);
+    assert_eq!(t.scan(None, true).unwrap().len(), 1);
+    t.timeout = std::time::Duration::ZERO;
+    assert!(t.insert(&row(2, 0, None, None)).is_err(), "its locks are back");
+    t.session.rollback().unwrap();
+    assert!(store.engine().rollback_prepared(b"two").unwrap());
+    assert!(!store.engine().rollback_prepared(b"two").unwrap());
+    t.insert(&row(2, 0, None, None)).unwrap();
+    // Both phases in one session.
+    t.session.prepare(b"three").unwrap();
+    t.session.commit_ordered();
+    t.commit();
+    assert_eq!(t.scan(None, true).unwrap().len(), 2);
+}
+
+#[test]
+fn rows_of_a_table_without_rollback_are_there_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut def = definition(true);
+    def.no_rollback = true;
+    def.indexes.clear();
+    def.autoinc_column = None;
+    store.create_table("./db/s", &def, 0).unwrap();
+    let table = store.open_table("./db/s", def).unwrap();
+    let mut a = Client::new(&store, &table);
+    let mut b = Client::new(&store, &table);
+    a.insert(&row(1, 0, None, None)).unwrap();
+    assert_eq!(b.scan(None, true).unwrap().len(), 1);
+    a.session.rollback().unwrap();
+    assert_eq!(b.scan(None, true).unwrap(), [row(1, 0, None, None)]);
+    // NEXTVAL: read the row, write it.
+    b.begin();
+    b.cursor.begin(None, false).unwrap();
+    assert!(b.cursor.seek(&mut b.session, strata_row::scan::Seek::First, &[], &mut b.record).unwrap());
+    let (old, new) = (row(1, 0, None, None).record(), row(1001, 0, None, None));
+    let bytes = new.record();
+    let record = |b| unsafe { strata_row::rowcode::Record::new(b) };
+    b.cursor.update(&mut b.session, record(&old), record(&bytes)).unwrap();
+    b.session.statement_rollback();
+    assert_eq!(a.scan(None, true).unwrap(), [new]);
+}
+
+#[test]
+fn statistics_follow_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    assert_eq!(table.stats().unwrap().rows, 0);
+    for c in 0..500i64 {
+        t.insert(&row(c, 0, Some(&format!("v{}", c % 10)), Some(c as i32))).unwrap();
+    }
+    t.commit();
+    let rows = table.stats().unwrap().rows;
+    assert!((400..=600).contains(&rows), "{rows}");
+    table.analyze().unwrap();
+    let by_b = table.rec_per_key(BY_B).unwrap();
+    assert_eq!(by_b.len(), 3);
+    assert!((45.0..=55.0).contains(&by_b[0]), "{by_b:?}");
+    assert_eq!(by_b[1..], [1.0, 1.0]);
+    assert_eq!(table.rec_per_key(BY_E).unwrap()[0], 1.0);
+    let (low, high) = (image_c(100), image_c(110));
+    let range = |low, high| table.records_in_range(PRIMARY, low, high, t.session.txn()).unwrap();
+    assert_eq!(range(Some((&low, true)), Some((&high, true))), 11);
+    assert_eq!(range(Some((&low, false)), Some((&high, false))), 9);
+    assert_eq!(range(Some((&high, true)), Some((&low, true))), 0);
+    assert!((400..=600).contains(&range(None, None)));
+    drop(store);
+    // Stored statistics come back.
+    drop((t, table));
+    let store = open(dir.path());
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    assert_eq!(table.rec_per_key(BY_B).unwrap(), by_b);
+}

@@ -1,0 +1,360 @@
+//! Several sessions: isolation, uniqueness, waiting, undoing.
+
+mod common;
+
+use common::*;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use strata_row::error::Error;
+use strata_row::kv::{self, LockMode};
+use strata_row::rowcode::Record;
+use strata_row::scan::Seek;
+use strata_row::session::{Isolation, Waiting};
+use strata_row::store::Store;
+use strata_row::table::Table;
+
+fn setup(rows: i64) -> (tempfile::TempDir, Arc<Store>, Arc<Table>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    for c in 0..rows {
+        t.insert(&row(c, 0, Some("k"), Some(c as i32))).unwrap();
+    }
+    t.commit();
+    (dir, store, table)
+}
+
+/// Waits until somebody waits for a lock, without sleeping.
+fn until_waiting(store: &Store, waits: u64) {
+    while store.engine().metrics().lock_waits < waits {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn snapshots_last_as_long_as_the_isolation_says() {
+    let (_dir, store, table) = setup(3);
+    let mut writer = Client::new(&store, &table);
+    let mut rc = Client::new(&store, &table);
+    rc.isolation = Isolation::ReadCommitted;
+    let mut rr = Client::new(&store, &table);
+    assert_eq!(rc.scan(None, true).unwrap().len(), 3);
+    assert_eq!(rr.scan(Some(BY_B), true).unwrap().len(), 3);
+    writer.insert(&row(9, 9, Some("k"), None)).unwrap();
+    writer.update(&row(1, 0, Some("k"), Some(1)), &row(1, 0, Some("z"), Some(11))).unwrap();
+    assert_eq!(rc.scan(None, true).unwrap().len(), 3, "not committed");
+    writer.commit();
+    assert_eq!(rc.scan(None, true).unwrap().len(), 4);
+    assert_eq!(rc.get(BY_E, &image_e(Some(11))).unwrap().unwrap().b.as_deref(), Some("z"));
+    assert_eq!(rr.scan(None, true).unwrap().len(), 3);
+    assert_eq!(rr.scan(Some(BY_B), true).unwrap().len(), 3);
+    assert_eq!(rr.get(BY_E, &image_e(Some(11))).unwrap(), None);
+    assert_eq!(rr.get(BY_E, &image_e(Some(1))).unwrap().unwrap().c, 1);
+    // A locking read sees the newest row all the same.
+    rr.locking(Some(LockMode::Exclusive));
+    assert_eq!(rr.get(BY_E, &image_e(Some(11))).unwrap().unwrap().c, 1);
+    rr.locking(None);
+    rr.session.statement_end();
+    rr.commit();
+    assert_eq!(rr.scan(None, true).unwrap().len(), 4);
+    // A consistent snapshot is taken when it is asked for.
+    rr.commit();
+    rr.session.consistent_snapshot(Isolation::RepeatableRead);
+    writer.insert(&row(10, 0, None, None)).unwrap();
+    writer.commit();
+    assert_eq!(rr.scan(None, true).unwrap().len(), 4);
+}
+
+#[test]
+fn two_writers_of_one_unique_value_wait_and_then_see() {
+    for commit in [true, false] {
+        for primary in [true, false] {
+            let (_dir, store, table) = setup(1);
+            let waits = store.engine().metrics().lock_waits;
+            let mut a = Client::new(&store, &table);
+            a.insert(&row(50, 0, None, Some(500))).unwrap();
+            let second = if primary { row(50, 0, None, Some(501)) } else { row(51, 0, None, Some(500)) };
+            let thread = {
+                let (store, table) = (store.clone(), table.clone());
+                std::thread::spawn(move || {
+                    let mut b = Client::new(&store, &table);
+                    let result = b.insert(&second);
+                    b.commit();
+                    result
+                })
+            };
+            until_waiting(&store, waits + 1);
+            if commit {
+                a.commit()
+            } else {
+                a.session.rollback().unwrap()
+            }
+            let index = if primary { PRIMARY } else { BY_E };
+            match (thread.join().unwrap(), commit) {
+                (Err(Error::Duplicate(i)), true) => assert_eq!(i, index),
+                (Ok(()), false) => {}
+                (result, _) => panic!("{result:?}"),
+            }
+            a.check();
+            assert_eq!(a.scan(None, true).unwrap().len(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_deleted_unique_value_is_free_only_once_that_is_committed() {
+    for commit in [true, false] {
+        let (_dir, store, table) = setup(2);
+        let waits = store.engine().metrics().lock_waits;
+        let mut a = Client::new(&store, &table);
+        a.delete(&row(1, 0, Some("k"), Some(1))).unwrap();
+        // For the deleting transaction itself it is free at once.
+        a.insert(&row(5, 0, None, Some(1))).unwrap();
+        a.delete(&row(5, 0, None, Some(1))).unwrap();
+        let thread = {
+            let (store, table) = (store.clone(), table.clone());
+            std::thread::spawn(move || {
+                let mut b = Client::new(&store, &table);
+                let result = b.insert(&row(7, 0, None, Some(1)));
+                b.commit();
+                result
+            })
+        };
+        until_waiting(&store, waits + 1);
+        if commit {
+            a.commit()
+        } else {
+            a.session.rollback().unwrap()
+        }
+        let result = thread.join().unwrap();
+        assert_eq!(result.is_ok(), commit, "{result:?}");
+        a.check();
+    }
+}
+
+#[test]
+fn after_a_wait_a_locking_read_sees_the_newest_row() {
+    let (_dir, store, table) = setup(4);
+    let waits = store.engine().metrics().lock_waits;
+    let mut a = Client::new(&store, &table);
+    a.update(&row(1, 0, Some("k"), Some(1)), &row(1, 0, Some("k"), Some(100))).unwrap();
+    a.delete(&row(2, 0, Some("k"), Some(2))).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let thread = {
+        let (store, table) = (store.clone(), table.clone());
+        std::thread::spawn(move || {
+            let mut b = Client::new(&store, &table);
+            b.insert(&row(1, 9, Some("k"), Some(90))).unwrap();
+            b.locking(Some(LockMode::Exclusive));
+            b.begin();
+            b.cursor.begin(Some(BY_B), false).unwrap();
+            let mut found = b.cursor.seek(&mut b.session, Seek::First, &[], &mut b.record).unwrap();
+            while found {
+                let r = Row::read(&b.record);
+                sender.send((r.c, r.e)).unwrap();
+                found = b.cursor.next(&mut b.session, &mut b.record).unwrap();
+            }
+            b.commit();
+        })
+    };
+    until_waiting(&store, waits + 1);
+    // Committed while the scan waits at row 1, ahead of it: the scan is to meet it.
+    let mut c = Client::new(&store, &table);
+    c.insert(&row(1, 7, Some("k"), Some(70))).unwrap();
+    c.commit();
+    a.commit();
+    thread.join().unwrap();
+    let seen: Vec<_> = receiver.into_iter().collect();
+    assert_eq!(seen, [(0, Some(0)), (1, Some(100)), (1, Some(70)), (1, Some(90)), (3, Some(3))]);
+}
+
+#[test]
+fn a_unique_value_that_passes_to_another_row_is_found_there() {
+    let (_dir, store, table) = setup(2);
+    let waits = store.engine().metrics().lock_waits;
+    let mut a = Client::new(&store, &table);
+    a.delete(&row(1, 0, Some("k"), Some(1))).unwrap();
+    a.insert(&row(8, 0, None, Some(1))).unwrap();
+    let thread = {
+        let (store, table) = (store.clone(), table.clone());
+        std::thread::spawn(move || {
+            let mut b = Client::new(&store, &table);
+            b.locking(Some(LockMode::Exclusive));
+            b.get(BY_E, &image_e(Some(1))).unwrap()
+        })
+    };
+    until_waiting(&store, waits + 1);
+    a.commit();
+    assert_eq!(thread.join().unwrap().unwrap().c, 8);
+}
+
+#[test]
+fn locked_rows_can_be_refused_or_skipped() {
+    let (_dir, store, table) = setup(3);
+    let mut a = Client::new(&store, &table);
+    a.locking(Some(LockMode::Exclusive));
+    a.get(PRIMARY, &image_ca(1, 0)).unwrap().unwrap();
+    let mut b = Client::new(&store, &table);
+    b.cursor.set_mode(Some(LockMode::Exclusive), Waiting::NoWait);
+    let busy = b.get(PRIMARY, &image_ca(1, 0)).unwrap_err();
+    assert!(matches!(busy, Error::Engine(kv::Error::LockBusy)));
+    b.cursor.set_mode(Some(LockMode::Exclusive), Waiting::SkipLocked);
+    for index in [None, Some(BY_E), Some(BY_B)] {
+        let seen: Vec<i64> = b.scan(index, true).unwrap().iter().map(|r| r.c).collect();
+        assert_eq!(seen, [0, 2]);
+    }
+    b.timeout = Duration::from_millis(5);
+    b.cursor.set_mode(Some(LockMode::Shared), Waiting::Wait);
+    let late = b.get(PRIMARY, &image_ca(1, 0)).unwrap_err();
+    assert!(matches!(late, Error::Engine(kv::Error::LockTimeout)));
+    // READ COMMITTED gives back the lock of a row that did not match; REPEATABLE READ does not.
+    for (isolation, free) in [(Isolation::ReadCommitted, true), (Isolation::RepeatableRead, false)] {
+        b.session.rollback().unwrap();
+        a.session.rollback().unwrap();
+        b.isolation = isolation;
+        b.cursor.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
+        b.get(PRIMARY, &image_ca(2, 0)).unwrap().unwrap();
+        b.cursor.unlock_row(&mut b.session);
+        a.cursor.set_mode(Some(LockMode::Exclusive), Waiting::NoWait);
+        assert_eq!(a.get(PRIMARY, &image_ca(2, 0)).is_ok(), free);
+    }
+}
+
+#[test]
+fn a_deadlock_has_one_victim_and_a_kill_ends_a_wait() {
+    let (_dir, store, table) = setup(2);
+    let waits = store.engine().metrics().lock_waits;
+    let mut a = Client::new(&store, &table);
+    a.locking(Some(LockMode::Exclusive));
+    a.get(PRIMARY, &image_ca(0, 0)).unwrap().unwrap();
+    let thread = {
+        let (store, table) = (store.clone(), table.clone());
+        std::thread::spawn(move || {
+            let mut b = Client::new(&store, &table);
+            b.locking(Some(LockMode::Exclusive));
+            b.get(PRIMARY, &image_ca(1, 0)).unwrap().unwrap();
+            let result = b.get(PRIMARY, &image_ca(0, 0));
+            b.session.rollback().unwrap();
+            result
+        })
+    };
+    until_waiting(&store, waits + 1);
+    let mine = a.get(PRIMARY, &image_ca(1, 0));
+    if mine.is_err() {
+        a.session.rollback().unwrap();
+    }
+    let other = thread.join().unwrap();
+    let dead = |r: &strata_row::Result<Option<Row>>| matches!(r, Err(Error::Engine(kv::Error::Deadlock)));
+    assert!(dead(&mine) != dead(&other), "{mine:?} {other:?}");
+    a.session.rollback().unwrap();
+
+    let waits = store.engine().metrics().lock_waits;
+    a.get(PRIMARY, &image_ca(0, 0)).unwrap().unwrap();
+    let mut b = Client::new(&store, &table);
+    let switch = b.session.kill_switch();
+    let thread = std::thread::spawn(move || {
+        b.locking(Some(LockMode::Exclusive));
+        let result = b.get(PRIMARY, &image_ca(0, 0));
+        b.session.statement_rollback();
+        // The next statement is not touched.
+        let next = b.get(PRIMARY, &image_ca(1, 0));
+        (result, next)
+    });
+    until_waiting(&store, waits + 1);
+    switch.kill();
+    let (killed, next) = thread.join().unwrap();
+    assert!(matches!(killed, Err(Error::Engine(kv::Error::Interrupted))), "{killed:?}");
+    assert!(next.unwrap().is_some());
+}
+
+#[test]
+fn statements_and_savepoints_are_undone_alone() {
+    let (_dir, store, table) = setup(1);
+    let mut t = Client::new(&store, &table);
+    t.insert(&row(10, 0, Some("a"), Some(10))).unwrap();
+    let savepoint = t.session.savepoint();
+    t.insert(&row(11, 0, Some("b"), Some(11))).unwrap();
+    t.begin();
+    for r in [row(12, 0, None, Some(12)), row(13, 0, None, Some(13))] {
+        let bytes = r.record();
+        t.cursor.insert(&mut t.session, unsafe { Record::new(&bytes) }).unwrap();
+    }
+    t.session.statement_rollback();
+    assert_eq!(t.scan(Some(BY_E), true).unwrap().len(), 3);
+    t.session.rollback_to(savepoint);
+    assert_eq!(t.scan(Some(BY_E), true).unwrap().len(), 2);
+    t.insert(&row(11, 1, None, Some(11))).unwrap();
+    t.commit();
+    assert_eq!(t.scan(None, true).unwrap().len(), 3);
+    t.check();
+}
+
+#[test]
+fn a_scan_does_not_meet_rows_that_it_moves_ahead() {
+    let (_dir, store, table) = setup(20);
+    let mut t = Client::new(&store, &table);
+    t.locking(Some(LockMode::Exclusive));
+    t.begin();
+    t.cursor.begin(Some(BY_E), false).unwrap();
+    let mut moved = 0;
+    let mut found = t.cursor.seek(&mut t.session, Seek::First, &[], &mut t.record).unwrap();
+    while found {
+        let old = Row::read(&t.record);
+        let (old_bytes, new) = (old.record(), Row { e: old.e.map(|e| e + 1000), ..old.clone() });
+        let new_bytes = new.record();
+        t.cursor
+            .update(&mut t.session, unsafe { Record::new(&old_bytes) }, unsafe { Record::new(&new_bytes) })
+            .unwrap();
+        moved += 1;
+        assert!(moved <= 20);
+        found = t.cursor.next(&mut t.session, &mut t.record).unwrap();
+    }
+    assert_eq!(moved, 20);
+    t.session.statement_end();
+    t.commit();
+    t.check();
+}
+
+#[test]
+fn concurrent_transfers_keep_indexes_and_rows_together() {
+    let (_dir, store, table) = setup(8);
+    let threads: Vec<_> = (0..4u64)
+        .map(|seed| {
+            let (store, table) = (store.clone(), table.clone());
+            std::thread::spawn(move || {
+                let mut t = Client::new(&store, &table);
+                t.locking(Some(LockMode::Exclusive));
+                let mut random = seed * 7919 + 1;
+                let mut next = |n: u64| {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (random >> 33) % n
+                };
+                for _ in 0..150 {
+                    let (c, e) = (next(8) as i64, next(12) as i32);
+                    let step = (|| -> strata_row::Result<()> {
+                        let Some(old) = t.get(PRIMARY, &image_ca(c, 0))? else {
+                            return t.insert(&row(c, 0, Some("n"), Some(e)));
+                        };
+                        let old_bytes = old.record();
+                        let old_record = unsafe { Record::new(&old_bytes) };
+                        if e % 5 == 0 {
+                            return t.cursor.delete(&mut t.session, old_record);
+                        }
+                        let new = Row { e: Some(e), b: Some(format!("v{e}")), ..old.clone() };
+                        let new_bytes = new.record();
+                        t.cursor.update(&mut t.session, old_record, unsafe { Record::new(&new_bytes) }).map(|_| ())
+                    })();
+                    match step {
+                        Ok(()) => t.commit(),
+                        Err(Error::Duplicate(_)) if e % 2 == 0 => t.commit(),
+                        Err(Error::Duplicate(_) | Error::Engine(kv::Error::Deadlock)) => t.session.rollback().unwrap(),
+                        Err(e) => panic!("{e:?}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    Client::new(&store, &table).check();
+}
