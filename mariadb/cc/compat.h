@@ -1,0 +1,70 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* Everything of the handler that depends on the server's version. The first include of every file here: it brings in
+   the server's headers in the order they need. */
+#ifndef STRATA_COMPAT_H
+#define STRATA_COMPAT_H
+
+#ifndef MYSQL_SERVER
+#define MYSQL_SERVER 1 /* class THD is visible */
+#endif
+
+#include <my_global.h>
+#include <mysql_version.h>
+#include "sql_plugin.h"
+#include "sql_class.h"
+#include "handler.h"
+#include "field.h"
+#include "key.h"
+#include "table.h"
+#include "sql_table.h"
+#include "log.h"
+#include "mysqld.h"
+#include <mysql/plugin.h>
+
+#if MYSQL_VERSION_ID < 101100
+#error "Strata needs MariaDB 10.11 or newer"
+#endif
+
+/* From 11.7 on the callbacks of the handlerton that act on a connection have lost their first argument. */
+#if MYSQL_VERSION_ID >= 110700
+#define HTON_FIRST
+#else
+#define HTON_FIRST handlerton *,
+#endif
+
+/* 11.0 replaced the costs of plans, given in reads, by times. */
+#define STRATA_COSTS_IN_READS (MYSQL_VERSION_ID < 110000)
+
+/* Results of commit_by_xid() and its like, which no header of the server names. */
+#ifndef XAER_NOTA
+#define XAER_NOTA (-4)
+#define XAER_RMERR (-3)
+#endif
+
+namespace strata {
+
+/* The name a collation is stored under: it tells more than its number, which servers have reused. */
+inline const char *collation_name(const CHARSET_INFO *cs) { return cs->coll_name.str; }
+
+/* Interrupts of any kind count: KILL QUERY, max_statement_time, a dropped connection. */
+inline bool statement_killed(const THD *thd)
+{
+  return thd && thd_kill_level(const_cast<THD *>(thd)) != THD_IS_NOT_KILLED;
+}
+
+/* Forgets the connection's object without giving up the reference to the plugin that the server manages. A kill, which
+   holds the same mutex, has finished with the object when this returns. */
+inline void forget_connection(THD *thd, handlerton *hton)
+{
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  thd->ha_data[hton->slot].ha_ptr= nullptr;
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
+}
+
+/* The options of CREATE TABLE ... as the parser left them. */
+inline Alter_info *create_alter_info(HA_CREATE_INFO *create_info) { return create_info->alter_info; }
+
+} // namespace strata
+
+#endif

@@ -1,0 +1,81 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+#include "errors.h"
+#include "strata.h"
+
+namespace strata {
+
+int handler_error(int result, THD *thd)
+{
+  switch (result)
+  {
+  case STRATA_OK: return 0;
+  case STRATA_NOT_FOUND: return HA_ERR_KEY_NOT_FOUND;
+  case STRATA_END: return HA_ERR_END_OF_FILE;
+  case STRATA_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
+  case STRATA_LOCK_TIMEOUT:
+  case STRATA_LOCK_BUSY:
+    /* The statement fails, also one with IGNORE; the transaction goes on. */
+    if (thd)
+      thd->mark_transaction_to_rollback(false);
+    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  case STRATA_DEADLOCK:
+    if (thd)
+      thd->mark_transaction_to_rollback(true);
+    return HA_ERR_LOCK_DEADLOCK;
+  case STRATA_CONFLICT:
+    if (thd)
+      thd->mark_transaction_to_rollback(true);
+    return HA_ERR_RECORD_CHANGED;
+  case STRATA_INTERRUPTED: return HA_ERR_ABORTED_BY_USER;
+  case STRATA_CORRUPTION: return HA_ERR_CRASHED;
+  case STRATA_DISK_FULL: return HA_ERR_DISK_FULL;
+  case STRATA_NO_TABLE: return HA_ERR_NO_SUCH_TABLE;
+  case STRATA_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
+  case STRATA_KEY_TOO_LONG: return HA_ERR_INDEX_COL_TOO_LONG;
+  case STRATA_ROW_TOO_LONG: return HA_ERR_TO_BIG_ROW;
+  case STRATA_SAME: return HA_ERR_RECORD_IS_THE_SAME;
+  case STRATA_AUTOINC_EXHAUSTED: return HA_ERR_AUTOINC_READ_FAILED;
+  case STRATA_TABLE_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
+  case STRATA_READ_ONLY: return HA_ERR_READ_ONLY_TRANSACTION;
+  default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
+  }
+}
+
+int scan_error(int result, THD *thd)
+{
+  return result == STRATA_NOT_FOUND ? HA_ERR_END_OF_FILE : handler_error(result, thd);
+}
+
+bool error_message(String *out)
+{
+  char text[512];
+  size_t length= strata_error_message(text, sizeof text);
+  if (length > sizeof text - 1)
+    length= sizeof text - 1;
+  return out->copy(text, length, &my_charset_utf8mb3_general_ci);
+}
+
+int unsupported_option(const char *feature)
+{
+  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "STRATA", feature);
+  return HA_WRONG_CREATE_OPTION;
+}
+
+void warn_option_ignored(const char *option)
+{
+  push_warning_printf(current_thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                      ER_THD(current_thd, WARN_OPTION_IGNORED), option);
+}
+
+void log_error(const std::string &what)
+{
+  char text[512];
+  size_t length= strata_error_message(text, sizeof text - 1);
+  if (length > sizeof text - 1)
+    length= sizeof text - 1;
+  text[length]= 0;
+  sql_print_error("Strata: %s: %s", what.c_str(), text);
+}
+
+} // namespace strata

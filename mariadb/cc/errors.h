@@ -1,0 +1,35 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* The row layer's results as the server's error numbers. */
+#ifndef STRATA_ERRORS_H
+#define STRATA_ERRORS_H
+
+#include "compat.h"
+#include <string>
+
+namespace strata {
+
+/* Numbers of our own, above the server's: their text is the row layer's message. */
+enum OwnError { ERROR_MESSAGE= HA_ERR_LAST + 1, ERROR_LAST= ERROR_MESSAGE };
+
+/* Maps a StrataResult. Marks the transaction of `thd` (may be null) where the server has to roll it back. */
+int handler_error(int result, THD *thd);
+
+/* For calls that end scans: nothing found is the end of the file. */
+int scan_error(int result, THD *thd);
+
+/* The text of the last error of this thread. */
+bool error_message(String *out);
+
+/* Says "does not support the create option" and returns the error for create(). */
+int unsupported_option(const char *feature);
+
+/* Warns that an option of CREATE TABLE has no effect. */
+void warn_option_ignored(const char *option);
+
+/* Writes the last error to the server's log. */
+void log_error(const std::string &what);
+
+} // namespace strata
+
+#endif

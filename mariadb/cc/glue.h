@@ -1,0 +1,55 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* What the files of the handler share. */
+#ifndef STRATA_GLUE_H
+#define STRATA_GLUE_H
+
+#include "compat.h"
+#include "strata.h"
+#include <vector>
+
+namespace strata {
+
+/* plugin.cc */
+extern handlerton *engine;       /* null before init */
+extern StrataStore *store;       /* the open database; null before init and after deinit */
+ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, seconds */
+
+/* handlerton.cc */
+void install_transaction_hooks(handlerton *hton);
+StrataSession *session_of(THD *thd);  /* creates the connection's session; null: out of memory, the error is pushed */
+/* Registers the statement (and the transaction it is part of) with the server and begins it in the row layer.
+   `no_wait` becomes true if the user does not want to wait for row locks. */
+int begin_statement(THD *thd, StrataSession **session, bool *no_wait);
+uint32_t isolation_of(THD *thd);
+bool in_transaction(THD *thd); /* more than one autocommitted statement */
+
+/* collations.cc */
+void describe_collation(const CHARSET_INFO *cs, StrataCollation *out);
+void install_collation_callbacks(StrataCallbacks *callbacks);
+
+/* fields.cc: the row layer's view of a table. It points into the TABLE and into itself. */
+class Definition
+{
+public:
+  /* Returns 0 or a handler error, with a message pushed. */
+  int describe(TABLE *table, bool temporary, int compression);
+  const StrataTableDef *get() const { return &def_; }
+
+private:
+  bool describe_field(const TABLE *table, Field *field, StrataColumn *column);
+  StrataTableDef def_;
+  std::vector<StrataColumn> columns_;
+  std::vector<StrataIndex> indexes_;
+  std::vector<StrataKeyPart> parts_;
+};
+
+} // namespace strata
+
+/* The table options of CREATE TABLE; the server finds the type by this name. */
+struct ha_table_option_struct
+{
+  uint compression; /* 0 default, 1 none, 2 lz4, 3 zstd */
+};
+
+#endif

@@ -1,0 +1,494 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* The handler apart from rows: capabilities, life cycle, definition, statements, statistics, maintenance. */
+
+#include "ha_strata.h"
+#include "errors.h"
+#include "my_check_opt.h"
+#include "sql_alter.h"
+#include <service_versions.h>
+#include <mysql/service_print_check_msg.h>
+
+/* The server's archive of services knows this one under a wrong name. The server finds it by name when it loads the
+   plugin, checks the version it holds, and puts its table there. */
+print_check_msg_service_st *print_check_msg_service=
+    reinterpret_cast<print_check_msg_service_st *>(VERSION_print_check_msg);
+
+using strata::Definition;
+using strata::handler_error;
+
+namespace strata {
+ha_create_table_option table_options[]= {
+    HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0), HA_TOPTION_END};
+}
+
+namespace {
+
+int compression_of(const ha_table_option_struct *options) { return options ? (int) options->compression - 1 : -1; }
+
+/* Clauses of CREATE TABLE that the server leaves to the engine, and that would be forgotten silently: refused where the
+   data would not be what was asked for, else ignored with a warning. */
+int check_left_out(HA_CREATE_INFO *create_info)
+{
+  if (create_info->data_file_name)
+    strata::warn_option_ignored("DATA DIRECTORY");
+  if (create_info->index_file_name)
+    strata::warn_option_ignored("INDEX DIRECTORY");
+  if (Alter_info *alter_info= strata::create_alter_info(create_info))
+  {
+    List_iterator_fast<Key> keys(alter_info->key_list);
+    while (Key *key= keys++)
+      if (key->type == Key::FOREIGN_KEY)
+        return strata::unsupported_option("FOREIGN KEY");
+  }
+  return 0;
+}
+
+/* Does the server look up rows of other keys before it writes one? It has to find those just written. */
+bool server_checks_keys(const TABLE *table)
+{
+  for (uint i= 0; i < table->s->keys; i++)
+    if (table->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH || table->key_info[i].without_overlaps)
+      return true;
+  return false;
+}
+
+/* Does the index hold but the beginning of a column? What it says of a row is not enough for the server then, not even to
+   compare it with the end of a range. */
+bool has_prefix_part(const TABLE_SHARE *share, uint index)
+{
+  const KEY &key= share->key_info[index];
+  if (key.algorithm == HA_KEY_ALG_LONG_HASH)
+    return false;
+  for (uint p= 0; p < key.user_defined_key_parts; p++)
+  {
+    const KEY_PART_INFO &part= key.key_part[p];
+    if (part.fieldnr && part.length != share->field[part.fieldnr - 1]->key_length())
+      return true;
+  }
+  return false;
+}
+
+} // namespace
+
+/* ---- what the engine can do ---- */
+
+/* Called before the share is complete, and without one: the same for all tables, but for the primary key. */
+handler::Table_flags ha_strata::table_flags() const
+{
+  Table_flags flags= HA_BINLOG_ROW_CAPABLE | HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
+                     HA_AUTO_PART_KEY | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
+                     HA_PARTIAL_COLUMN_READ | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS |
+                     HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
+                     HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE;
+  if (table_share && table_share->primary_key < MAX_KEY)
+    flags|= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
+  return flags;
+}
+
+/* Also called while the share is made: of a part, its field's number and its length are known then. */
+ulong ha_strata::index_flags(uint index, uint, bool) const
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  if (!table_share || !has_prefix_part(table_share, index))
+  {
+    flags|= HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
+    if (!table_share || table_share->primary_key >= MAX_KEY || !has_prefix_part(table_share, table_share->primary_key))
+      flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
+  }
+  if (table_share && index == table_share->primary_key)
+    flags|= HA_CLUSTERED_INDEX;
+  return flags;
+}
+
+bool ha_strata::get_error_message(int error, String *out)
+{
+  if (error == strata::ERROR_MESSAGE)
+    strata::error_message(out);
+  return false;
+}
+
+/* ---- life cycle ---- */
+
+handler *ha_strata::clone(const char *, MEM_ROOT *mem_root)
+{
+  /* The name given is the table's; of a partition it would be the wrong one. */
+  ha_strata *other= static_cast<ha_strata *>(handler::clone(name_.c_str(), mem_root));
+  if (other)
+  {
+    other->requested_= requested_;
+    other->is_requested_= is_requested_;
+  }
+  return other;
+}
+
+int ha_strata::attach()
+{
+  Definition definition;
+  int error= definition.describe(table, table->s->tmp_table != NO_TMP_TABLE, compression_of(table->s->option_struct));
+  if (error)
+    return error;
+  int result= strata_table_open(strata::store, name_.c_str(), definition.get(), &table_);
+  if (result == STRATA_OK)
+    result= strata_cursor_new(table_, &cursor_);
+  if (result != STRATA_OK)
+  {
+    if (result != STRATA_NO_TABLE)
+      strata::log_error("opening " + name_);
+    release();
+    return handler_error(result, nullptr);
+  }
+  return 0;
+}
+
+void ha_strata::release()
+{
+  if (cursor_)
+  {
+    if (bulk_)
+      end_bulk(true);
+    strata_cursor_free(cursor_);
+  }
+  if (table_)
+    strata_table_close(table_);
+  cursor_= nullptr;
+  table_= nullptr;
+  scan_index_= NO_SCAN;
+  condition_= columns_known_= all_columns_= bounded_= false;
+}
+
+void ha_strata::describe_indexes()
+{
+  indexed_virtual_.clear();
+  traits_.assign(table->s->keys, IndexTraits());
+  auto add_prefixed= [](const KEY &key, std::vector<uint> *columns) {
+    for (uint p= 0; p < key.user_defined_key_parts; p++)
+      if (key.key_part[p].key_part_flag & HA_PART_KEY_SEG)
+        columns->push_back(key.key_part[p].fieldnr - 1);
+  };
+  for (uint i= 0; i < table->s->keys; i++)
+  {
+    const KEY &key= table->key_info[i];
+    add_prefixed(key, &traits_[i].prefixed);
+    if (table->s->primary_key < MAX_KEY && i != table->s->primary_key)
+      add_prefixed(table->key_info[table->s->primary_key], &traits_[i].prefixed);
+    for (uint p= 0; p < key.user_defined_key_parts; p++)
+    {
+      Field *field= table->field[key.key_part[p].fieldnr - 1];
+      if (field->stored_in_db())
+        continue;
+      indexed_virtual_.push_back(field);
+      traits_[i].has_virtual= true;
+    }
+  }
+}
+
+int ha_strata::open(const char *name, int, uint)
+{
+  name_= name;
+  if (int error= attach())
+    return error;
+  ref_length= strata_ref_length(table_);
+
+  describe_indexes();
+  return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+}
+
+/* May run on another thread than the user's: no transaction, no THD. */
+int ha_strata::close()
+{
+  release();
+  return 0;
+}
+
+/* ---- definition ---- */
+
+int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info)
+{
+  if (int error= check_left_out(create_info))
+    return error;
+  Definition definition;
+  if (int error= definition.describe(form, create_info->tmp_table(), compression_of(form->s->option_struct)))
+    return error;
+  int error= handler_error(
+      strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value), ha_thd());
+  if (error == strata::ERROR_MESSAGE)
+    print_error(error, MYF(0)); /* the server would show the number only */
+  return error;
+}
+
+int ha_strata::delete_table(const char *name)
+{
+  return handler_error(strata_table_drop(strata::store, name), nullptr);
+}
+
+int ha_strata::rename_table(const char *from, const char *to)
+{
+  return handler_error(strata_table_rename(strata::store, from, to), nullptr);
+}
+
+int ha_strata::truncate()
+{
+  int result= strata_table_truncate(strata::store, name_.c_str());
+  if (result != STRATA_OK)
+    return handler_error(result, thd());
+  /* The server closes base tables now, but goes on with temporary ones. */
+  release();
+  if (int error= attach())
+    return error;
+  return begin(thd(), locking_);
+}
+
+void ha_strata::update_create_info(HA_CREATE_INFO *create_info)
+{
+  if (!(create_info->used_fields & HA_CREATE_USED_AUTO))
+  {
+    info(HA_STATUS_AUTO);
+    create_info->auto_increment_value= stats.auto_increment_value;
+  }
+}
+
+/* Asked by EXCHANGE PARTITION: may the rows of one table stand in another? */
+bool ha_strata::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
+{
+  return table_changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+}
+
+/* ---- statements ---- */
+
+ha_strata::Locking ha_strata::locking_for(thr_lock_type type)
+{
+  Locking locking;
+  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
+    locking.lock= STRATA_LOCK_SHARED;
+  else if (type >= TL_FIRST_WRITE)
+    locking.lock= STRATA_LOCK_EXCLUSIVE;
+  if (type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED)
+    locking.wait= STRATA_SKIP_LOCKED;
+  return locking;
+}
+
+/* Other connections call this too, for TABLEs in use: it only takes a note. */
+THR_LOCK_DATA **ha_strata::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type)
+{
+  if (type != TL_IGNORE)
+  {
+    requested_= locking_for(type);
+    is_requested_= true;
+  }
+  return to;
+}
+
+int ha_strata::begin(THD *thd, Locking locking)
+{
+  StrataSession *session;
+  bool no_wait;
+  if (int error= strata::begin_statement(thd, &session, &no_wait))
+    return error;
+  /* Without range locks yet, SERIALIZABLE locks the rows it reads. */
+  if (locking.lock == STRATA_LOCK_NONE && strata::isolation_of(thd) == STRATA_SERIALIZABLE &&
+      strata::in_transaction(thd))
+    locking.lock= STRATA_LOCK_SHARED;
+  if (no_wait && locking.wait == STRATA_WAIT)
+    locking.wait= STRATA_NOWAIT;
+  locking_= locking;
+  strata_cursor_mode(cursor_, session, locking.lock, locking.wait);
+  return 0;
+}
+
+int ha_strata::external_lock(THD *thd, int type)
+{
+  if (type == F_UNLCK)
+  {
+    is_requested_= false;
+    if (inited != NONE) /* a HANDLER between two statements; others may still be asked for their last row */
+      strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT);
+    return 0;
+  }
+  /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
+  Locking locking= is_requested_ ? requested_ : Locking();
+  if (type == F_WRLCK)
+    locking.lock= STRATA_LOCK_EXCLUSIVE;
+  return begin(thd, locking);
+}
+
+int ha_strata::start_stmt(THD *thd, thr_lock_type type) { return begin(thd, locking_for(type)); }
+
+int ha_strata::reset()
+{
+  cancel_pushed_idx_cond();
+  cancel_pushed_rowid_filter();
+  mrr_.dsmrr_close();
+  /* A HANDLER table's scan goes on in later statements. */
+  if (!cursor_ || inited != NONE || bulk_)
+    return 0;
+  if (scan_index_ != NO_SCAN)
+  {
+    strata_scan_end(cursor_);
+    scan_index_= NO_SCAN;
+  }
+  strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT); /* lets go of memory and files */
+  return 0;
+}
+
+int ha_strata::end_bulk(bool abort)
+{
+  bulk_= false;
+  duplicate_index_= -1;
+  return handler_error(strata_bulk_end(cursor_, abort, &duplicate_index_), abort ? nullptr : thd());
+}
+
+int ha_strata::extra(ha_extra_function operation)
+{
+  switch (operation)
+  {
+  case HA_EXTRA_BEGIN_COPY:
+  {
+    if (server_checks_keys(table))
+      return 0;
+    int result= strata_bulk_begin(cursor_);
+    bulk_= result == STRATA_OK;
+    return handler_error(result, thd());
+  }
+  case HA_EXTRA_END_COPY: return bulk_ ? end_bulk(false) : 0; /* INSERT ... SELECT ends what it has not begun */
+  case HA_EXTRA_ABORT_COPY: return bulk_ ? end_bulk(true) : 0;
+  default: return 0;
+  }
+}
+
+/* Rows that are to be changed are read with their indexed virtual columns: the old index entries are found by them. */
+void ha_strata::column_bitmaps_signal()
+{
+  if (locking_.lock != STRATA_LOCK_EXCLUSIVE || table->current_lock != F_WRLCK)
+    return;
+  for (Field *field : indexed_virtual_)
+    table->mark_virtual_column_with_deps(field);
+}
+
+/* ---- statistics ---- */
+
+void ha_strata::fill_rec_per_key()
+{
+  double estimates[2 * MAX_REF_PARTS];
+  for (uint i= 0; i < table->s->keys; i++)
+  {
+    KEY &key= table->key_info[i];
+    size_t count= 0;
+    if (strata_rec_per_key(table_, i, estimates, array_elements(estimates), &count) != STRATA_OK)
+      count= 0;
+    for (uint p= 0; p < key.ext_key_parts; p++)
+    {
+      double rows= p < count ? estimates[p] : p ? (double) key.rec_per_key[p - 1] : 0;
+      key.rec_per_key[p]= p >= count && !p ? 0 : MY_MAX(1UL, (ulong) (rows + 0.5));
+    }
+  }
+}
+
+int ha_strata::info(uint what)
+{
+  if (what & HA_STATUS_ERRKEY)
+    errkey= duplicate_index_ < 0 ? MAX_KEY : (uint) duplicate_index_;
+  if (what & HA_STATUS_AUTO)
+    stats.auto_increment_value= strata_autoinc_next(table_);
+  if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+  {
+    StrataStats now= {};
+    int result= strata_table_stats(table_, &now);
+    if (result != STRATA_OK)
+      return handler_error(result, thd());
+    if (what & HA_STATUS_VARIABLE)
+    {
+      stats.records= now.rows;
+      /* To the optimizer none would mean a table that is known to be empty. */
+      if (!stats.records && !(what & (HA_STATUS_TIME | HA_STATUS_OPEN)))
+        stats.records= 1;
+      stats.deleted= 0;
+      stats.data_file_length= now.data_bytes;
+      stats.index_file_length= now.index_bytes;
+      stats.delete_length= now.deleted_bytes;
+      stats.mean_rec_length= now.mean_row_bytes;
+      stats.check_time= 0;
+    }
+    if (what & HA_STATUS_CONST)
+    {
+      stats.create_time= (time_t) now.create_time;
+      stats.block_size= 16384;
+      stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
+      fill_rec_per_key();
+    }
+  }
+  return 0;
+}
+
+ha_rows ha_strata::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
+{
+  uint32_t flags= 0;
+  if (min && min->flag != HA_READ_AFTER_KEY)
+    flags|= 1;
+  if (max && max->flag != HA_READ_BEFORE_KEY)
+    flags|= 2;
+  uint64_t rows= 0;
+  if (strata_records_in_range(cursor_, index, min ? min->key : nullptr, min ? min->length : 0, max ? max->key : nullptr,
+                              max ? max->length : 0, flags, &rows) != STRATA_OK)
+    return HA_POS_ERROR;
+  /* To the optimizer none would be certain: it would not read at all, and no snapshot would be taken. */
+  return rows ? rows : 1;
+}
+
+#if STRATA_COSTS_IN_READS
+double ha_strata::read_time(uint index, uint ranges, ha_rows rows)
+{
+  if (!table->file->is_clustering_key(index))
+    return handler::read_time(index, ranges, rows);
+  /* Rows of the clustered key lie side by side: a range costs its share of a scan. */
+  if (rows <= 2)
+    return (double) rows;
+  double scan= scan_time();
+  return stats.records > rows ? ranges + scan * (double) rows / (double) stats.records : scan;
+}
+#endif
+
+/* ---- maintenance ---- */
+
+int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
+{
+  struct Report
+  {
+    THD *thd;
+    const TABLE_SHARE *share;
+  } report= {thd, table->s};
+  auto emit= [](void *to, const char *line, size_t length) {
+    const Report *report= static_cast<const Report *>(to);
+    std::string text(line, length);
+    print_check_msg_context(report->thd)
+    (report->thd, report->share->db.str, report->share->table_name.str, "check", "error", text.c_str(), true);
+  };
+  int result= strata_table_check(cursor_, (options->flags & T_QUICK) != 0, emit, &report);
+  switch (result)
+  {
+  case STRATA_OK: return HA_ADMIN_OK;
+  case STRATA_CORRUPTION: return HA_ADMIN_CORRUPT;
+  default: print_error(handler_error(result, thd), MYF(0)); return HA_ADMIN_FAILED;
+  }
+}
+
+int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
+{
+  int result= strata_table_optimize(table_);
+  if (result == STRATA_OK)
+    return HA_ADMIN_OK;
+  print_error(handler_error(result, thd), MYF(0));
+  return HA_ADMIN_FAILED;
+}
+
+int ha_strata::analyze(THD *thd, HA_CHECK_OPT *)
+{
+  int result= strata_table_analyze(table_);
+  if (result != STRATA_OK)
+  {
+    print_error(handler_error(result, thd), MYF(0));
+    return HA_ADMIN_FAILED;
+  }
+  info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST);
+  return HA_ADMIN_OK;
+}

@@ -1,0 +1,163 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* The handler: one per open TABLE. It holds a reference to the row layer's table and one cursor of its own. */
+#ifndef HA_STRATA_H
+#define HA_STRATA_H
+
+#include "glue.h"
+#include <string>
+
+class ha_strata final : public handler
+{
+public:
+  ha_strata(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {}
+  ~ha_strata() override { release(); }
+
+  /* ---- what the engine can do ---- */
+  Table_flags table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "LSM"; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
+  uint max_supported_key_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
+  uint max_supported_key_part_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  bool get_error_message(int error, String *out) override;
+
+  /* ---- life cycle and definition ---- */
+  handler *clone(const char *name, MEM_ROOT *mem_root) override;
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  void update_create_info(HA_CREATE_INFO *create_info) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *, Alter_inplace_info *) override
+  {
+    return HA_ALTER_INPLACE_NOT_SUPPORTED; /* ALTER TABLE copies */
+  }
+  bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+
+  /* ---- statements ---- */
+  uint lock_count() const override { return 0; } /* the server's table locks are not used */
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type type) override;
+  int external_lock(THD *thd, int type) override;
+  int start_stmt(THD *thd, thr_lock_type type) override;
+  int reset() override;
+  int extra(ha_extra_function operation) override;
+  void column_bitmaps_signal() override;
+
+  /* ---- reading ---- */
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *buf) override;
+  int rnd_pos(uchar *buf, uchar *pos) override;
+  void position(const uchar *record) override;
+  int cmp_ref(const uchar *a, const uchar *b) override;
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *buf, const uchar *key, key_part_map parts, ha_rkey_function mode) override;
+  int index_read_last_map(uchar *buf, const uchar *key, key_part_map parts) override;
+  int index_next(uchar *buf) override;
+  int index_prev(uchar *buf) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint length) override;
+  int read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted) override;
+  void unlock_row() override;
+
+  /* ---- conditions and batches of reads ---- */
+  Item *idx_cond_push(uint index, Item *condition) override;
+  void cancel_pushed_idx_cond() override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+  void cancel_pushed_rowid_filter() override;
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *seq_param, uint ranges, uint *buffer_size,
+                                      uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_size, uint *flags,
+                                Cost_estimate *cost) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_param, uint ranges, uint mode, HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
+
+  /* ---- writing ---- */
+  int write_row(const uchar *buf) override;
+  int update_row(const uchar *old_row, const uchar *new_row) override;
+  int delete_row(const uchar *buf) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong desired, ulonglong *first,
+                          ulonglong *reserved) override;
+  int reset_auto_increment(ulonglong value) override;
+
+  /* ---- statistics and maintenance ---- */
+  int info(uint what) override;
+  ha_rows records_in_range(uint index, const key_range *min, const key_range *max, page_range *pages) override;
+#if STRATA_COSTS_IN_READS
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+#endif
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+
+private:
+  /* What the statement does with the rows it reads. */
+  struct Locking
+  {
+    uint32_t lock= STRATA_LOCK_NONE, wait= STRATA_WAIT;
+  };
+  static Locking locking_for(thr_lock_type type);
+
+  int attach();  /* opens table and cursor by name_ */
+  void release();
+  void describe_indexes();
+  int begin(THD *thd, Locking locking);
+  int end_bulk(bool abort);
+  void fill_rec_per_key();
+
+  int begin_scan(int32_t index);
+  bool wants_key_only(int32_t index) const;
+  int finish_read(int error, const uchar *buf);
+  void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */
+  void sync_columns();
+  void sync_condition();
+  void set_bound(const key_range *end);
+  int seek(uint32_t mode, const uchar *key, uint length, uchar *buf);
+  static int check_entry(void *self);
+
+  void raise_auto_increment();
+  THD *thd() const { return table->in_use; }
+
+  std::string name_;
+  StrataTable *table_= nullptr;
+  StrataCursor *cursor_= nullptr;
+  std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index */
+  struct IndexTraits
+  {
+    std::vector<uint> prefixed; /* columns of which it, or the primary key, holds the beginning only */
+    bool has_virtual;
+  };
+  std::vector<IndexTraits> traits_;
+  DsMrr_impl mrr_;
+
+  Locking requested_;            /* by store_lock */
+  bool is_requested_= false;
+  Locking locking_;              /* in force */
+  int32_t duplicate_index_= -1;
+
+  static constexpr int32_t NO_SCAN= -2, TABLE_SCAN= -1;
+  int32_t scan_index_= NO_SCAN;
+  bool key_only_= false;         /* of the scan */
+  bool at_start_= false;         /* rnd_next() has not been called yet */
+  bool bounded_= false, in_range_= false;
+  bool condition_= false;        /* check_entry() is installed */
+  bool all_columns_= false;      /* the cursor fills all columns */
+  bool columns_known_= false;    /* columns_ is what the cursor fills */
+  std::vector<uint64_t> columns_;
+  bool bulk_= false;
+};
+
+namespace strata {
+extern ha_create_table_option table_options[];
+}
+
+#endif

@@ -1,0 +1,333 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* Transactions as the server drives them: registration, two-phase commit, savepoints, crash recovery. */
+
+#include "errors.h"
+#include "glue.h"
+#include <mutex>
+#include <string>
+
+/* Exported by the server without a declaration in its headers. */
+extern void commit_checkpoint_notify_ha(void *cookie);
+
+namespace strata {
+namespace {
+
+/* A connection's part of the engine. */
+struct Connection
+{
+  StrataSession *session;
+  bool ordered; /* commit_ordered() has fixed the place in the order: commit() only finishes */
+};
+
+Connection *connection_of(THD *thd) { return static_cast<Connection *>(thd_get_ha_data(thd, engine)); }
+
+/* The end of the transaction, and not only of one of its statements? In autocommit mode both are one, and `all` is
+   false. */
+bool is_real(THD *thd, bool all) { return all || !in_transaction(thd); }
+
+/* ---- XIDs as bytes: format, the lengths of both parts, the parts ---- */
+
+std::string xid_to_bytes(const XID &xid)
+{
+  std::string bytes;
+  uchar head[10];
+  int8store(head, (longlong) xid.formatID);
+  head[8]= (uchar) xid.gtrid_length;
+  head[9]= (uchar) xid.bqual_length;
+  bytes.append(reinterpret_cast<char *>(head), sizeof head);
+  bytes.append(xid.data, xid.gtrid_length + xid.bqual_length);
+  return bytes;
+}
+
+bool xid_from_bytes(const std::string &bytes, XID *xid)
+{
+  if (bytes.size() < 10)
+    return false;
+  const uchar *head= reinterpret_cast<const uchar *>(bytes.data());
+  long gtrid= head[8], bqual= head[9];
+  if (gtrid > MAXGTRIDSIZE || bqual > MAXBQUALSIZE || bytes.size() != (size_t) (10 + gtrid + bqual))
+    return false;
+  xid->set((long) sint8korr(head), bytes.data() + 10, gtrid, bytes.data() + 10 + gtrid, bqual);
+  return true;
+}
+
+/* ---- the end of statements and transactions ---- */
+
+int prepare(HTON_FIRST THD *thd, bool all)
+{
+  Connection *connection= connection_of(thd);
+  if (!connection || !is_real(thd, all))
+    return 0;
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  std::string bytes= xid_to_bytes(xid);
+  return handler_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()),
+                       thd);
+}
+
+/* Runs on another connection's thread, under a global mutex: it must be short and cannot fail. */
+void commit_ordered(HTON_FIRST THD *thd, bool all)
+{
+  Connection *connection= connection_of(thd);
+  if (!connection || !is_real(thd, all))
+    return;
+  strata_commit_ordered(connection->session);
+  connection->ordered= true;
+}
+
+int commit(HTON_FIRST THD *thd, bool all)
+{
+  Connection *connection= connection_of(thd);
+  if (!connection)
+    return 0;
+  if (!is_real(thd, all))
+    return handler_error(strata_statement_end(connection->session), thd);
+  bool ordered= connection->ordered;
+  connection->ordered= false;
+  /* Those who wait for this commit need its place in the order only. */
+  if (ordered)
+    thd_wakeup_subsequent_commits(thd, 0);
+  int result= strata_commit(connection->session);
+  if (result != STRATA_OK)
+  {
+    log_error("commit");
+    return handler_error(result, thd);
+  }
+  if (!ordered)
+    thd_wakeup_subsequent_commits(thd, 0);
+  return 0;
+}
+
+int rollback(HTON_FIRST THD *thd, bool all)
+{
+  Connection *connection= connection_of(thd);
+  if (!connection)
+    return 0;
+  if (!is_real(thd, all))
+    return handler_error(strata_statement_rollback(connection->session), thd);
+  connection->ordered= false;
+  return handler_error(strata_rollback(connection->session), thd);
+}
+
+int savepoint_set(HTON_FIRST THD *thd, void *memory)
+{
+  Connection *connection= connection_of(thd);
+  uint64_t savepoint= 0;
+  if (!connection)
+    return 0;
+  int result= strata_savepoint_set(connection->session, &savepoint);
+  memcpy(memory, &savepoint, sizeof savepoint); /* the server's memory need not be aligned */
+  return handler_error(result, thd);
+}
+
+int savepoint_rollback(HTON_FIRST THD *thd, void *memory)
+{
+  Connection *connection= connection_of(thd);
+  uint64_t savepoint;
+  if (!connection)
+    return 0;
+  memcpy(&savepoint, memory, sizeof savepoint);
+  return handler_error(strata_savepoint_rollback(connection->session, savepoint), thd);
+}
+
+int savepoint_release(HTON_FIRST THD *, void *) { return 0; }
+
+/* ---- connections ---- */
+
+int close_connection(HTON_FIRST THD *thd)
+{
+  Connection *connection= connection_of(thd);
+  if (!connection)
+    return 0;
+  forget_connection(thd, engine);
+  strata_session_free(connection->session); /* a prepared transaction lives on without it */
+  delete connection;
+  return 0;
+}
+
+/* Runs on the killer's thread, under LOCK_thd_data, which keeps close_connection() away. */
+void kill_query(HTON_FIRST THD *thd, thd_kill_levels)
+{
+  if (Connection *connection= connection_of(thd))
+    strata_session_kill(connection->session);
+}
+
+int start_consistent_snapshot(HTON_FIRST THD *thd)
+{
+  if (!session_of(thd))
+    return HA_ERR_OUT_OF_MEM;
+  uint32_t isolation= isolation_of(thd);
+  trans_register_ha(thd, false, engine, 0);
+  trans_register_ha(thd, true, engine, 0);
+  /* Below REPEATABLE READ each statement takes a snapshot of its own: there is nothing to do. */
+  return handler_error(strata_consistent_snapshot(connection_of(thd)->session, isolation), thd);
+}
+
+/* ---- recovery ---- */
+
+/* The server walks the prepared transactions twice at a start after a crash; each walk lists all that are left. */
+struct RecoveryWalk
+{
+  std::mutex mutex;
+  bool running= false;
+  size_t next= 0;
+  std::vector<std::string> xids;
+} recovery_walk;
+
+void collect_xid(void *to, const uint8_t *xid, size_t length)
+{
+  static_cast<std::vector<std::string> *>(to)->emplace_back(reinterpret_cast<const char *>(xid), length);
+}
+
+int recover(handlerton *, XID *list, uint capacity)
+{
+  if (!store || !list || !capacity)
+    return 0;
+  RecoveryWalk &walk= recovery_walk;
+  std::lock_guard<std::mutex> guard(walk.mutex);
+  if (!walk.running)
+  {
+    walk.xids.clear();
+    walk.next= 0;
+    if (strata_prepared_list(store, collect_xid, &walk.xids) != STRATA_OK)
+    {
+      log_error("listing prepared transactions");
+      return 0;
+    }
+  }
+  uint filled= 0;
+  while (filled < capacity && walk.next < walk.xids.size())
+  {
+    if (xid_from_bytes(walk.xids[walk.next++], &list[filled]))
+      filled++;
+    else
+      sql_print_error("Strata: a prepared transaction has an identifier that is not the server's");
+  }
+  walk.running= filled == capacity;
+  return (int) filled;
+}
+
+int finish_by_xid(XID *xid, int (*finish)(StrataStore *, const uint8_t *, size_t))
+{
+  if (!store)
+    return XAER_NOTA;
+  std::string bytes= xid_to_bytes(*xid);
+  switch (finish(store, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()))
+  {
+  case STRATA_OK: return 0;
+  case STRATA_NO_XID: return XAER_NOTA;
+  default: log_error("finishing a prepared transaction"); return XAER_RMERR;
+  }
+}
+
+int commit_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_commit_by_xid); }
+int rollback_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_rollback_by_xid); }
+
+/* ---- the whole database ---- */
+
+bool flush_logs(handlerton *)
+{
+  if (store && strata_sync(store) != STRATA_OK)
+  {
+    log_error("flushing the log");
+    return true;
+  }
+  return false;
+}
+
+void commit_checkpoint_request(void *cookie)
+{
+  if (store && strata_sync(store) != STRATA_OK)
+  {
+    log_error("flushing the log"); /* without the notice the binary logs are kept for recovery */
+    return;
+  }
+  commit_checkpoint_notify_ha(cookie);
+}
+
+void drop_database(handlerton *, char *path)
+{
+  if (store && strata_database_drop(store, path) != STRATA_OK)
+    log_error("dropping the rest of a database");
+}
+
+int ddl_recovery_done(handlerton *)
+{
+  if (store && strata_temporary_drop_all(store) != STRATA_OK)
+    log_error("dropping temporary tables of the last run");
+  return 0;
+}
+
+bool show_status(handlerton *, THD *thd, stat_print_fn *print, ha_stat_type type)
+{
+  if (type != HA_ENGINE_STATUS || !store)
+    return false;
+  std::string text;
+  auto append= [](void *to, const char *piece, size_t length) { static_cast<std::string *>(to)->append(piece, length); };
+  if (strata_status(store, append, &text) != STRATA_OK)
+  {
+    log_error("engine status");
+    return true;
+  }
+  return print(thd, STRING_WITH_LEN("STRATA"), STRING_WITH_LEN(""), text.data(), text.size());
+}
+
+} // namespace
+
+bool in_transaction(THD *thd) { return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN); }
+
+uint32_t isolation_of(THD *thd) { return (uint32_t) thd_tx_isolation(thd); }
+
+StrataSession *session_of(THD *thd)
+{
+  if (Connection *connection= connection_of(thd))
+    return connection->session;
+  Connection *connection= new (std::nothrow) Connection();
+  if (!connection || strata_session_new(store, thd, &connection->session) != STRATA_OK)
+  {
+    delete connection;
+    my_error(ER_OUT_OF_RESOURCES, MYF(0));
+    return nullptr;
+  }
+  thd_set_ha_data(thd, engine, connection); /* from now on kills reach the session */
+  return connection->session;
+}
+
+int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
+{
+  if (!(*session= session_of(thd)))
+    return HA_ERR_OUT_OF_MEM;
+  trans_register_ha(thd, false, engine, 0);
+  if (in_transaction(thd))
+    trans_register_ha(thd, true, engine, 0);
+  /* NOWAIT and WAIT n set the server's timeout for the statement. */
+  ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
+  *no_wait= seconds == 0;
+  return handler_error(strata_statement_begin(*session, isolation_of(thd), seconds * 1000000), thd);
+}
+
+void install_transaction_hooks(handlerton *hton)
+{
+  hton->savepoint_offset= sizeof(uint64_t);
+  hton->close_connection= close_connection;
+  hton->kill_query= kill_query;
+  hton->savepoint_set= savepoint_set;
+  hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_release= savepoint_release;
+  hton->prepare= prepare;
+  hton->commit_ordered= commit_ordered;
+  hton->commit= commit;
+  hton->rollback= rollback;
+  hton->recover= recover;
+  hton->commit_by_xid= commit_by_xid;
+  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_checkpoint_request= commit_checkpoint_request;
+  hton->start_consistent_snapshot= start_consistent_snapshot;
+  hton->flush_logs= flush_logs;
+  hton->drop_database= drop_database;
+  hton->signal_ddl_recovery_done= ddl_recovery_done;
+  hton->show_status= show_status;
+}
+
+} // namespace strata

@@ -1,0 +1,189 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* The plugin: its declaration, start and stop, system and status variables. */
+
+#include "errors.h"
+#include "glue.h"
+#include "ha_strata.h"
+#include <string>
+
+/* Exported by the server without a declaration in its headers. */
+extern void ignore_db_dirs_append(const char *dirname_arg);
+
+namespace strata {
+
+handlerton *engine;
+StrataStore *store;
+
+namespace {
+
+constexpr char DIRECTORY[]= "#strata"; /* below the data directory, which is the server's current directory */
+
+unsigned long long block_cache_size;
+unsigned long long memtable_budget;
+unsigned long long log_segment_size;
+unsigned int flush_log_at_trx_commit;
+unsigned int background_threads;
+
+void log_line(int severity, const char *text, size_t length)
+{
+  /* The row layer's own threads are unknown to mysys. */
+  bool foreign= !_my_thread_var();
+  if (foreign && my_thread_init())
+    return;
+  int shown= (int) MY_MIN(length, 4000);
+  switch (severity)
+  {
+  case 0: sql_print_information("Strata: %.*s", shown, text); break;
+  case 1: sql_print_warning("Strata: %.*s", shown, text); break;
+  default: sql_print_error("Strata: %.*s", shown, text);
+  }
+  if (foreign)
+    my_thread_end();
+}
+
+int killed(const void *thd) { return statement_killed(static_cast<const THD *>(thd)); }
+
+void update_block_cache_size(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
+{
+  unsigned long long bytes= *static_cast<const unsigned long long *>(value);
+  *static_cast<unsigned long long *>(var)= bytes;
+  if (store)
+    strata_set_block_cache_bytes(store, bytes);
+}
+
+void update_memtable_budget(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
+{
+  unsigned long long bytes= *static_cast<const unsigned long long *>(value);
+  *static_cast<unsigned long long *>(var)= bytes;
+  if (store)
+    strata_set_memtable_budget_bytes(store, bytes);
+}
+
+void update_flush_log(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
+{
+  unsigned int mode= *static_cast<const unsigned int *>(value);
+  *static_cast<unsigned int *>(var)= mode;
+  if (store)
+    strata_set_flush_log(store, mode);
+}
+
+MYSQL_SYSVAR_ULONGLONG(block_cache_size, block_cache_size, PLUGIN_VAR_RQCMDARG,
+                       "Memory for blocks of the sorted tables, in bytes. 0 chooses by the machine's memory.", nullptr,
+                       update_block_cache_size, 0, 0, ULLONG_MAX >> 1, 0);
+MYSQL_SYSVAR_ULONGLONG(memtable_budget, memtable_budget, PLUGIN_VAR_RQCMDARG,
+                       "Memory for writes that are not in sorted tables yet, in bytes. 0 chooses by the machine's "
+                       "memory.",
+                       nullptr, update_memtable_budget, 0, 0, ULLONG_MAX >> 1, 0);
+MYSQL_SYSVAR_ULONGLONG(log_segment_size, log_segment_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                       "Size of one file of the write-ahead log, in bytes. 0 chooses.", nullptr, nullptr, 0, 0,
+                       ULLONG_MAX >> 1, 0);
+MYSQL_SYSVAR_UINT(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
+                  "When commits become durable: 1 at each commit; 2 written at each commit and flushed each second; "
+                  "0 written and flushed each second.",
+                  nullptr, update_flush_log, 1, 0, 2, 0);
+MYSQL_SYSVAR_UINT(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                  "Threads that write and merge sorted tables. 0 chooses by the number of processors.", nullptr, nullptr,
+                  0, 0, 1024, 0);
+MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                   "Seconds a statement waits for a row lock before it fails. The server's lock_wait_timeout, which "
+                   "NOWAIT and WAIT n set, counts too: the smaller wins.",
+                   nullptr, nullptr, 50, 0, 1024UL * 1024 * 1024, 0);
+
+st_mysql_sys_var *system_variables[]= {
+    MYSQL_SYSVAR(block_cache_size),   MYSQL_SYSVAR(memtable_budget),  MYSQL_SYSVAR(log_segment_size),
+    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout), nullptr};
+
+/* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
+int show_metrics(MYSQL_THD thd, st_mysql_show_var *var, void *, system_status_var *, enum_var_type)
+{
+  constexpr size_t MOST= 256;
+  static SHOW_VAR none[]= {{nullptr, nullptr, SHOW_LONGLONG}};
+  var->type= SHOW_ARRAY;
+  var->value= none;
+  if (!store)
+    return 0;
+  StrataMetric *metrics= static_cast<StrataMetric *>(thd_alloc(thd, MOST * sizeof(StrataMetric)));
+  if (!metrics)
+    return 0;
+  size_t count= MY_MIN(strata_metrics(store, metrics, MOST), MOST);
+  SHOW_VAR *rows= static_cast<SHOW_VAR *>(thd_alloc(thd, (count + 1) * sizeof(SHOW_VAR)));
+  if (!rows)
+    return 0;
+  for (size_t i= 0; i < count; i++)
+    rows[i]= {metrics[i].name, &metrics[i].value, SHOW_ULONGLONG};
+  rows[count]= {nullptr, nullptr, SHOW_LONGLONG};
+  var->value= rows;
+  return 0;
+}
+
+SHOW_VAR status_variables[]= {SHOW_FUNC_ENTRY("Strata", show_metrics), {nullptr, nullptr, SHOW_LONGLONG}};
+
+handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root)
+{
+  return new (mem_root) ha_strata(hton, share);
+}
+
+int init(void *p)
+{
+  handlerton *hton= static_cast<handlerton *>(p);
+  engine= hton;
+  hton->create= create_handler;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->table_options= table_options;
+  install_transaction_hooks(hton);
+  ignore_db_dirs_append(DIRECTORY);
+
+  StrataCallbacks callbacks= {};
+  install_collation_callbacks(&callbacks);
+  callbacks.log= log_line;
+  callbacks.killed= killed;
+  StrataConfig config= {};
+  config.dir= DIRECTORY;
+  config.block_cache_bytes= block_cache_size;
+  config.memtable_budget_bytes= memtable_budget;
+  config.log_segment_bytes= log_segment_size;
+  config.background_threads= background_threads;
+  config.flush_log= flush_log_at_trx_commit;
+  if (strata_open(&config, &callbacks, &store) != STRATA_OK)
+  {
+    log_error("cannot open the database in " + std::string(DIRECTORY));
+    store= nullptr;
+    return 1;
+  }
+  return 0;
+}
+
+int deinit(void *)
+{
+  if (!store)
+    return 0;
+  StrataStore *closing= store;
+  store= nullptr;
+  if (strata_close(closing) != STRATA_OK)
+    log_error("closing the database");
+  return 0;
+}
+
+st_mysql_storage_engine plugin_info= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+} // namespace
+
+ulong lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+
+} // namespace strata
+
+maria_declare_plugin(strata){
+    MYSQL_STORAGE_ENGINE_PLUGIN,
+    &strata::plugin_info,
+    "STRATA",
+    "The Strata authors",
+    "Transactional storage engine on a log-structured merge tree",
+    PLUGIN_LICENSE_GPL,
+    strata::init,
+    strata::deinit,
+    0x0001,
+    strata::status_variables,
+    strata::system_variables,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_EXPERIMENTAL} maria_declare_plugin_end;

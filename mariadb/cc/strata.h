@@ -1,0 +1,257 @@
+/* The C interface of Strata's row layer, implemented by mariadb/src (Rust), used by the handler (C++).
+
+   Conventions
+   - Every call returns a StrataResult (int) unless noted; the text of the last error of the calling thread is had from
+     strata_error_message(). No call lets a panic or an exception out.
+   - Pointers passed in are borrowed for the call only, unless noted. Handles are freed by their own close call.
+   - A StrataSession belongs to one connection and is used by one thread at a time; only strata_session_kill may be
+     called from another thread.
+   - Records, key images and offsets are the server's own formats (record[0]; key images as in handler::index_read_map). */
+#ifndef STRATA_H
+#define STRATA_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct StrataStore StrataStore;     /* the open database: one per process */
+typedef struct StrataSession StrataSession; /* one per connection: transaction, snapshot, locks */
+typedef struct StrataTable StrataTable;     /* an open table, reference counted, shared by handlers */
+typedef struct StrataCursor StrataCursor;   /* one per handler instance: scan position and row buffers */
+
+enum StrataResult {
+  STRATA_OK = 0,
+  STRATA_NOT_FOUND = 1,       /* no such row / key */
+  STRATA_END = 2,             /* scan is at its end */
+  STRATA_DUPLICATE = 3,       /* unique key violated; the index is in the out parameter */
+  STRATA_LOCK_TIMEOUT = 4,
+  STRATA_LOCK_BUSY = 5,       /* NOWAIT */
+  STRATA_DEADLOCK = 6,        /* the transaction must be rolled back as a whole */
+  STRATA_INTERRUPTED = 7,     /* killed or timed out by the server */
+  STRATA_CONFLICT = 8,        /* row changed since the snapshot */
+  STRATA_CORRUPTION = 9,
+  STRATA_IO = 10,
+  STRATA_DISK_FULL = 11,
+  STRATA_POISONED = 12,       /* an earlier write failed; read only until restart */
+  STRATA_NO_TABLE = 13,
+  STRATA_TABLE_EXISTS = 14,
+  STRATA_KEY_TOO_LONG = 15,
+  STRATA_ROW_TOO_LONG = 16,
+  STRATA_SAME = 17,           /* update changed nothing */
+  STRATA_AUTOINC_EXHAUSTED = 18,
+  STRATA_TABLE_CHANGED = 19,  /* the snapshot is older than the table's definition */
+  STRATA_INVALID = 20,        /* bad argument or option: see the message */
+  STRATA_IN_USE = 21,         /* the directory is locked by another process */
+  STRATA_NO_XID = 22,         /* no prepared transaction has this id */
+  STRATA_READ_ONLY = 23,
+  STRATA_INTERNAL = 99        /* a bug: see the message */
+};
+
+/* ---- collations --------------------------------------------------------------------------------------------------- */
+enum { STRATA_CS_PAD = 1,      /* PAD SPACE */
+       STRATA_CS_BYTES = 2,    /* order of values = order of their bytes (binary, *_bin of 8-bit sets and UTF-8) */
+       STRATA_CS_BINARY = 4,   /* the binary pseudo charset: BINARY pads with 0x00, no character set */
+       STRATA_CS_MULTILEVEL = 8 /* weights come in several levels: no padding can be cut from them */ };
+typedef struct {
+  uint32_t id;                 /* CHARSET_INFO::number */
+  uint32_t flags;
+  uint32_t mbminlen, mbmaxlen;
+  const char *name;            /* collation name, 0-terminated */
+  const void *cs;              /* CHARSET_INFO*, handed back to the callbacks; lives as long as the process */
+} StrataCollation;
+
+typedef struct {
+  /* strnxfrm without padding: weights of at most `nchars` characters of src into dst; returns bytes written. */
+  size_t (*weights)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst, size_t dst_cap);
+  /* upper bound of the bytes `weights` writes for src_len bytes of text (strnxfrmlen) */
+  size_t (*weights_max)(const void *cs, size_t src_len);
+  /* strnxfrm padded to its full length for `nchars` characters (multi-level collations) */
+  size_t (*weights_padded)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst, size_t dst_cap);
+  /* bytes of the first `nchars` characters of src (my_charpos, clipped to src_len) */
+  size_t (*prefix_bytes)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars);
+  /* collation by id, when the catalog names one before a handler opened the table; false if the server has none */
+  int (*find)(uint32_t id, StrataCollation *out);
+  /* severity: 0 information, 1 warning, 2 error. Any thread. */
+  void (*log)(int severity, const char *text, size_t len);
+  /* non-zero once the statement of this THD must stop; polled in long scans */
+  int (*killed)(const void *thd);
+} StrataCallbacks;
+
+/* ---- table definitions ---------------------------------------------------------------------------------------------- */
+enum StrataColumnType {
+  STRATA_INT = 0,     /* little-endian integer of `size` bytes 1,2,3,4,8: ints, YEAR, ENUM, SET, DATE, old temporal types */
+  STRATA_FLOAT = 1, STRATA_DOUBLE = 2,
+  STRATA_BYTES = 3,   /* `size` bytes whose memcmp order is the value order: DECIMAL, TIME/DATETIME/TIMESTAMP(n), INET6, UUID, BIT as bytes */
+  STRATA_CHAR = 4,    /* `size` bytes, padded with spaces (with 0x00 if STRATA_CS_BINARY) */
+  STRATA_VARCHAR = 5, /* length in `length_bytes` (1|2) little-endian, then up to `size` bytes */
+  STRATA_BLOB = 6     /* length in `length_bytes` (1..4) little-endian, then a pointer to the bytes */
+};
+enum {
+  STRATA_COL_UNSIGNED = 1,
+  STRATA_COL_VIRTUAL = 2,  /* not stored in rows, may be in keys */
+  STRATA_COL_NULL_HIGH = 4 /* under NULL the server leaves 0x80 in the first byte, not 0 */
+};
+typedef struct {
+  const char *name;           /* UTF-8, 0-terminated */
+  uint8_t type, flags, length_bytes;
+  uint8_t null_mask;          /* bit in record[null_offset]; 0 = NOT NULL */
+  uint32_t null_offset;
+  uint32_t offset;            /* in the record */
+  uint32_t size;              /* see the type; for BLOB 0 */
+  StrataCollation collation;  /* CHAR, VARCHAR, BLOB; name NULL otherwise */
+} StrataColumn;
+
+enum { STRATA_PART_DESC = 1 };
+typedef struct {
+  uint32_t column;            /* number in the column array */
+  uint32_t length;            /* bytes of the column that are indexed (KEY_PART_INFO::length); whole column or prefix */
+  uint32_t flags;
+  uint32_t store_length;      /* bytes of the part in a key image (KEY_PART_INFO::store_length) */
+} StrataKeyPart;
+
+enum { STRATA_INDEX_UNIQUE = 1, STRATA_INDEX_LONG_HASH = 2 /* hidden hash column of a long UNIQUE; not unique itself */ };
+typedef struct {
+  const char *name;
+  uint32_t flags;
+  uint32_t part_count;
+  const StrataKeyPart *parts;
+} StrataIndex;
+
+enum { STRATA_TABLE_TEMPORARY = 1, STRATA_TABLE_NO_ROLLBACK = 2 /* sequences: writes are at once durable-ordered and visible */ };
+typedef struct {
+  uint32_t column_count; const StrataColumn *columns;
+  uint32_t index_count; const StrataIndex *indexes;
+  int32_t primary;            /* index number of the clustered key, or -1: hidden 8-byte row id */
+  uint32_t record_bytes, null_bytes;
+  int32_t autoinc_column;     /* -1: none */
+  uint32_t flags;
+  uint8_t version[16];        /* tabledef_version; all zero if unknown */
+  int32_t compression;        /* COMPRESSION= table option: -1 default, 0 none, 1 lz4, 2 zstd */
+} StrataTableDef;
+
+/* ---- store ---------------------------------------------------------------------------------------------------------- */
+typedef struct {
+  const char *dir;
+  uint64_t block_cache_bytes, memtable_budget_bytes, log_segment_bytes; /* 0 = derive from the machine */
+  uint32_t background_threads;                                         /* 0 = derive */
+  uint32_t flush_log;                                                  /* 0, 1, 2 */
+} StrataConfig;
+typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
+
+int strata_open(const StrataConfig *config, const StrataCallbacks *callbacks, StrataStore **store);
+int strata_close(StrataStore *store);                      /* flushes what a clean stop should flush; frees */
+size_t strata_error_message(char *buf, size_t cap);        /* of this thread's last failed call; returns full length */
+void strata_set_flush_log(StrataStore *store, uint32_t mode);
+void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
+void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
+int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
+int strata_flush(StrataStore *store);                      /* memtables to tables (tests, backup) */
+size_t strata_metrics(StrataStore *store, StrataMetric *out, size_t cap);
+/* The text of SHOW ENGINE STRATA STATUS, in pieces. */
+int strata_status(StrataStore *store, void (*emit)(void *ctx, const char *text, size_t len), void *ctx);
+
+/* ---- catalog: every call is atomic and durable when it returns --------------------------------------------------------- */
+/* Names are the server's paths: "./db/table", partitions and temporary tables included. */
+int strata_table_create(StrataStore *store, const char *name, const StrataTableDef *def, uint64_t autoinc_start);
+int strata_table_drop(StrataStore *store, const char *name);             /* STRATA_NO_TABLE if absent */
+int strata_table_rename(StrataStore *store, const char *from, const char *to);
+int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
+int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */
+/* Opens by name; checks that `def` agrees with the catalog (column layout, indexes, collations). */
+int strata_table_open(StrataStore *store, const char *name, const StrataTableDef *def, StrataTable **table);
+void strata_table_close(StrataTable *table);
+int strata_table_version(StrataStore *store, const char *name, uint8_t version[16]);
+int strata_temporary_drop_all(StrataStore *store);                        /* at start: leftovers of a crash */
+
+/* ---- sessions and transactions ------------------------------------------------------------------------------------------ */
+enum StrataIsolation { STRATA_READ_UNCOMMITTED = 0, STRATA_READ_COMMITTED = 1, STRATA_REPEATABLE_READ = 2, STRATA_SERIALIZABLE = 3 };
+int strata_session_new(StrataStore *store, const void *thd, StrataSession **session);
+void strata_session_free(StrataSession *session);          /* rolls back what is open, unless prepared: then detaches it */
+void strata_session_kill(StrataSession *session);          /* any thread: wakes a lock wait, ends long scans */
+/* Begins a transaction if none is open, sets the statement savepoint. Called at the first external_lock/start_stmt of a
+   statement; repeating within a statement is harmless. */
+int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
+int strata_statement_end(StrataSession *session);          /* success: drops the savepoint and an RC snapshot */
+int strata_statement_rollback(StrataSession *session);     /* undoes the statement's writes; locks stay */
+int strata_prepare(StrataSession *session, const uint8_t *xid, size_t xid_len); /* durable per flush_log */
+void strata_commit_ordered(StrataSession *session);        /* after prepare; fixes the order; no I/O, cannot fail */
+int strata_commit(StrataSession *session);                 /* finishes after commit_ordered, or does it all (one phase) */
+int strata_rollback(StrataSession *session);
+int strata_savepoint_set(StrataSession *session, uint64_t *savepoint);
+int strata_savepoint_rollback(StrataSession *session, uint64_t savepoint);
+int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
+int strata_session_has_writes(const StrataSession *session);
+int strata_session_is_prepared(const StrataSession *session);
+/* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
+int strata_prepared_list(StrataStore *store, void (*emit)(void *ctx, const uint8_t *xid, size_t len), void *ctx);
+int strata_commit_by_xid(StrataStore *store, const uint8_t *xid, size_t len);   /* STRATA_NO_XID if unknown */
+int strata_rollback_by_xid(StrataStore *store, const uint8_t *xid, size_t len);
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+int strata_cursor_new(StrataTable *table, StrataCursor **cursor);
+void strata_cursor_free(StrataCursor *cursor);
+enum StrataLock { STRATA_LOCK_NONE = 0 /* consistent read */, STRATA_LOCK_SHARED = 1, STRATA_LOCK_EXCLUSIVE = 2 };
+enum StrataWait { STRATA_WAIT = 0, STRATA_NOWAIT = 1, STRATA_SKIP_LOCKED = 2 };
+/* How the cursor reads from now on (set in external_lock / start_stmt). Locking reads see the latest committed row.
+   session NULL: the cursor lets go of the engine's memory and files but keeps its place in an open scan (F_UNLCK, HANDLER). */
+void strata_cursor_mode(StrataCursor *cursor, StrataSession *session, uint32_t lock, uint32_t wait);
+/* Columns to fill on reads: bitmap as MY_BITMAP's words (bit i = column i); NULL = all stored columns. Copied. */
+void strata_cursor_columns(StrataCursor *cursor, const uint64_t *bits, size_t bit_count);
+/* Pushed index condition / rowid filter: called with the index columns decoded into the record of the running call.
+   check returns: 0 reject, 1 accept, 2 out of range (ends the scan), 3 aborted, 4 error. NULL removes. */
+void strata_cursor_condition(StrataCursor *cursor, int (*check)(void *ctx), void *ctx);
+
+enum StrataSeek { STRATA_SEEK_EXACT = 0, STRATA_SEEK_GE = 1, STRATA_SEEK_GT = 2, STRATA_SEEK_LE = 3, STRATA_SEEK_LT = 4,
+                  STRATA_SEEK_LAST_IN_PREFIX = 5, STRATA_SEEK_LAST_IN_PREFIX_OR_PREV = 6, STRATA_SEEK_FIRST = 7, STRATA_SEEK_LAST = 8 };
+/* Index scan. `index` counts as in the definition; -1 = the table scan order (clustered key or hidden row id).
+   `key_only`: fill only columns of the index and the primary key (covering read), never fetch the row. */
+int strata_scan_begin(StrataCursor *cursor, int32_t index, int key_only);
+void strata_scan_end(StrataCursor *cursor);
+/* Modes as HA_READ_*: prefixes compare as wholes (SEEK_GT skips all rows with the prefix, SEEK_LE may stop at its last).
+   key = key image of the leading parts, key_len its bytes (0 with FIRST/LAST). */
+int strata_seek(StrataCursor *cursor, uint32_t mode, const uint8_t *key, uint32_t key_len, uint8_t *record);
+int strata_next(StrataCursor *cursor, uint8_t *record);
+int strata_prev(StrataCursor *cursor, uint8_t *record);
+int strata_next_same(StrataCursor *cursor, uint8_t *record);   /* same leading parts as the last strata_seek */
+/* Optional range end for forward scans, to spare work beyond it; NULL removes. Key image as in strata_seek. */
+int strata_scan_bound(StrataCursor *cursor, const uint8_t *key, uint32_t key_len, int inclusive);
+/* Row references: strata_ref_length bytes; comparable with strata_ref_compare in clustered order. */
+uint32_t strata_ref_length(const StrataTable *table);
+int strata_position(StrataCursor *cursor, const uint8_t *record, uint8_t *ref);  /* from the record, or hidden id of the current row */
+int strata_read_position(StrataCursor *cursor, const uint8_t *ref, uint8_t *record);
+int strata_ref_compare(const StrataTable *table, const uint8_t *a, const uint8_t *b);
+void strata_unlock_row(StrataCursor *cursor);              /* the row just read did not match (READ COMMITTED releases it) */
+
+/* Writes. *duplicate_index gets the violated index with STRATA_DUPLICATE. A failed call leaves no partial change. */
+int strata_insert(StrataCursor *cursor, const uint8_t *record, int32_t *duplicate_index);
+int strata_update(StrataCursor *cursor, const uint8_t *old_record, const uint8_t *new_record, int32_t *duplicate_index);
+int strata_delete(StrataCursor *cursor, const uint8_t *record);
+int strata_delete_all(StrataCursor *cursor, uint64_t *rows);   /* STRATA_INVALID if an index has virtual columns: delete row by row */
+/* Filling a table that nobody else can see (ALTER by copy, CREATE ... SELECT): rows bypass locks and the write buffer. */
+int strata_bulk_begin(StrataCursor *cursor);
+int strata_bulk_end(StrataCursor *cursor, int abort, int32_t *duplicate_index);
+
+/* ---- auto-increment: never goes back, survives restart --------------------------------------------------------------------- */
+uint64_t strata_autoinc_next(StrataTable *table);          /* the value the next insert would get; 0 = column has none */
+int strata_autoinc_reserve(StrataTable *table, uint64_t offset, uint64_t increment, uint64_t count, uint64_t max_value, uint64_t *first);
+int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit value was stored */
+int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
+
+/* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
+typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */ } StrataStats;
+int strata_table_stats(StrataTable *table, StrataStats *stats);
+/* Rows per distinct value for 1..n leading parts, primary-key suffix included; fills at most cap entries, returns count in *n. */
+int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t cap, size_t *n);
+/* Estimate of rows between two key images (NULL = open); flags: bit0 low inclusive, bit1 high inclusive. */
+int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t *low, uint32_t low_len,
+                            const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
+int strata_table_analyze(StrataTable *table);
+int strata_table_optimize(StrataTable *table);             /* compacts the table's key ranges */
+/* Verifies checksums and that each index agrees with the rows; findings as lines through emit. */
+int strata_table_check(StrataCursor *cursor, int quick, void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

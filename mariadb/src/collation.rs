@@ -1,0 +1,99 @@
+//! The server's collations behind the row layer's trait.
+
+use crate::outcome::text;
+use crate::types::{CCallbacks, CCollation};
+use std::ffi::c_void;
+use std::sync::Arc;
+use strata_row::def::{Collation, CollationTraits};
+use strata_row::{Error, Result};
+
+const PAD: u32 = 1;
+const BYTES: u32 = 2;
+const BINARY: u32 = 4;
+const MULTILEVEL: u32 = 8;
+
+/// One collation of the server.
+pub struct ServerCollation {
+    id: u32,
+    name: String,
+    traits: CollationTraits,
+    cs: *const c_void,
+    calls: CCallbacks,
+}
+
+// SAFETY: `cs` is an immutable object of the server that lives as long as the process; its functions may be called from any
+// thread.
+unsafe impl Send for ServerCollation {}
+// SAFETY: as above.
+unsafe impl Sync for ServerCollation {}
+
+impl ServerCollation {
+    /// From the header's structure; `None` if it stands for "no collation".
+    pub fn from_header(c: &CCollation, calls: &CCallbacks) -> Result<Option<Arc<dyn Collation>>> {
+        if c.name.is_null() {
+            return Ok(None);
+        }
+        if calls.weights.is_none() || calls.weights_max.is_none() || calls.weights_padded.is_none() {
+            return Err(Error::invalid("collation call-backs are missing"));
+        }
+        // SAFETY: the header promises a 0-terminated name.
+        let name = unsafe { text(c.name)? }.to_owned();
+        let byte = |n: u32| u8::try_from(n).map_err(|_| Error::invalid("a character of more than 255 bytes"));
+        let traits = CollationTraits {
+            pad: c.flags & PAD != 0,
+            bytes: c.flags & BYTES != 0,
+            binary: c.flags & BINARY != 0,
+            multilevel: c.flags & MULTILEVEL != 0,
+            mbminlen: byte(c.mbminlen)?,
+            mbmaxlen: byte(c.mbmaxlen)?,
+        };
+        Ok(Some(Arc::new(ServerCollation { id: c.id, name, traits, cs: c.cs, calls: *calls })))
+    }
+
+    fn bound(&self, bytes: usize) -> usize {
+        match self.calls.weights_max {
+            // SAFETY: `cs` is alive.
+            Some(max) => unsafe { max(self.cs, bytes) },
+            None => 0,
+        }
+    }
+
+    fn fill(&self, call: Option<crate::types::WeightsFn>, source: &[u8], chars: usize, cap: usize, out: &mut Vec<u8>) {
+        let Some(call) = call else { return };
+        out.reserve(cap);
+        let start = out.len();
+        // SAFETY: `cs` is alive; the spare capacity holds `cap` bytes, of which the call says how many it wrote.
+        unsafe {
+            let n = call(self.cs, source.as_ptr(), source.len(), chars, out.as_mut_ptr().add(start), cap);
+            out.set_len(start + n.min(cap));
+        }
+    }
+}
+
+impl Collation for ServerCollation {
+    fn id(&self) -> u32 {
+        self.id
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn traits(&self) -> CollationTraits {
+        self.traits
+    }
+    fn weights(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>) {
+        // No text has more characters than bytes; the server counts in 32 bits.
+        let chars = max_chars.min(text.len());
+        self.fill(self.calls.weights, text, chars, self.bound(text.len()), out);
+    }
+    fn weights_padded(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>) {
+        let full = max_chars.saturating_mul(usize::from(self.traits.mbmaxlen)).max(text.len());
+        self.fill(self.calls.weights_padded, text, max_chars, self.bound(full), out);
+    }
+    fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize {
+        match self.calls.prefix_bytes {
+            // SAFETY: `cs` is alive.
+            Some(call) => unsafe { call(self.cs, text.as_ptr(), text.len(), chars) }.min(text.len()),
+            None => text.len(),
+        }
+    }
+}

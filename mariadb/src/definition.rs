@@ -1,0 +1,96 @@
+//! Table definitions: from the header's structures to the row layer's.
+
+use crate::collation::ServerCollation;
+use crate::outcome::{bytes, reference, text};
+use crate::types::{CCallbacks, CColumn, CIndex, CTableDef};
+use strata_row::def::{Column, ColumnType, Compression, Index, KeyPart, TableDef};
+use strata_row::{Error, Result};
+
+const COL_UNSIGNED: u8 = 1;
+const COL_VIRTUAL: u8 = 2;
+const COL_NULL_HIGH: u8 = 4;
+const PART_DESC: u32 = 1;
+const INDEX_UNIQUE: u32 = 1;
+const INDEX_LONG_HASH: u32 = 2;
+const TABLE_TEMPORARY: u32 = 1;
+const TABLE_NO_ROLLBACK: u32 = 2;
+
+/// Translates a definition.
+pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<TableDef> {
+    // SAFETY: the header promises arrays of the lengths given.
+    let (def, columns, indexes) = unsafe {
+        let def = reference(def)?;
+        (def, bytes(def.columns, def.column_count as usize), bytes(def.indexes, def.index_count as usize))
+    };
+    let number = |n: i32, count: usize, what: &str| match usize::try_from(n) {
+        Err(_) => Ok(None),
+        Ok(n) if n < count => Ok(Some(n)),
+        Ok(n) => Err(Error::invalid(format!("{what} {n} of {count}"))),
+    };
+    Ok(TableDef {
+        columns: columns.iter().map(|c| column(c, calls)).collect::<Result<_>>()?,
+        indexes: indexes.iter().map(|i| index(i, columns.len())).collect::<Result<_>>()?,
+        primary: number(def.primary, indexes.len(), "clustered index")?,
+        record_bytes: def.record_bytes,
+        null_bytes: def.null_bytes,
+        autoinc_column: number(def.autoinc_column, columns.len(), "auto-increment column")?.map(|c| c as u32),
+        temporary: def.flags & TABLE_TEMPORARY != 0,
+        no_rollback: def.flags & TABLE_NO_ROLLBACK != 0,
+        version: def.version,
+        compression: match def.compression {
+            -1 => None,
+            0 => Some(Compression::None),
+            1 => Some(Compression::Lz4),
+            2 => Some(Compression::Zstd),
+            n => return Err(Error::invalid(format!("unknown compression {n}"))),
+        },
+    })
+}
+
+fn column(c: &CColumn, calls: &CCallbacks) -> Result<Column> {
+    let kind = match c.kind {
+        0 => ColumnType::Int { unsigned: c.flags & COL_UNSIGNED != 0 },
+        1 => ColumnType::Float,
+        2 => ColumnType::Double,
+        3 => ColumnType::Bytes,
+        4 => ColumnType::Char,
+        5 => ColumnType::VarChar,
+        6 => ColumnType::Blob,
+        n => return Err(Error::invalid(format!("unknown column type {n}"))),
+    };
+    Ok(Column {
+        // SAFETY: the header promises a 0-terminated name.
+        name: unsafe { text(c.name)? }.to_owned(),
+        kind,
+        is_virtual: c.flags & COL_VIRTUAL != 0,
+        length_bytes: c.length_bytes,
+        null_offset: c.null_offset,
+        null_mask: c.null_mask,
+        null_first: if c.flags & COL_NULL_HIGH != 0 { 0x80 } else { 0 },
+        offset: c.offset,
+        size: c.size,
+        collation: ServerCollation::from_header(&c.collation, calls)?,
+    })
+}
+
+fn index(i: &CIndex, columns: usize) -> Result<Index> {
+    // SAFETY: the header promises a name and `part_count` parts.
+    let (name, parts) = unsafe { (text(i.name)?, bytes(i.parts, i.part_count as usize)) };
+    if parts.iter().any(|p| p.column as usize >= columns) {
+        return Err(Error::invalid(format!("index '{name}' has a part without column")));
+    }
+    Ok(Index {
+        name: name.to_owned(),
+        unique: i.flags & INDEX_UNIQUE != 0,
+        long_hash: i.flags & INDEX_LONG_HASH != 0,
+        parts: parts
+            .iter()
+            .map(|p| KeyPart {
+                column: p.column,
+                length: p.length,
+                descending: p.flags & PART_DESC != 0,
+                store_length: p.store_length,
+            })
+            .collect(),
+    })
+}

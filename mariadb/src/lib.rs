@@ -1,0 +1,30 @@
+//! The C interface of the row layer, used by the handler in `cc/`.
+//!
+//! `cc/strata.h` is the contract; the functions here mirror it one to one and hold no logic of their own. They translate
+//! pointers into references, call `strata-row`, and translate results into numbers.
+//!
+//! - `types`: the structures of the header
+//! - `outcome`: result numbers, the last error, and the guard that lets no panic out
+//! - `collation`: the server's collations behind the row layer's trait
+//! - `definition`: table definitions
+//! - `machine`: defaults derived from the machine
+//! - `store`, `session`, `cursor`, `stats`: the functions
+//!
+//! # Pointers
+//!
+//! The handler promises what the header says: handles come from the call that makes them and are not used after the call
+//! that frees them; arrays have the length given; a session and its cursors are used by one thread at a time. Every
+//! `unsafe` block in these modules rests on that and on nothing else. The one call-back that may come back while a read is
+//! running (a pushed condition asking for a position) touches parts of the cursor's handle that the read does not borrow.
+
+#![allow(clippy::missing_safety_doc)]
+
+pub mod collation;
+pub mod cursor;
+pub mod definition;
+pub mod machine;
+pub mod outcome;
+pub mod session;
+pub mod stats;
+pub mod store;
+pub mod types;

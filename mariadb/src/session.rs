@@ -1,0 +1,192 @@
+//! Sessions and transactions.
+
+use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
+use crate::store::StoreHandle;
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+use strata_row::kv::Savepoint;
+use strata_row::session::{Isolation, KillSwitch, Session};
+use strata_row::{Error, Result};
+
+/// `StrataSession`. The kill switch stands apart, so that another thread can use it while the session works.
+pub struct SessionHandle {
+    session: UnsafeCell<Session>,
+    kill: Arc<KillSwitch>,
+}
+
+impl SessionHandle {
+    /// The session of a handle. One borrow at a time, on the session's thread.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn session<'a>(handle: *const SessionHandle) -> Result<&'a mut Session> {
+        // SAFETY: the header promises one thread at a time, and no function of the row layer calls back into a session.
+        unsafe { Ok(&mut *reference(handle)?.session.get()) }
+    }
+}
+
+/// A pointer that only goes back to the server.
+struct Thd(*const c_void);
+
+// SAFETY: never dereferenced here.
+unsafe impl Send for Thd {}
+
+fn isolation(number: u32) -> Result<Isolation> {
+    match number {
+        0 => Ok(Isolation::ReadUncommitted),
+        1 => Ok(Isolation::ReadCommitted),
+        2 => Ok(Isolation::RepeatableRead),
+        3 => Ok(Isolation::Serializable),
+        n => Err(Error::invalid(format!("unknown isolation level {n}"))),
+    }
+}
+
+unsafe fn on_session(session: *const SessionHandle, body: impl FnOnce(&mut Session) -> Result<()>) -> c_int {
+    guard(|| {
+        body(unsafe { SessionHandle::session(session)? })?;
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_new(
+    store: *mut StoreHandle,
+    thd: *const c_void,
+    out: *mut *mut SessionHandle,
+) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(store)? };
+        let (killed, thd) = (handle.calls.killed, Thd(thd));
+        let probe = Box::new(move || {
+            let thd = &thd;
+            match killed {
+                // SAFETY: the THD outlives its session.
+                Some(killed) => unsafe { killed(thd.0) != 0 },
+                None => false,
+            }
+        });
+        let session = Session::new(&handle.store, probe);
+        let kill = session.kill_switch();
+        let made = Box::new(SessionHandle { session: UnsafeCell::new(session), kill });
+        unsafe { store_out(out, Box::into_raw(made))? };
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_free(session: *mut SessionHandle) {
+    guard(|| {
+        if !session.is_null() {
+            unsafe { Box::from_raw(session) }.session.into_inner().close()?;
+        }
+        Ok(code::OK)
+    });
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_kill(session: *mut SessionHandle) {
+    guard(|| {
+        unsafe { reference(session)? }.kill.kill();
+        Ok(code::OK)
+    });
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_statement_begin(session: *mut SessionHandle, level: u32, timeout_us: u64) -> c_int {
+    unsafe { on_session(session, |s| s.statement_begin(isolation(level)?, Duration::from_micros(timeout_us))) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_statement_end(session: *mut SessionHandle) -> c_int {
+    unsafe {
+        on_session(session, |s| {
+            s.statement_end();
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_statement_rollback(session: *mut SessionHandle) -> c_int {
+    unsafe {
+        on_session(session, |s| {
+            s.statement_rollback();
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_prepare(session: *mut SessionHandle, xid: *const u8, len: usize) -> c_int {
+    unsafe { on_session(session, |s| s.prepare(bytes(xid, len))) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_commit_ordered(session: *mut SessionHandle) {
+    unsafe {
+        on_session(session, |s| {
+            s.commit_ordered();
+            Ok(())
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_commit(session: *mut SessionHandle) -> c_int {
+    unsafe { on_session(session, Session::commit) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_rollback(session: *mut SessionHandle) -> c_int {
+    unsafe { on_session(session, Session::rollback) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_savepoint_set(session: *mut SessionHandle, out: *mut u64) -> c_int {
+    unsafe { on_session(session, |s| store_out(out, s.savepoint().0)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_savepoint_rollback(session: *mut SessionHandle, savepoint: u64) -> c_int {
+    unsafe {
+        on_session(session, |s| {
+            s.rollback_to(Savepoint(savepoint));
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_consistent_snapshot(session: *mut SessionHandle, level: u32) -> c_int {
+    unsafe {
+        on_session(session, |s| {
+            s.consistent_snapshot(isolation(level)?);
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_has_writes(session: *const SessionHandle) -> c_int {
+    guard_value(0, || unsafe { SessionHandle::session(session) }.map_or(0, |s| c_int::from(s.has_writes())))
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_is_prepared(session: *const SessionHandle) -> c_int {
+    guard_value(0, || unsafe { SessionHandle::session(session) }.map_or(0, |s| c_int::from(s.is_prepared())))
+}

@@ -1,0 +1,307 @@
+//! The open database, and the catalog.
+
+use crate::definition::table_def;
+use crate::machine;
+use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
+use crate::types::{CCallbacks, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::Arc;
+use strata_row::kv::{Durability, Metrics, Options};
+use strata_row::store::Store;
+use strata_row::table::Table;
+use strata_row::{Error, Result};
+
+/// `StrataStore`.
+pub struct StoreHandle {
+    /// The database.
+    pub store: Arc<Store>,
+    /// The server's functions.
+    pub calls: CCallbacks,
+}
+
+/// `StrataTable`.
+pub struct TableHandle {
+    /// The table.
+    pub table: Arc<Table>,
+}
+
+fn or_default<T: PartialEq + Default>(value: T, default: impl FnOnce() -> T) -> T {
+    if value == T::default() { default() } else { value }
+}
+
+fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
+    let base = Options::default();
+    Ok(Options {
+        block_cache_bytes: or_default(config.block_cache_bytes, machine::block_cache_bytes),
+        memtable_budget_bytes: or_default(config.memtable_budget_bytes, machine::memtable_budget_bytes),
+        log_segment_bytes: or_default(config.log_segment_bytes, || base.log_segment_bytes),
+        compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
+        durability: durability(config.flush_log)?,
+        on_report: Some(Arc::new(move |what: &str| log(&calls, 1, what))),
+        ..base
+    })
+}
+
+fn durability(number: u32) -> Result<Durability> {
+    Durability::from_number(number).ok_or_else(|| Error::invalid(format!("flush_log must be 0, 1 or 2, not {number}")))
+}
+
+fn log(calls: &CCallbacks, severity: c_int, what: &str) {
+    if let Some(log) = calls.log {
+        // SAFETY: the header allows the call from any thread; text and length belong together.
+        unsafe { log(severity, what.as_ptr().cast(), what.len()) };
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_open(
+    config: *const CConfig,
+    callbacks: *const CCallbacks,
+    out: *mut *mut StoreHandle,
+) -> c_int {
+    guard(|| {
+        let (config, calls) = unsafe { (reference(config)?, *reference(callbacks)?) };
+        let dir = unsafe { text(config.dir)? };
+        let store = Store::open(Path::new(dir), options(config, calls)?)?;
+        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls })))? };
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
+    guard(|| {
+        if store.is_null() {
+            return Ok(code::OK);
+        }
+        let handle = unsafe { Box::from_raw(store) };
+        handle.store.close()?;
+        Ok(code::OK)
+    })
+}
+
+/// Runs a call on the store that has no other result.
+unsafe fn on_store(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> Result<()>) -> c_int {
+    guard(|| {
+        body(unsafe { reference(store)? })?;
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32) {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().set_durability(durability(mode)?);
+            Ok(())
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_block_cache_bytes(store: *mut StoreHandle, n: u64) {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().set_block_cache_bytes(or_default(n, machine::block_cache_bytes));
+            Ok(())
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_memtable_budget_bytes(store: *mut StoreHandle, n: u64) {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().set_memtable_budget_bytes(or_default(n, machine::memtable_budget_bytes));
+            Ok(())
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_sync(store: *mut StoreHandle) -> c_int {
+    unsafe { on_store(store, |s| Ok(s.store.engine().sync()?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_flush(store: *mut StoreHandle) -> c_int {
+    unsafe { on_store(store, |s| Ok(s.store.engine().flush()?)) }
+}
+
+/// Names and values shown by SHOW STATUS.
+fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
+    vec![
+        (c"visible_sequence", m.visible_seq),
+        (c"memtable_bytes", m.memtable_bytes),
+        (c"memtables_sealed", m.sealed_memtables),
+        (c"table_files", m.level_files.iter().sum()),
+        (c"table_bytes", m.level_bytes.iter().sum()),
+        (c"level0_sublevels", m.sublevels),
+        (c"compaction_debt_bytes", m.debt_bytes),
+        (c"block_cache_bytes_used", m.cache_bytes),
+        (c"block_cache_bytes_limit", m.cache_capacity_bytes),
+        (c"block_cache_hits", m.cache_hits),
+        (c"block_cache_misses", m.cache_misses),
+        (c"log_records", m.log_records),
+        (c"log_bytes_written", m.log_bytes_written),
+        (c"log_syncs", m.log_syncs),
+        (c"log_live_bytes", m.log_live_bytes),
+        (c"read_points", m.read_points),
+        (c"oldest_read_point_lag", m.oldest_read_point_lag),
+        (c"prepared_detached", m.prepared_detached),
+        (c"lock_waits", m.lock_waits),
+        (c"deadlocks", m.deadlocks),
+        (c"lock_timeouts", m.lock_timeouts),
+    ]
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_metrics(store: *mut StoreHandle, out: *mut CMetric, cap: usize) -> usize {
+    guard_value(0, || {
+        let Ok(handle) = (unsafe { reference(store) }) else {
+            return 0;
+        };
+        let all = metrics(&handle.store.engine().metrics());
+        if !out.is_null() {
+            for (i, (name, value)) in all.iter().take(cap).enumerate() {
+                unsafe { out.add(i).write(CMetric { name: name.as_ptr(), value: *value }) };
+            }
+        }
+        all.len()
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<EmitText>, ctx: *mut c_void) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let status = s.store.engine().status_text();
+            if let Some(emit) = emit {
+                emit(ctx, status.as_ptr().cast(), status.len());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_create(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    def: *const CTableDef,
+    autoinc_start: u64,
+) -> c_int {
+    unsafe { on_store(store, |s| s.store.create_table(text(name)?, &table_def(def, &s.calls)?, autoinc_start)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_drop(store: *mut StoreHandle, name: *const c_char) -> c_int {
+    unsafe { on_store(store, |s| s.store.drop_table(text(name)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_rename(store: *mut StoreHandle, from: *const c_char, to: *const c_char) -> c_int {
+    unsafe { on_store(store, |s| s.store.rename_table(text(from)?, text(to)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_truncate(store: *mut StoreHandle, name: *const c_char) -> c_int {
+    unsafe { on_store(store, |s| s.store.truncate_table(text(name)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_database_drop(store: *mut StoreHandle, prefix: *const c_char) -> c_int {
+    unsafe { on_store(store, |s| s.store.drop_database(text(prefix)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_temporary_drop_all(store: *mut StoreHandle) -> c_int {
+    unsafe { on_store(store, |s| s.store.drop_temporary()) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_open(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    def: *const CTableDef,
+    out: *mut *mut TableHandle,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let table = s.store.open_table(text(name)?, table_def(def, &s.calls)?)?;
+            store_out(out, Box::into_raw(Box::new(TableHandle { table })))
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_close(table: *mut TableHandle) {
+    guard_value((), || {
+        if !table.is_null() {
+            drop(unsafe { Box::from_raw(table) });
+        }
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_version(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    version: *mut [u8; 16],
+) -> c_int {
+    unsafe { on_store(store, |s| store_out(version, s.store.table_version(text(name)?)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_prepared_list(
+    store: *mut StoreHandle,
+    emit: Option<EmitBytes>,
+    ctx: *mut c_void,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            for xid in s.store.engine().prepared() {
+                if let Some(emit) = emit {
+                    emit(ctx, xid.as_ptr(), xid.len());
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn known(found: bool) -> Result<()> {
+    if found { Ok(()) } else { Err(Error::NoXid) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_commit_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
+    unsafe { on_store(store, |s| known(s.store.engine().commit_prepared(bytes(xid, len))?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_rollback_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
+    unsafe { on_store(store, |s| known(s.store.engine().rollback_prepared(bytes(xid, len))?)) }
+}

@@ -1,0 +1,201 @@
+//! The structures of `cc/strata.h`, field by field in the same order.
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// `StrataCollation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CCollation {
+    /// Number.
+    pub id: u32,
+    /// `STRATA_CS_*`.
+    pub flags: u32,
+    /// Shortest character in bytes.
+    pub mbminlen: u32,
+    /// Longest character in bytes.
+    pub mbmaxlen: u32,
+    /// Name; null if the column has no collation.
+    pub name: *const c_char,
+    /// The server's object.
+    pub cs: *const c_void,
+}
+
+/// Weights of text.
+pub type WeightsFn = unsafe extern "C" fn(*const c_void, *const u8, usize, usize, *mut u8, usize) -> usize;
+
+/// `StrataCallbacks`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CCallbacks {
+    /// Weights without padding.
+    pub weights: Option<WeightsFn>,
+    /// Upper bound of their bytes.
+    pub weights_max: Option<unsafe extern "C" fn(*const c_void, usize) -> usize>,
+    /// Weights padded to the full length.
+    pub weights_padded: Option<WeightsFn>,
+    /// Bytes of leading characters.
+    pub prefix_bytes: Option<unsafe extern "C" fn(*const c_void, *const u8, usize, usize) -> usize>,
+    /// Collation by number.
+    pub find: Option<unsafe extern "C" fn(u32, *mut CCollation) -> c_int>,
+    /// The server's error log.
+    pub log: Option<unsafe extern "C" fn(c_int, *const c_char, usize)>,
+    /// Must the statement stop?
+    pub killed: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
+}
+
+/// `StrataColumn`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CColumn {
+    /// Name.
+    pub name: *const c_char,
+    /// `StrataColumnType`.
+    pub kind: u8,
+    /// `STRATA_COL_*`.
+    pub flags: u8,
+    /// Bytes of the length prefix.
+    pub length_bytes: u8,
+    /// NULL bit.
+    pub null_mask: u8,
+    /// Byte of the NULL bit.
+    pub null_offset: u32,
+    /// Offset in the record.
+    pub offset: u32,
+    /// Data bytes.
+    pub size: u32,
+    /// Collation.
+    pub collation: CCollation,
+}
+
+/// `StrataKeyPart`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CKeyPart {
+    /// Column number.
+    pub column: u32,
+    /// Indexed bytes.
+    pub length: u32,
+    /// `STRATA_PART_*`.
+    pub flags: u32,
+    /// Bytes in a key image.
+    pub store_length: u32,
+}
+
+/// `StrataIndex`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CIndex {
+    /// Name.
+    pub name: *const c_char,
+    /// `STRATA_INDEX_*`.
+    pub flags: u32,
+    /// Number of parts.
+    pub part_count: u32,
+    /// The parts.
+    pub parts: *const CKeyPart,
+}
+
+/// `StrataTableDef`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CTableDef {
+    /// Number of columns.
+    pub column_count: u32,
+    /// The columns.
+    pub columns: *const CColumn,
+    /// Number of indexes.
+    pub index_count: u32,
+    /// The indexes.
+    pub indexes: *const CIndex,
+    /// Clustered index or -1.
+    pub primary: i32,
+    /// Bytes of a record.
+    pub record_bytes: u32,
+    /// Bytes of NULL bits.
+    pub null_bytes: u32,
+    /// Auto-increment column or -1.
+    pub autoinc_column: i32,
+    /// `STRATA_TABLE_*`.
+    pub flags: u32,
+    /// Version of the definition.
+    pub version: [u8; 16],
+    /// COMPRESSION= option.
+    pub compression: i32,
+}
+
+/// `StrataConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CConfig {
+    /// Directory.
+    pub dir: *const c_char,
+    /// Bytes of the block cache; 0 = derive.
+    pub block_cache_bytes: u64,
+    /// Bytes of memtables; 0 = derive.
+    pub memtable_budget_bytes: u64,
+    /// Bytes of a log segment; 0 = derive.
+    pub log_segment_bytes: u64,
+    /// Threads; 0 = derive.
+    pub background_threads: u32,
+    /// 0, 1, 2.
+    pub flush_log: u32,
+}
+
+/// `StrataMetric`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CMetric {
+    /// Name.
+    pub name: *const c_char,
+    /// Value.
+    pub value: u64,
+}
+
+/// `StrataStats`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CStats {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of rows.
+    pub data_bytes: u64,
+    /// Bytes of secondary indexes.
+    pub index_bytes: u64,
+    /// Bytes of deleted rows.
+    pub deleted_bytes: u64,
+    /// Bytes per row.
+    pub mean_row_bytes: u32,
+    /// Unix seconds.
+    pub create_time: u64,
+}
+
+/// Receives pieces of text.
+pub type EmitText = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+/// Receives transaction ids.
+pub type EmitBytes = unsafe extern "C" fn(*mut c_void, *const u8, usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    /// The numbers a C compiler gives for the header on a 64-bit machine.
+    #[test]
+    fn layouts_are_those_of_the_header() {
+        assert_eq!(size_of::<CCollation>(), 32);
+        assert_eq!(size_of::<CCallbacks>(), 56);
+        assert_eq!(size_of::<CColumn>(), 56);
+        assert_eq!(offset_of!(CColumn, null_offset), 12);
+        assert_eq!(offset_of!(CColumn, collation), 24);
+        assert_eq!(size_of::<CKeyPart>(), 16);
+        assert_eq!(size_of::<CIndex>(), 24);
+        assert_eq!(size_of::<CTableDef>(), 72);
+        assert_eq!(offset_of!(CTableDef, columns), 8);
+        assert_eq!(offset_of!(CTableDef, primary), 32);
+        assert_eq!(offset_of!(CTableDef, version), 52);
+        assert_eq!(offset_of!(CTableDef, compression), 68);
+        assert_eq!(size_of::<CConfig>(), 40);
+        assert_eq!(size_of::<CMetric>(), 16);
+        assert_eq!(size_of::<CStats>(), 48);
+    }
+}
