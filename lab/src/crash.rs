@@ -1,0 +1,376 @@
+//! The command `crash`: SIGKILL at a random moment under load, restart, verify.
+//!
+//! What must hold after each restart: every acknowledged transaction is there,
+//! none is halved, none is invented (the [`ledger`] knows); the binary log says
+//! the same as the tables; the TPC-C conditions hold and acknowledged orders are
+//! there; CHECK TABLE is clean. SIGKILL leaves the kernel's page cache: this
+//! proves recovery, not that the disk was told to flush.
+
+use crate::binlog::Replay;
+use crate::engine::{Conditions, Kind};
+use crate::ledger::{self, Writer};
+use crate::oltp;
+use crate::options::{Isolation, Site};
+use crate::server::{Instance, Server};
+use crate::sysbench::{self, Call, Size};
+use crate::tpcc::bench::load_warehouses;
+use crate::tpcc::drive::{Control, Load, Outcome, drive};
+use crate::tpcc::txn::Order;
+use crate::tpcc::{self, Scale, check};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use mysql::prelude::Queryable;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::io::Read;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Violations that are printed of a round.
+const TOLD: usize = 20;
+
+/// The load beside the ledger, which always runs.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Workload {
+    /// TPC-C
+    Tpcc,
+    /// sysbench oltp_write_only
+    Sysbench,
+    /// Both at once
+    Both,
+    /// The ledger alone
+    None,
+}
+
+impl Workload {
+    fn tpcc(self) -> bool {
+        matches!(self, Workload::Tpcc | Workload::Both)
+    }
+
+    fn sysbench(self) -> bool {
+        matches!(self, Workload::Sysbench | Workload::Both)
+    }
+}
+
+/// Options of `crash`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How often to crash
+    #[arg(long, default_value_t = 2)]
+    rounds: u32,
+    /// The engine
+    #[arg(long, default_value = "strata")]
+    engine: Kind,
+    /// The load beside the ledger's own
+    #[arg(long, value_enum, default_value = "both")]
+    workload: Workload,
+    /// Warehouses
+    #[arg(long, default_value_t = 1)]
+    warehouses: u32,
+    /// The specification's cardinalities, not a tenth of them
+    #[arg(long)]
+    full: bool,
+    /// Rows of each of two sysbench tables
+    #[arg(long, default_value_t = 20_000)]
+    rows: u64,
+    /// Sessions of each load
+    #[arg(long, default_value_t = 4)]
+    threads: u32,
+    /// Memory for the engine, in MiB; little, so that flushes and merges are under way
+    #[arg(long, default_value_t = 32)]
+    cache_mb: u64,
+    /// The kill comes so many seconds after the load began at the latest
+    #[arg(long, default_value_t = 6.0)]
+    max_seconds: f64,
+    /// And at the earliest
+    #[arg(long, default_value_t = 0.5)]
+    min_seconds: f64,
+    /// Percentage of rounds in which recovery itself is killed once more
+    #[arg(long, default_value_t = 25)]
+    again: u32,
+    /// Seconds that a restart may take
+    #[arg(long, default_value_t = 120)]
+    restart_seconds: u64,
+    /// Seed of moments and inputs [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Further options for the server, as they stand in an option file; one that weakens durability
+    /// shows whether this command would notice
+    #[arg(long = "server-option", value_name = "NAME=VALUE")]
+    server_options: Vec<String>,
+    #[command(flatten)]
+    site: Site,
+}
+
+/// Everything that outlives a crash.
+struct Trial {
+    args: Args,
+    instance: Instance,
+    conditions: Conditions,
+    scale: Scale,
+    size: Size,
+    rng: SmallRng,
+    writers: Vec<Writer>,
+    replay: Replay,
+    orders: Vec<Order>,
+}
+
+/// The command `crash`.
+pub fn run(args: Args) -> Result<()> {
+    anyhow::ensure!(args.max_seconds > args.min_seconds, "--max-seconds must be more than --min-seconds");
+    let seed = args.seed.unwrap_or_else(|| {
+        use std::time::{SystemTime, UNIX_EPOCH};
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64 % 1_000_000)
+    });
+    let instance = Instance::new(&args.site.folder()?, args.engine)?;
+    let conditions = Conditions {
+        budget_mb: args.cache_mb,
+        isolation: Isolation::RepeatableRead,
+        extra: args.server_options.clone(),
+        strata_extra: vec![],
+    };
+    println!("{}: {} rounds of SIGKILL under load, seed {seed}", args.engine.title(), args.rounds);
+    let mut trial = Trial {
+        scale: if args.full { Scale::full(args.warehouses) } else { Scale::small(args.warehouses) },
+        size: Size { tables: 2, rows: args.rows },
+        rng: SmallRng::seed_from_u64(seed),
+        writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
+        replay: Replay::default(),
+        orders: Vec::new(),
+        instance,
+        conditions,
+        args,
+    };
+    let mut server = Some(trial.prepare()?);
+    for round in 1..=trial.args.rounds {
+        let running = server.take().context("each round leaves a server")?;
+        match trial.round(running, round) {
+            Ok(next) => server = Some(next),
+            Err(error) => {
+                println!("round {round}: VIOLATION");
+                bail!(
+                    "{error:#}\nseed {seed}; data in {}, the server's log is {}",
+                    trial.instance.data().display(),
+                    trial.instance.log().display()
+                );
+            }
+        }
+    }
+    if let Some(server) = server {
+        server.stop()?;
+    }
+    println!(
+        "{}: {} crashes survived; {} ledger transactions and {} orders acknowledged, all of them there",
+        trial.args.engine.title(),
+        trial.args.rounds,
+        trial.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
+        trial.orders.len()
+    );
+    Ok(())
+}
+
+impl Trial {
+    fn prepare(&mut self) -> Result<Server> {
+        self.instance.reset()?;
+        let server = self.instance.start(&self.conditions)?;
+        if self.args.workload.tpcc() {
+            load_warehouses(&self.instance, self.scale)?;
+        }
+        if self.args.workload.sysbench() {
+            oltp::fill(&self.instance, self.size)?;
+        }
+        ledger::create(&self.instance)?;
+        Ok(server)
+    }
+
+    /// Load, kill, restart, verify. Returns the restarted server.
+    fn round(&mut self, server: Server, round: u32) -> Result<Server> {
+        let span = self.args.max_seconds - self.args.min_seconds;
+        let load_for =
+            Duration::from_secs_f64(self.args.min_seconds + span * f64::from(self.rng.random_range(0..=1000u32)) / 1e3);
+        let load = self.load_and_kill(server, load_for, round)?;
+        let twice = self.rng.random_range(0..100) < self.args.again;
+        if twice {
+            let recovering = self.instance.launch(&self.conditions)?;
+            std::thread::sleep(Duration::from_millis(self.rng.random_range(0..800)));
+            recovering.kill()?;
+        }
+        let began = Instant::now();
+        let mut server = self.instance.launch(&self.conditions)?;
+        server.wait_ready(Duration::from_secs(self.args.restart_seconds)).context("the restart failed")?;
+        let restart = began.elapsed();
+        let began = Instant::now();
+        let documents = self.verify().and_then(|documents| {
+            server.ensure_alive()?;
+            Ok(documents)
+        })?;
+        println!(
+            "round {round}: killed after {:.1} s{}, {} ledger and {} TPC-C transactions acknowledged{}; restart {:.1} s; \
+             {documents} documents, {} orders verified in {:.1} s: ok",
+            load_for.as_secs_f64(),
+            if twice { " and again while recovering" } else { "" },
+            load.ledger,
+            load.tpcc,
+            if self.args.workload.sysbench() { ", sysbench beside" } else { "" },
+            restart.as_secs_f64(),
+            self.orders.len(),
+            began.elapsed().as_secs_f64()
+        );
+        Ok(server)
+    }
+
+    fn load_and_kill(&mut self, mut server: Server, load_for: Duration, round: u32) -> Result<Acknowledged> {
+        let control = Control::default();
+        let stop = AtomicBool::new(false);
+        let done = AtomicU64::new(0);
+        let load = Load {
+            scale: self.scale,
+            threads: self.args.threads,
+            seconds: self.args.max_seconds.ceil() as u64 + 60,
+            seed: u64::from(self.rng.random::<u32>()),
+        };
+        let instance = &self.instance;
+        let workload = self.args.workload;
+        let mut background = None;
+        if workload.sysbench() {
+            let script = if round % 3 == 0 { "oltp_update_index" } else { "oltp_write_only" };
+            let call = Call { script, threads: self.args.threads, seconds: load.seconds, rand_type: "special" };
+            background = Some(Background(sysbench::spawn(instance, self.size, &call)?));
+        }
+        let writers = &mut self.writers;
+        let (outcome, mut wrong) = std::thread::scope(|scope| {
+            let driver = workload.tpcc().then(|| scope.spawn(|| drive(instance, load, &control)));
+            let handles: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(|| writer.write(instance, &stop, &done))).collect();
+            std::thread::sleep(load_for);
+            let mut wrong = Vec::new();
+            // What goes wrong before the kill is a failure of its own.
+            if let Err(error) = server.ensure_alive() {
+                wrong.push(format!("{error:#}"));
+            }
+            if let Some(background) = &mut background
+                && let Some(said) = background.ended()
+            {
+                wrong.push(format!("sysbench ended before the kill: {said}"));
+            }
+            if let Err(error) = server.kill() {
+                wrong.push(format!("{error:#}"));
+            }
+            stop.store(true, Ordering::Relaxed);
+            control.stop.store(true, Ordering::Relaxed);
+            for handle in handles {
+                if let Err(error) = handle.join().expect("a writer does not panic") {
+                    wrong.push(format!("{error:#}"));
+                }
+            }
+            let outcome = driver.map(|driver| driver.join().expect("the driver does not panic"));
+            (outcome, wrong)
+        });
+        drop(background);
+        let outcome = match outcome {
+            Some(Ok(outcome)) => outcome,
+            // Killed before all sessions were there.
+            Some(Err(_)) | None => Outcome::default(),
+        };
+        wrong.extend(outcome.errors.iter().cloned());
+        fail_if("before the kill", &wrong)?;
+        let acknowledged = Acknowledged { ledger: done.load(Ordering::Relaxed), tpcc: outcome.transactions };
+        self.orders.extend(outcome.orders);
+        Ok(acknowledged)
+    }
+
+    /// Returns how many documents the ledger has.
+    fn verify(&mut self) -> Result<usize> {
+        let mut wrong = Vec::new();
+        let documents = ledger::verify(&self.instance, &mut self.writers, &mut wrong)?;
+        self.replay.advance(&self.instance.binlogs())?;
+        self.replay.compare(&documents, &mut wrong);
+        if self.args.workload.tpcc() {
+            let findings = check::check(&self.instance, self.scale, &self.orders, 2)?;
+            wrong.extend(findings.told);
+        }
+        if self.args.workload.sysbench() {
+            self.check_sysbench(&mut wrong)?;
+        }
+        self.check_tables(&mut wrong)?;
+        fail_if("after the restart", &wrong)?;
+        Ok(documents.len())
+    }
+
+    /// The scripts used keep the number of rows.
+    fn check_sysbench(&self, wrong: &mut Vec<String>) -> Result<()> {
+        let mut conn = self.instance.connect(Some(sysbench::DATABASE))?;
+        for table in 1..=self.size.tables {
+            for index in ["PRIMARY".to_string(), format!("k_{table}")] {
+                let query = format!("SELECT COUNT(*) FROM sbtest{table} FORCE INDEX ({index}) WHERE k > -1 AND id > 0");
+                let rows: u64 = conn.query_first(&query)?.unwrap_or(0);
+                if rows != self.size.rows {
+                    wrong.push(format!("sbtest{table} has {rows} rows by {index}, not {}", self.size.rows));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// CHECK TABLE of all tables.
+    fn check_tables(&self, wrong: &mut Vec<String>) -> Result<()> {
+        let mut conn = self.instance.connect(None)?;
+        let tables: Vec<String> = conn.query(format!(
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
+             WHERE table_schema IN ('{}', '{}', '{}')",
+            ledger::DATABASE,
+            tpcc::DATABASE,
+            sysbench::DATABASE
+        ))?;
+        if tables.len() < 3 {
+            wrong.push(format!("there are only {} tables", tables.len()));
+        }
+        for table in tables {
+            let rows: Vec<(String, String, String, String)> = conn.query(format!("CHECK TABLE {table} EXTENDED"))?;
+            if !rows.iter().all(|row| row.2 == "status" && row.3 == "OK") || rows.is_empty() {
+                wrong.push(format!("CHECK TABLE {table}: {rows:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many transactions of a round were acknowledged.
+struct Acknowledged {
+    ledger: u64,
+    tpcc: u64,
+}
+
+/// sysbench in the background; ended with the round.
+struct Background(Child);
+
+impl Background {
+    /// What it said, when it has ended.
+    fn ended(&mut self) -> Option<String> {
+        self.0.try_wait().ok().flatten()?;
+        let mut text = String::new();
+        if let Some(mut stdout) = self.0.stdout.take() {
+            let _ = stdout.read_to_string(&mut text);
+        }
+        if let Some(mut stderr) = self.0.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        Some(sysbench::parse(&text).errors.join("; "))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn fail_if(when: &str, wrong: &[String]) -> Result<()> {
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<&str> = wrong.iter().take(TOLD).map(String::as_str).collect();
+    bail!("{} violations {when}:\n  {}", wrong.len(), told.join("\n  "))
+}

@@ -1,0 +1,71 @@
+//! Load drivers and measurements that prove Strata's claims.
+//!
+//! Every engine under test gets a private MariaDB server of its own, started by
+//! the lab under the same conditions (see [`server`] and [`engine`]); a workload
+//! ([`tpcc`], [`sysbench`]) loads it, [`meter`] reads what the server's process
+//! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
+//! parts to kill a server under load and to check what it finds afterwards.
+//! `docs/benchmarking.md` says what each number means.
+
+mod binlog;
+mod crash;
+mod engine;
+mod ledger;
+mod meter;
+mod oltp;
+mod options;
+mod paths;
+mod report;
+mod server;
+mod stats;
+mod sysbench;
+mod tour;
+mod tpcc;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "strata-lab", version, about = "Load drivers and measurements that prove Strata's claims")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// TPC-C on each engine: throughput, latency, bytes and CPU per transaction
+    Tpcc(tpcc::bench::Args),
+    /// Checks the TPC-C consistency conditions of the data that a run has left
+    TpccCheck(tpcc::bench::CheckArgs),
+    /// The packaged sysbench OLTP scripts on each engine
+    Oltp(oltp::Args),
+    /// Kills a server under load again and again and checks what it recovers
+    Crash(crash::Args),
+    /// A short tour: Strata and InnoDB side by side in about three minutes
+    Tour(tour::Args),
+    /// Prints the report of result files again
+    Report(report::Args),
+    /// Stops a server that an interrupted run left behind, removes the lab's data
+    Clean(options::Site),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Tpcc(args) => tpcc::bench::run(args),
+        Command::TpccCheck(args) => tpcc::bench::check(args),
+        Command::Oltp(args) => oltp::run(args),
+        Command::Crash(args) => crash::run(args),
+        Command::Tour(args) => tour::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Clean(site) => server::clean(&site),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+            eprintln!("strata-lab: {}", causes.join(": "));
+            ExitCode::FAILURE
+        }
+    }
+}

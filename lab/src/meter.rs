@@ -1,0 +1,212 @@
+//! What a server's process spends, from `/proc`: bytes, processor time, memory.
+
+use crate::server::Instance;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The kernel counts processor time in these units towards user space,
+/// whatever its own clock (USER_HZ).
+const TICKS_PER_SECOND: u64 = 100;
+const SAMPLE: Duration = Duration::from_millis(200);
+const SETTLE_STEP: Duration = Duration::from_millis(500);
+const SETTLE_STEPS: u32 = 120;
+/// Bytes in a step that are no work.
+const CALM: u64 = 256 << 10;
+
+/// What a server spent between two moments.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes that the process caused to be read from disk.
+    pub read_bytes: u64,
+    /// Bytes that the process caused to be written to disk, binary log and all.
+    pub write_bytes: u64,
+    /// How much the binary logs grew.
+    pub binlog_bytes: u64,
+    /// Processor time, user and system, in microseconds.
+    pub cpu_us: u64,
+    /// Resident memory at the beginning.
+    pub rss_start: u64,
+    /// Largest resident memory seen by sampling.
+    pub rss_sampled: u64,
+    /// Largest resident memory by the kernel's own mark since the beginning.
+    pub rss_peak: u64,
+}
+
+/// Counters of a process since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    read_bytes: u64,
+    write_bytes: u64,
+    cpu_us: u64,
+}
+
+/// Measures a server from its making to [`Meter::end`].
+pub struct Meter {
+    pid: u32,
+    instance: Instance,
+    start: Counters,
+    binlog_start: u64,
+    rss_start: u64,
+    sampled: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    sampler: Option<JoinHandle<()>>,
+}
+
+impl Meter {
+    /// Begins to measure the server with this process.
+    pub fn begin(pid: u32, instance: &Instance) -> Result<Meter> {
+        // Makes the kernel's mark of the peak begin anew.
+        let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        let sampled = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let sampler = std::thread::spawn({
+            let (sampled, stop) = (sampled.clone(), stop.clone());
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Ok((rss, _)) = memory(pid) {
+                        sampled.fetch_max(rss, Ordering::Relaxed);
+                    }
+                    std::thread::park_timeout(SAMPLE);
+                }
+            }
+        });
+        Ok(Meter {
+            pid,
+            start: counters(pid)?,
+            binlog_start: instance.binlog_bytes()?,
+            rss_start: memory(pid)?.0,
+            instance: instance.clone(),
+            sampled,
+            stop,
+            sampler: Some(sampler),
+        })
+    }
+
+    /// Ends the measurement.
+    pub fn end(mut self) -> Result<Usage> {
+        let now = counters(self.pid)?;
+        let (_, peak) = memory(self.pid)?;
+        let binlog = self.instance.binlog_bytes()?;
+        self.finish();
+        Ok(Usage {
+            read_bytes: now.read_bytes.saturating_sub(self.start.read_bytes),
+            write_bytes: now.write_bytes.saturating_sub(self.start.write_bytes),
+            binlog_bytes: binlog.saturating_sub(self.binlog_start),
+            cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
+            rss_start: self.rss_start,
+            rss_sampled: self.sampled.load(Ordering::Relaxed),
+            rss_peak: peak,
+        })
+    }
+
+    fn finish(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(sampler) = self.sampler.take() {
+            sampler.thread().unpark();
+            let _ = sampler.join();
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Waits until the server writes next to nothing by itself: what a load has left
+/// to be merged or flushed must not fall into a measurement. Gives up, and says
+/// so, after a minute.
+pub fn settle(pid: u32) -> Result<()> {
+    let mut before = counters(pid)?.write_bytes;
+    let mut calm = 0;
+    for _ in 0..SETTLE_STEPS {
+        std::thread::sleep(SETTLE_STEP);
+        let now = counters(pid)?.write_bytes;
+        calm = if now.saturating_sub(before) <= CALM { calm + 1 } else { 0 };
+        if calm == 3 {
+            return Ok(());
+        }
+        before = now;
+    }
+    println!("the server still writes after a minute without load");
+    Ok(())
+}
+
+fn counters(pid: u32) -> Result<Counters> {
+    let read = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        fs::read_to_string(&path).with_context(|| format!("{path} cannot be read"))
+    };
+    let (read_bytes, write_bytes) = parse_io(&read("io")?).context("/proc/PID/io has another format")?;
+    let cpu_us = parse_cpu(&read("stat")?).context("/proc/PID/stat has another format")?;
+    Ok(Counters { read_bytes, write_bytes, cpu_us })
+}
+
+/// Resident memory and its peak, in bytes.
+fn memory(pid: u32) -> Result<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    parse_memory(&status).context("/proc/PID/status has another format")
+}
+
+/// Bytes read and written; what was written and thrown away before it reached
+/// the disk does not count.
+fn parse_io(text: &str) -> Option<(u64, u64)> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    let cancelled = field("cancelled_write_bytes:").unwrap_or(0);
+    Some((field("read_bytes:")?, field("write_bytes:")?.saturating_sub(cancelled)))
+}
+
+/// Microseconds of processor time: fields 14 and 15. The second field, a name in
+/// parentheses, may hold spaces and parentheses.
+fn parse_cpu(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(ticks * (1_000_000 / TICKS_PER_SECOND))
+}
+
+fn parse_memory(text: &str) -> Option<(u64, u64)> {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+    };
+    Some((field("VmRSS:")?, field("VmHWM:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io() {
+        let text = "rchar: 10\nwchar: 20\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 12288\n\
+                    cancelled_write_bytes: 4096\n";
+        assert_eq!(parse_io(text), Some((4096, 8192)));
+        assert_eq!(parse_io("nothing"), None);
+    }
+
+    #[test]
+    fn cpu() {
+        let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 10";
+        assert_eq!(parse_cpu(text), Some(3_000_000));
+    }
+
+    #[test]
+    fn memory_fields() {
+        let text = "Name:\tmariadbd\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(parse_memory(text), Some((1 << 20, 2 << 20)));
+    }
+
+    #[test]
+    fn own_process() {
+        let pid = std::process::id();
+        assert!(memory(pid).unwrap().1 > 0);
+        counters(pid).unwrap();
+    }
+}

@@ -1,0 +1,293 @@
+//! The command `oltp`: the packaged sysbench OLTP scripts on each engine.
+
+use crate::engine::Conditions;
+use crate::meter::{Meter, settle};
+use crate::options::Comparison;
+use crate::paths;
+use crate::report::{Report, Run, machine, now};
+use crate::server::{Instance, Server};
+use crate::sysbench::{self, Call, Size};
+use crate::tpcc::bench::{bar, version};
+use anyhow::{Result, ensure};
+use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
+
+/// The nine that `all` stands for.
+pub const SCRIPTS: [&str; 9] = [
+    "oltp_point_select",
+    "oltp_read_only",
+    "oltp_read_write",
+    "oltp_write_only",
+    "oltp_update_index",
+    "oltp_update_non_index",
+    "oltp_insert",
+    "oltp_delete",
+    "select_random_ranges",
+];
+/// Packaged as well; by name only.
+const MORE: [&str; 2] = ["select_random_points", "bulk_insert"];
+/// Scripts that add or remove rows: each of their runs gets fresh data.
+const CHANGE_SIZE: [&str; 3] = ["oltp_insert", "oltp_delete", "bulk_insert"];
+
+/// Options of `oltp`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    comparison: Comparison,
+    /// Scripts, or 'all' for the nine OLTP scripts
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    scripts: Vec<String>,
+    /// Numbers of sessions
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
+    threads: Vec<u32>,
+    /// Tables
+    #[arg(long, default_value_t = 2)]
+    tables: u32,
+    /// Rows in each table
+    #[arg(long, default_value_t = 500_000)]
+    rows: u64,
+    /// Seconds measured
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Seconds of the same load before that, for scripts that keep the number of rows
+    #[arg(long, default_value_t = 3)]
+    warmup: u64,
+    /// Memory for each engine, in MiB
+    #[arg(long, default_value_t = 512)]
+    cache_mb: u64,
+    /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
+    #[arg(long, default_value = "special")]
+    rand_type: String,
+    /// Use tables that an earlier call with the same size left, and leave them again
+    #[arg(long)]
+    reuse: bool,
+}
+
+/// The command `oltp`.
+pub fn run(args: Args) -> Result<()> {
+    paths::need_program("sysbench")?;
+    let scripts = chosen(&args.scripts)?;
+    let lab = args.comparison.site.folder()?;
+    let size = Size { tables: args.tables, rows: args.rows };
+    let conditions = Conditions {
+        budget_mb: args.cache_mb,
+        isolation: args.comparison.isolation,
+        extra: args.comparison.server_options.clone(),
+        strata_extra: args.comparison.strata_options.clone(),
+    };
+    let saved = format!("sbtest-{}-{}", size.tables, size.rows);
+    let instances =
+        args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
+    for instance in &instances {
+        if args.reuse && instance.has_saved(&saved) {
+            println!("{}: using the tables of an earlier call", instance.kind().title());
+            continue;
+        }
+        instance.reset()?;
+        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
+        let server = instance.start(&ample)?;
+        fill(instance, size)?;
+        settle(server.pid())?;
+        server.stop()?;
+        instance.save(&saved)?;
+    }
+    let title = format!("sysbench, {} x {} rows, {} s", size.tables, size.rows, args.seconds);
+    let mut report = Report::new(&lab, &title)?;
+    for round in 1..=args.comparison.rounds {
+        for script in &scripts {
+            let consuming = CHANGE_SIZE.contains(script);
+            // Each round begins with another engine.
+            for n in 0..instances.len() {
+                let instance = &instances[(n + round as usize - 1) % instances.len()];
+                let mut server: Option<Server> = None;
+                for &threads in &args.threads {
+                    let mut running = match server.take() {
+                        Some(running) if !consuming => running,
+                        old => {
+                            old.map_or(Ok(()), Server::stop)?;
+                            instance.restore(&saved)?;
+                            let running = instance.start(&conditions)?;
+                            warm(&running, size)?;
+                            settle(running.pid())?;
+                            running
+                        }
+                    };
+                    let call = Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type };
+                    let warmup = if consuming { 0 } else { args.warmup };
+                    let run = measure(&mut running, &conditions, size, &call, warmup, round);
+                    match run {
+                        Ok(run) => {
+                            report.add(run)?;
+                            server = Some(running);
+                        }
+                        Err(error) => {
+                            // The server is gone; the other runs are worth having.
+                            println!("{error:#}");
+                            report.add(failed(&running, &conditions, &call, round, format!("{error:#}")))?;
+                        }
+                    }
+                }
+                server.map_or(Ok(()), Server::stop)?;
+            }
+        }
+    }
+    if !args.reuse {
+        for instance in &instances {
+            instance.forget(&saved)?;
+        }
+    }
+    report.finish()
+}
+
+/// Creates and fills the tables, and says how long it took.
+pub fn fill(instance: &Instance, size: Size) -> Result<()> {
+    let began = std::time::Instant::now();
+    let mut conn = instance.connect(None)?;
+    conn.query_drop(format!("DROP DATABASE IF EXISTS {}", sysbench::DATABASE))?;
+    sysbench::prepare(instance, size)?;
+    conn.query_drop(format!("USE {}", sysbench::DATABASE))?;
+    for table in 1..=size.tables {
+        conn.query_drop(format!("ANALYZE TABLE sbtest{table}"))?;
+    }
+    println!(
+        "{}: {} x {} rows loaded in {:.1} s",
+        instance.kind().title(),
+        size.tables,
+        size.rows,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Reads all tables and their indexes once.
+pub fn warm(server: &Server, size: Size) -> Result<()> {
+    let mut conn = server.connect(Some(sysbench::DATABASE))?;
+    for table in 1..=size.tables {
+        conn.query_drop(format!("SELECT SUM(LENGTH(c)) FROM sbtest{table} FORCE INDEX (PRIMARY)"))?;
+        conn.query_drop(format!("SELECT SUM(k) FROM sbtest{table} FORCE INDEX (k_{table})"))?;
+    }
+    Ok(())
+}
+
+/// Runs one script and measures it.
+pub fn measure(
+    server: &mut Server,
+    conditions: &Conditions,
+    size: Size,
+    call: &Call,
+    warmup: u64,
+    round: u32,
+) -> Result<Run> {
+    let instance = server.instance().clone();
+    if call.has_own_tables() {
+        sysbench::prepare_for(&instance, size, call)?;
+    }
+    let warmed = match warmup {
+        0 => Default::default(),
+        seconds => sysbench::run(&instance, size, &Call { seconds, ..call.clone() }, |_| ())?,
+    };
+    let bar = bar(format!("{}: {}, {} threads", instance.kind().title(), call.script, call.threads));
+    bar.set_length(call.seconds);
+    let meter = Meter::begin(server.pid(), &instance)?;
+    let mut outcome = sysbench::run(&instance, size, call, |tps| {
+        bar.inc(1);
+        bar.set_message(format!("{tps:.0} tps"));
+    })?;
+    server.ensure_alive()?;
+    let usage = meter.end()?;
+    bar.finish_and_clear();
+    outcome.errors.extend(warmed.errors);
+    let run = Run {
+        seconds: outcome.seconds,
+        transactions: outcome.transactions,
+        deadlocks: outcome.deadlocks,
+        errors: outcome.errors.clone(),
+        latency: outcome.latency(),
+        series: outcome.series,
+        usage,
+        disk: instance.size_on_disk()?,
+        version: version(server)?,
+        settings: settings(size, call, warmup),
+        ..blank(&instance, conditions, call, round)
+    };
+    println!(
+        "{}, round {round}: {}: {:.0} transactions/s, p95 {:.2} ms, {} deadlocks{}",
+        run.engine.title(),
+        run.label,
+        run.tps(),
+        run.latency.p95_us as f64 / 1e3,
+        run.deadlocks,
+        if run.errors.is_empty() { String::new() } else { format!(", ERRORS: {}", run.errors.join("; ")) }
+    );
+    Ok(run)
+}
+
+fn failed(server: &Server, conditions: &Conditions, call: &Call, round: u32, error: String) -> Run {
+    Run { errors: vec![error], ..blank(server.instance(), conditions, call, round) }
+}
+
+fn blank(instance: &Instance, conditions: &Conditions, call: &Call, round: u32) -> Run {
+    Run {
+        workload: "oltp".into(),
+        label: format!("{}, {} threads", call.script, call.threads),
+        engine: instance.kind(),
+        round,
+        finished: now(),
+        conditions: conditions.clone(),
+        isolation: instance.kind().isolation(conditions.isolation).name().into(),
+        version: String::new(),
+        machine: machine(),
+        settings: BTreeMap::new(),
+        seconds: 0.0,
+        transactions: 0,
+        deadlocks: 0,
+        errors: Vec::new(),
+        series: Vec::new(),
+        latency: Default::default(),
+        by_kind: BTreeMap::new(),
+        usage: Default::default(),
+        disk: Default::default(),
+    }
+}
+
+fn settings(size: Size, call: &Call, warmup: u64) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("tables".into(), size.tables.to_string()),
+        ("rows a table".into(), size.rows.to_string()),
+        ("seconds".into(), call.seconds.to_string()),
+        ("distribution".into(), call.rand_type.to_string()),
+        ("warm-up".into(), format!("a scan and {warmup} s")),
+    ])
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        if name == "all" {
+            chosen.extend(SCRIPTS);
+            continue;
+        }
+        let known =
+            SCRIPTS.iter().chain(&MORE).find(|script| *script == name || script.strip_prefix("oltp_") == Some(name));
+        let Some(known) = known else {
+            anyhow::bail!("there is no script {name}; there are {} and {}", SCRIPTS.join(", "), MORE.join(", "))
+        };
+        chosen.push(*known);
+    }
+    ensure!(!chosen.is_empty(), "no script is chosen");
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_by_name() {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_string()).collect::<Vec<_>>();
+        assert_eq!(chosen(&names(&["all"])).unwrap(), SCRIPTS);
+        assert_eq!(chosen(&names(&["insert", "oltp_delete"])).unwrap(), ["oltp_insert", "oltp_delete"]);
+        assert_eq!(chosen(&names(&["bulk_insert"])).unwrap(), ["bulk_insert"]);
+        assert!(chosen(&names(&["oltp_nothing"])).is_err());
+    }
+}

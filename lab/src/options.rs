@@ -1,0 +1,69 @@
+//! Command line options that several commands share.
+
+use crate::engine::Kind;
+use crate::paths;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Where the lab works.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Site {
+    /// Folder for the private servers and results [default: run/lab in the checkout]
+    #[arg(long, env = "STRATA_LAB_DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Site {
+    /// The lab's folder, made if need be.
+    pub fn folder(&self) -> Result<PathBuf> {
+        let dir = match &self.dir {
+            Some(dir) => dir.clone(),
+            None => paths::checkout()?.join("run/lab"),
+        };
+        std::fs::create_dir_all(&dir)?;
+        Ok(dir.canonicalize()?)
+    }
+}
+
+/// Isolation level of all sessions.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Isolation {
+    /// The server's default; RocksDB gets READ COMMITTED all the same, see docs/benchmarking.md
+    RepeatableRead,
+    /// The same for all engines
+    ReadCommitted,
+}
+
+impl Isolation {
+    /// As `transaction_isolation` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isolation::RepeatableRead => "REPEATABLE-READ",
+            Isolation::ReadCommitted => "READ-COMMITTED",
+        }
+    }
+}
+
+/// What is compared, and under which conditions.
+#[derive(Args, Clone, Debug)]
+pub struct Comparison {
+    /// Engines, in the order of the report
+    #[arg(long, value_delimiter = ',', default_value = "innodb,rocksdb,strata")]
+    pub engines: Vec<Kind>,
+    /// How often everything is repeated; engines alternate, medians are reported
+    #[arg(long, default_value_t = 1)]
+    pub rounds: u32,
+    /// Isolation level
+    #[arg(long, value_enum, default_value = "repeatable-read")]
+    pub isolation: Isolation,
+    /// Further options for every server, as they stand in a server's option file
+    #[arg(long = "server-option", value_name = "NAME=VALUE")]
+    pub server_options: Vec<String>,
+    /// Further options for Strata's server only
+    #[arg(long = "strata-option", value_name = "NAME=VALUE")]
+    pub strata_options: Vec<String>,
+    #[command(flatten)]
+    pub site: Site,
+}

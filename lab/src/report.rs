@@ -1,0 +1,488 @@
+//! Results: one file per run, and tables of medians with ratios.
+
+use crate::engine::{Conditions, DiskSize, Kind};
+use crate::meter::Usage;
+use crate::stats::{Latency, longest_zero, median, minimum};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Everything known about one run of one workload on one engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// `tpcc` or `oltp`.
+    pub workload: String,
+    /// What is compared across engines: `oltp_insert, 8 threads`.
+    pub label: String,
+    /// The engine.
+    pub engine: Kind,
+    /// Which repetition, from 1.
+    pub round: u32,
+    /// Seconds since 1970 when the run ended.
+    pub finished: u64,
+    /// Conditions of the comparison.
+    pub conditions: Conditions,
+    /// The isolation level in effect.
+    pub isolation: String,
+    /// The server's version.
+    pub version: String,
+    /// The machine: processors and memory.
+    pub machine: String,
+    /// Settings of the workload.
+    pub settings: BTreeMap<String, String>,
+    /// Seconds measured.
+    pub seconds: f64,
+    /// Transactions that ended well in that time.
+    pub transactions: u64,
+    /// Deadlocks (repeated by the client, not an error).
+    pub deadlocks: u64,
+    /// Errors of any other kind; a run with errors is a failure.
+    pub errors: Vec<String>,
+    /// Transactions in each second.
+    pub series: Vec<f64>,
+    /// Latencies of all transactions.
+    pub latency: Latency,
+    /// Latencies by kind of transaction, where there are several.
+    pub by_kind: BTreeMap<String, Latency>,
+    /// What the server spent.
+    pub usage: Usage,
+    /// The engine's files at the end.
+    pub disk: DiskSize,
+}
+
+impl Run {
+    /// Transactions per second.
+    pub fn tps(&self) -> f64 {
+        if self.seconds > 0.0 { self.transactions as f64 / self.seconds } else { 0.0 }
+    }
+
+    fn per_transaction(&self, amount: u64) -> f64 {
+        amount as f64 / self.transactions.max(1) as f64
+    }
+}
+
+/// A figure of the report.
+pub struct Metric {
+    /// Its name with its unit.
+    pub name: &'static str,
+    value: fn(&Run) -> f64,
+}
+
+const MIB: f64 = 1048576.0;
+
+/// All figures, in the order of the report.
+pub const METRICS: &[Metric] = &[
+    Metric { name: "transactions/s", value: Run::tps },
+    Metric { name: "1 s median, tps", value: |run| median(&run.series) },
+    Metric { name: "1 s minimum, tps", value: |run| minimum(&run.series) },
+    Metric { name: "longest time at zero, s", value: |run| longest_zero(&run.series) as f64 },
+    Metric { name: "p50, ms", value: |run| run.latency.p50_us as f64 / 1e3 },
+    Metric { name: "p95, ms", value: |run| run.latency.p95_us as f64 / 1e3 },
+    Metric { name: "p99, ms", value: |run| run.latency.p99_us as f64 / 1e3 },
+    Metric { name: "longest, ms", value: |run| run.latency.max_us as f64 / 1e3 },
+    Metric { name: "KB written/tx", value: |run| run.per_transaction(run.usage.write_bytes) / 1024.0 },
+    Metric {
+        name: "without binlog, KB/tx",
+        value: |run| run.per_transaction(run.usage.write_bytes.saturating_sub(run.usage.binlog_bytes)) / 1024.0,
+    },
+    Metric { name: "binlog KB/tx", value: |run| run.per_transaction(run.usage.binlog_bytes) / 1024.0 },
+    Metric { name: "KB read/tx", value: |run| run.per_transaction(run.usage.read_bytes) / 1024.0 },
+    Metric { name: "server CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_us) },
+    Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
+    Metric { name: "engine log on disk, MB", value: |run| run.disk.log as f64 / MIB },
+    Metric { name: "resident at start, MB", value: |run| run.usage.rss_start as f64 / MIB },
+    Metric { name: "resident at most, MB", value: |run| run.usage.rss_peak.max(run.usage.rss_sampled) as f64 / MIB },
+    Metric { name: "deadlocks/1000 tx", value: |run| run.per_transaction(run.deadlocks) * 1000.0 },
+];
+
+/// The figures shown for comparisons of many workloads.
+const SHORT: &[&str] = &[
+    "transactions/s",
+    "1 s minimum, tps",
+    "p95, ms",
+    "p99, ms",
+    "KB written/tx",
+    "KB read/tx",
+    "server CPU us/tx",
+    "resident at most, MB",
+];
+
+/// The figures of a tour.
+const BRIEF: &[&str] = &["transactions/s", "p95, ms", "KB written/tx", "server CPU us/tx"];
+
+/// One report in the making: stores runs, prints tables at the end.
+pub struct Report {
+    folder: PathBuf,
+    stamp: String,
+    title: String,
+    figures: &'static [&'static str],
+    runs: Vec<Run>,
+}
+
+impl Report {
+    /// A report whose files go to `<lab>/results`.
+    pub fn new(lab: &Path, title: &str) -> Result<Report> {
+        let folder = lab.join("results");
+        fs::create_dir_all(&folder)?;
+        let now = now();
+        Ok(Report { folder, stamp: utc_stamp(now), title: title.to_string(), figures: SHORT, runs: Vec::new() })
+    }
+
+    /// The same with only the figures that a first look needs.
+    pub fn brief(self) -> Report {
+        Report { figures: BRIEF, ..self }
+    }
+
+    /// Stores a run.
+    pub fn add(&mut self, run: Run) -> Result<()> {
+        let label: String = run.label.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let name = format!("{}-{}-{label}-{}-r{}.json", self.stamp, run.workload, run.engine.id(), run.round);
+        fs::write(self.folder.join(name), serde_json::to_string_pretty(&run)?)?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Prints and stores the tables; fails when a run had errors.
+    pub fn finish(self) -> Result<()> {
+        let text = render(&self.title, &self.runs, self.figures);
+        println!("\n{text}");
+        let path = self.folder.join(format!("{}-report.txt", self.stamp));
+        fs::write(&path, &text)?;
+        println!("This report is stored in {}, each run beside it as JSON.", path.display());
+        let failed: Vec<String> = self
+            .runs
+            .iter()
+            .filter(|run| !run.errors.is_empty())
+            .map(|run| {
+                format!("{} on {}, round {}: {}", run.label, run.engine.title(), run.round, run.errors.join("; "))
+            })
+            .collect();
+        anyhow::ensure!(failed.is_empty(), "{} runs had errors:\n{}", failed.len(), failed.join("\n"));
+        Ok(())
+    }
+}
+
+/// Options of `report`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Result files (JSON) of earlier runs
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// Prints the tables of stored runs.
+pub fn run(args: Args) -> Result<()> {
+    let mut runs = Vec::new();
+    for file in &args.files {
+        let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        runs.push(serde_json::from_str(&text).with_context(|| format!("{} is no result file", file.display()))?);
+    }
+    println!("{}", render("Stored runs", &runs, SHORT));
+    Ok(())
+}
+
+/// The whole report as text.
+fn render(title: &str, runs: &[Run], figures: &[&str]) -> String {
+    let mut text = format!("{title}\n\n");
+    let Some(first) = runs.first() else {
+        return text + "There are no runs.\n";
+    };
+    text += &conditions_text(first, runs);
+    let labels = in_order(runs.iter().map(|run| run.label.clone()));
+    if labels.len() == 1 {
+        let rows = METRICS.iter().map(|metric| (metric.name.to_string(), medians(runs, &labels[0], metric)));
+        let _ = writeln!(text, "\n{}", labels[0]);
+        text += &table("", rows.collect(), &engines(runs));
+        text += &kinds_table(runs);
+    } else {
+        for name in figures {
+            let metric = METRICS.iter().find(|metric| metric.name == *name).expect("the name is one of METRICS");
+            let rows = labels.iter().map(|label| (label.clone(), medians(runs, label, metric)));
+            text.push('\n');
+            text += &table(metric.name, rows.collect(), &engines(runs));
+        }
+    }
+    for run in runs.iter().filter(|run| !run.errors.is_empty()) {
+        let _ = writeln!(
+            text,
+            "\nERRORS: {} on {}, round {}: {}",
+            run.label,
+            run.engine.title(),
+            run.round,
+            run.errors.join("; ")
+        );
+    }
+    text
+}
+
+fn conditions_text(first: &Run, runs: &[Run]) -> String {
+    let mut text = format!("MariaDB {}; {}.\n", first.version, first.machine);
+    let rounds = runs.iter().map(|run| run.round).max().unwrap_or(1);
+    let c = &first.conditions;
+    let _ = writeln!(
+        text,
+        "One private server at a time, {rounds} round(s), medians. Binary log on (ROW, sync_binlog=1), engine log\n\
+         flushed at each commit. Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
+         memtables {}). Direct I/O for tables.",
+        c.budget_mb,
+        c.block_cache_mb(),
+        c.memtable_mb(),
+    );
+    for engine in engines(runs) {
+        if let Some(run) = runs.iter().find(|run| run.engine == engine) {
+            let _ = write!(text, "{}: {}. ", engine.title(), run.isolation);
+        }
+    }
+    text.push('\n');
+    if runs.iter().any(|run| run.isolation != c.isolation.name()) {
+        text += "RocksDB fails under REPEATABLE READ where a row changed after its snapshot, hence its other level;\n\
+                 --isolation read-committed gives the same to all.\n";
+    }
+    let settings = in_order(runs.iter().flat_map(|run| run.settings.keys().cloned()));
+    let settings: Vec<String> = settings
+        .iter()
+        .filter_map(|name| {
+            let values = in_order(runs.iter().filter_map(|run| run.settings.get(name).cloned()));
+            (values.len() == 1).then(|| format!("{name} {}", values[0]))
+        })
+        .collect();
+    if !settings.is_empty() {
+        let _ = writeln!(text, "Workload: {}.", settings.join(", "));
+    }
+    text
+}
+
+/// Latencies of each kind of transaction.
+fn kinds_table(runs: &[Run]) -> String {
+    let kinds = in_order(runs.iter().flat_map(|run| run.by_kind.keys().cloned()));
+    if kinds.is_empty() {
+        return String::new();
+    }
+    let rows = kinds.iter().map(|kind| {
+        let values = engines(runs).into_iter().map(|engine| {
+            let values: Vec<f64> = runs
+                .iter()
+                .filter(|run| run.engine == engine)
+                .filter_map(|run| Some(run.by_kind.get(kind)?.p95_us as f64 / 1e3))
+                .collect();
+            (engine, median(&values))
+        });
+        (kind.clone(), values.collect::<BTreeMap<_, _>>())
+    });
+    format!("\n{}", table("p95, ms", rows.collect(), &engines(runs)))
+}
+
+/// Median over rounds of a figure, by engine.
+fn medians(runs: &[Run], label: &str, metric: &Metric) -> BTreeMap<Kind, f64> {
+    let mut values: BTreeMap<Kind, Vec<f64>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.label == label && run.transactions > 0) {
+        values.entry(run.engine).or_default().push((metric.value)(run));
+    }
+    values.into_iter().map(|(engine, values)| (engine, median(&values))).collect()
+}
+
+/// The engines of these runs, rivals first.
+fn engines(runs: &[Run]) -> Vec<Kind> {
+    let mut engines: Vec<Kind> = runs.iter().map(|run| run.engine).collect();
+    engines.sort();
+    engines.dedup();
+    engines
+}
+
+/// The pairs whose ratio is shown: the last engine over each rival before it.
+fn pairs(engines: &[Kind]) -> Vec<(Kind, Kind)> {
+    match engines.split_last() {
+        Some((last, rivals)) => rivals.iter().map(|rival| (*last, *rival)).collect(),
+        None => Vec::new(),
+    }
+}
+
+/// A table: one row a label, one column an engine, then the ratios.
+fn table(corner: &str, rows: Vec<(String, BTreeMap<Kind, f64>)>, engines: &[Kind]) -> String {
+    let pairs = pairs(engines);
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    let mut head = vec![corner.to_string()];
+    head.extend(engines.iter().map(|engine| engine.title().to_string()));
+    head.extend(pairs.iter().map(|(a, b)| format!("{}/{}", a.title(), b.title())));
+    lines.push(head);
+    for (label, values) in rows {
+        let mut line = vec![label];
+        line.extend(engines.iter().map(|engine| values.get(engine).map_or("-".into(), |value| number(*value))));
+        line.extend(pairs.iter().map(|(a, b)| match (values.get(a), values.get(b)) {
+            (Some(a), Some(b)) if *b > 0.0 => format!("{:.2}", a / b),
+            _ => "-".into(),
+        }));
+        lines.push(line);
+    }
+    align(&lines)
+}
+
+/// The first column to the left, the others to the right; a rule below the head.
+fn align(lines: &[Vec<String>]) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width: Vec<usize> =
+        (0..columns).map(|c| lines.iter().map(|line| line[c].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (i, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line
+            .iter()
+            .enumerate()
+            .map(
+                |(c, cell)| {
+                    if c == 0 { format!("{cell:<w$}", w = width[c]) } else { format!("{cell:>w$}", w = width[c]) }
+                },
+            )
+            .collect();
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+        if i == 0 {
+            let _ = writeln!(text, "{}", "-".repeat(width.iter().sum::<usize>() + 2 * (columns - 1)));
+        }
+    }
+    text
+}
+
+/// Three significant digits where they matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        0.0 => "0".into(),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn in_order(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for item in items {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+    }
+    seen
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// `20260131-235959`, in UTC.
+fn utc_stamp(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    // Civil date from days, after Howard Hinnant: years begin in March.
+    let z = days + 719_468;
+    let era = z / 146_097;
+    let doe = z % 146_097;
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let month_index = (5 * doy + 2) / 153;
+    let day = doy - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Processors and memory of this machine.
+pub fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kb =
+        memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    let gib = kb.unwrap_or(0u64).div_ceil(1 << 20);
+    format!("{cores} processors, {gib} GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Isolation;
+
+    fn run(engine: Kind, label: &str, round: u32, transactions: u64) -> Run {
+        Run {
+            workload: "oltp".into(),
+            label: label.into(),
+            engine,
+            round,
+            finished: 0,
+            conditions: Conditions {
+                budget_mb: 100,
+                isolation: Isolation::ReadCommitted,
+                extra: vec![],
+                strata_extra: vec![],
+            },
+            isolation: "READ-COMMITTED".into(),
+            version: "10.11.0".into(),
+            machine: "2 processors".into(),
+            settings: BTreeMap::from([("rows".into(), "10".into())]),
+            seconds: 10.0,
+            transactions,
+            deadlocks: 0,
+            errors: vec![],
+            series: vec![1.0, 3.0],
+            latency: Latency::default(),
+            by_kind: BTreeMap::new(),
+            usage: Usage { write_bytes: 3072 * transactions, binlog_bytes: 1024 * transactions, ..Usage::default() },
+            disk: DiskSize::default(),
+        }
+    }
+
+    #[test]
+    fn medians_and_ratios() {
+        let mut runs = vec![];
+        for (round, n) in [(1, 1000), (2, 5000), (3, 2000)] {
+            runs.push(run(Kind::Innodb, "a", round, n));
+            runs.push(run(Kind::Strata, "a", round, 2 * n));
+        }
+        let text = render("T", &runs, SHORT);
+        let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "200", "400", "2.00"]);
+        let line = text.lines().find(|line| line.starts_with("without binlog")).unwrap();
+        assert!(line.split_whitespace().collect::<Vec<_>>().ends_with(&["2.00", "2.00", "1.00"]), "{line}");
+        assert!(text.contains("Strata/InnoDB"));
+        assert!(text.contains("rows 10"));
+    }
+
+    #[test]
+    fn many_labels_make_a_table_each_figure() {
+        let runs = vec![
+            run(Kind::Innodb, "a", 1, 1000),
+            run(Kind::Rocksdb, "a", 1, 500),
+            run(Kind::Strata, "a", 1, 1500),
+            run(Kind::Innodb, "b", 1, 100),
+        ];
+        let text = render("T", &runs, SHORT);
+        let line = text.lines().find(|line| line.starts_with("a ")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["a", "100", "50.0", "150", "1.50", "3.00"]);
+        let line = text.lines().find(|line| line.starts_with("b ")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["b", "10.0", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn results_survive_the_file() {
+        let run = run(Kind::Strata, "a", 1, 7);
+        let text = serde_json::to_string(&run).unwrap();
+        let back: Run = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.transactions, 7);
+        assert_eq!(back.engine, Kind::Strata);
+    }
+
+    #[test]
+    fn stamps() {
+        assert_eq!(utc_stamp(0), "19700101-000000");
+        assert_eq!(utc_stamp(951_782_399), "20000228-235959");
+        assert_eq!(utc_stamp(951_782_400), "20000229-000000");
+        assert_eq!(utc_stamp(1_704_067_199), "20231231-235959");
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number(1234.6), "1235");
+        assert_eq!(number(12.34), "12.3");
+        assert_eq!(number(0.126), "0.13");
+        assert_eq!(number(0.0), "0");
+    }
+}

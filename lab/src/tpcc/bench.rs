@@ -1,0 +1,279 @@
+//! The commands `tpcc` and `tpcc-check`.
+
+use super::drive::{Control, Load, Outcome, drive};
+use super::{Scale, check, load};
+use crate::engine::{Conditions, Kind};
+use crate::meter::{Meter, settle};
+use crate::options::{Comparison, Site};
+use crate::report::{Report, Run, machine, now};
+use crate::server::{Instance, Server};
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Options of `tpcc`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    comparison: Comparison,
+    /// Warehouses (about 100 MB each in InnoDB)
+    #[arg(long, default_value_t = 10)]
+    warehouses: u32,
+    /// Sessions
+    #[arg(long, default_value_t = 8)]
+    threads: u32,
+    /// Seconds measured
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Seconds of the same load before that
+    #[arg(long, default_value_t = 10)]
+    warmup: u64,
+    /// Memory for each engine, in MiB
+    #[arg(long, conflicts_with = "cache_ratio")]
+    cache_mb: Option<u64>,
+    /// Memory for each engine: the data's size by the specification's row sizes over this [default: 10]
+    #[arg(long)]
+    cache_ratio: Option<u64>,
+    /// Check the consistency conditions after the load and after each round
+    #[arg(long)]
+    check: bool,
+    /// Use data that an earlier call with the same scale left, and leave it again
+    #[arg(long)]
+    reuse: bool,
+    /// A tenth of the specification's customers, items and orders a warehouse
+    #[arg(long)]
+    small: bool,
+}
+
+/// Options of `tpcc-check`.
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    /// The engine whose server (in the lab's folder) is checked; it is started with the data it has
+    #[arg(long, default_value = "strata")]
+    engine: Kind,
+    /// Warehouses of the data
+    #[arg(long, default_value_t = 10)]
+    warehouses: u32,
+    /// Whether the data were loaded with --small
+    #[arg(long)]
+    small: bool,
+    #[command(flatten)]
+    site: Site,
+}
+
+/// The command `tpcc`.
+pub fn run(args: Args) -> Result<()> {
+    let lab = args.comparison.site.folder()?;
+    let scale = scale(args.small, args.warehouses);
+    let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
+    let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
+    let conditions = Conditions {
+        budget_mb,
+        isolation: args.comparison.isolation,
+        extra: args.comparison.server_options.clone(),
+        strata_extra: args.comparison.strata_options.clone(),
+    };
+    let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
+    let instances =
+        args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
+    for instance in &instances {
+        if args.reuse && instance.has_saved(&saved) {
+            println!("{}: using the data of an earlier call", instance.kind().title());
+            continue;
+        }
+        instance.reset()?;
+        // Loaded with ample memory: the load is not what is measured.
+        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
+        let server = instance.start(&ample)?;
+        load_warehouses(instance, scale)?;
+        if args.check {
+            run_check(instance, scale, &Outcome::default())?;
+        }
+        settle(server.pid())?;
+        server.stop()?;
+        instance.save(&saved)?;
+    }
+    let title = format!("TPC-C, {} warehouse(s), {} threads, {} s", scale.warehouses, args.threads, args.seconds);
+    let mut report = Report::new(&lab, &title)?;
+    for round in 1..=args.comparison.rounds {
+        // Each round begins with another engine.
+        for n in 0..instances.len() {
+            let instance = &instances[(n + round as usize - 1) % instances.len()];
+            instance.restore(&saved)?;
+            let mut server = instance.start(&conditions)?;
+            settle(server.pid())?;
+            let bench = Bench { scale, threads: args.threads, warmup: args.warmup, seconds: args.seconds, round };
+            let (run, outcome) = measure(&mut server, &conditions, bench)?;
+            report.add(run)?;
+            if args.check {
+                run_check(instance, scale, &outcome)?;
+            }
+            server.stop()?;
+        }
+    }
+    if !args.reuse {
+        for instance in &instances {
+            instance.forget(&saved)?;
+        }
+    }
+    report.finish()
+}
+
+/// The command `tpcc-check`.
+pub fn check(args: CheckArgs) -> Result<()> {
+    let instance = Instance::new(&args.site.folder()?, args.engine)?;
+    let conditions = Conditions {
+        budget_mb: 256,
+        isolation: crate::options::Isolation::RepeatableRead,
+        extra: vec![],
+        strata_extra: vec![],
+    };
+    let server = instance.start(&conditions)?;
+    run_check(&instance, scale(args.small, args.warehouses), &Outcome::default())?;
+    server.stop()
+}
+
+fn scale(small: bool, warehouses: u32) -> Scale {
+    if small { Scale::small(warehouses) } else { Scale::full(warehouses) }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Bench {
+    /// Cardinalities.
+    pub scale: Scale,
+    /// Sessions.
+    pub threads: u32,
+    /// Seconds before the measurement.
+    pub warmup: u64,
+    /// Seconds measured.
+    pub seconds: u64,
+    /// Which repetition.
+    pub round: u32,
+}
+
+/// Fills the database, with a progress bar, and says how long it took.
+pub fn load_warehouses(instance: &Instance, scale: Scale) -> Result<()> {
+    let began = Instant::now();
+    let bar = bar(format!("{}: loading", instance.kind().title()));
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get() as u32).clamp(2, 8);
+    load::load(instance, scale, threads, &bar)?;
+    bar.finish_and_clear();
+    println!(
+        "{}: {} warehouse(s) loaded in {:.1} s",
+        instance.kind().title(),
+        scale.warehouses,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Checks the conditions and says so; fails when one is violated.
+pub fn run_check(instance: &Instance, scale: Scale, outcome: &Outcome) -> Result<()> {
+    let began = Instant::now();
+    let findings = check::check(instance, scale, &outcome.orders, 2)?;
+    let name = instance.kind().title();
+    let rows = findings.into_result().with_context(|| format!("{name} fails the check"))?;
+    println!(
+        "{name}: all TPC-C conditions hold, {} acknowledged orders are there ({rows} rows read in {:.1} s)",
+        outcome.orders.len(),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Runs the mix on a loaded server and measures it.
+pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Outcome)> {
+    let instance = server.instance().clone();
+    let load = Load { scale: bench.scale, threads: bench.threads, seconds: bench.warmup, seed: u64::from(bench.round) };
+    let mut warm = Outcome::default();
+    if bench.warmup > 0 {
+        warm = drive(&instance, load, &Control::default())?;
+    }
+    let load = Load { seconds: bench.seconds, seed: u64::from(bench.round) + 1000, ..load };
+    let meter = Meter::begin(server.pid(), &instance)?;
+    let mut outcome = with_bar(&instance, load)?;
+    server.ensure_alive()?;
+    let usage = meter.end()?;
+    outcome.errors.extend(warm.errors);
+    if outcome.lost + warm.lost > 0 {
+        outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
+    }
+    let run = Run {
+        workload: "tpcc".into(),
+        label: format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads),
+        engine: instance.kind(),
+        round: bench.round,
+        finished: now(),
+        conditions: conditions.clone(),
+        isolation: instance.kind().isolation(conditions.isolation).name().into(),
+        version: version(server)?,
+        machine: machine(),
+        settings: BTreeMap::from([
+            ("warehouses".into(), bench.scale.warehouses.to_string()),
+            ("threads".into(), bench.threads.to_string()),
+            ("seconds".into(), bench.seconds.to_string()),
+            ("warm-up".into(), format!("{} s", bench.warmup)),
+            ("raw data".into(), format!("{} MB", bench.scale.raw_bytes() >> 20)),
+        ]),
+        seconds: outcome.seconds,
+        transactions: outcome.transactions,
+        deadlocks: outcome.deadlocks,
+        errors: outcome.errors.clone(),
+        series: outcome.series.clone(),
+        latency: outcome.latency.summary(),
+        by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
+        usage,
+        disk: instance.size_on_disk()?,
+    };
+    println!(
+        "{}, round {}: {:.0} transactions/s ({:.0} New-Orders/min), p95 {:.1} ms, {} deadlocks, {} errors",
+        instance.kind().title(),
+        bench.round,
+        run.tps(),
+        outcome.new_orders as f64 / outcome.seconds * 60.0,
+        run.latency.p95_us as f64 / 1e3,
+        run.deadlocks,
+        run.errors.len()
+    );
+    outcome.orders.extend(warm.orders);
+    Ok((run, outcome))
+}
+
+/// The server's version, with where it is from.
+pub fn version(server: &Server) -> Result<String> {
+    let row: Option<String> = server.connect(None)?.query_first("SELECT VERSION()")?;
+    Ok(row.unwrap_or_default())
+}
+
+fn with_bar(instance: &Instance, load: Load) -> Result<Outcome> {
+    let control = Control::default();
+    let bar = bar(format!("{}: TPC-C", instance.kind().title()));
+    bar.set_length(load.seconds);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut before = 0;
+            while !control.stop.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_secs(1));
+                let sum = control.transactions.load(Ordering::Relaxed);
+                bar.inc(1);
+                bar.set_message(format!("{} tps", sum - before));
+                before = sum;
+            }
+        });
+        let outcome = drive(instance, load, &control);
+        control.stop.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
+        bar.finish_and_clear();
+        outcome
+    })
+}
+
+/// A progress bar; silent when nobody looks.
+pub fn bar(title: String) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}").expect("the template is good");
+    ProgressBar::new(1).with_style(style).with_prefix(title)
+}
