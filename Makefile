@@ -1,0 +1,118 @@
+# Strata: builds the MariaDB plugin, runs a private server with it, tests it.
+# 'make help' lists the targets. Nothing here touches the system's MariaDB.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+-include target/server/env.mk
+
+CARGO ?= cargo
+CXX := g++
+OPT ?= -O2 -g
+
+plugin_so := target/plugin/ha_strata.so
+rust_lib := target/release/libstrata_mariadb.a
+map := mariadb/cc/export.map
+cc_sources := $(wildcard mariadb/cc/*.cc)
+objects := $(patsubst mariadb/cc/%.cc,target/plugin/obj/%.o,$(cc_sources))
+
+# The server's headers as system headers: all of them, or their order changes.
+# Their warnings are not ours, ours are.
+includes = $(patsubst -I%,-isystem %,$(MARIADB_INCLUDES))
+warnings := -Wall -Wextra -Wno-unused-parameter -Wno-invalid-offsetof
+cxx_flags = $(MARIADB_CXXFLAGS) $(OPT) $(warnings) $(includes) -Imariadb/cc
+
+.PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
+        unit sql-test slice suites baseline clean distclean FORCE
+
+help:
+	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
+	@echo 'make plugin     builds $(plugin_so)'
+	@echo 'make run        starts a private server with the plugin, runs a short tour'
+	@echo 'make stop       stops it; make client opens a client; make restart'
+	@echo 'make test       everything that must pass before a change is taken'
+	@echo 'make lint       rustfmt, clippy, shellcheck'
+	@echo 'make unit       cargo test --workspace'
+	@echo 'make sql-test   Strata'"'"'s own SQL tests (mysql-test/suite/strata)'
+	@echo 'make slice      a slice of the server'"'"'s engine suites'
+	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
+	@echo 'make clean      removes what the build made and the private server'
+
+setup:
+	@scripts/setup.sh
+
+# In a make of its own: setup may just have written the server's variables.
+plugin: setup
+	@$(MAKE) --no-print-directory plugin-so
+	@scripts/check-symbols.sh $(plugin_so)
+
+plugin-so: $(plugin_so)
+
+$(plugin_so): $(objects) $(rust_lib) $(map) $(MARIADB_SERVICES_LIB)
+	@[ -n '$(objects)' ] || { echo 'there are no sources in mariadb/cc' >&2; exit 1; }
+	$(CXX) -shared -o $@ $(objects) $(rust_lib) $(MARIADB_SERVICES_LIB) \
+	  -Wl,--version-script=$(map) -Wl,-z,nodelete -Wl,--gc-sections $(MARIADB_LIBS)
+
+# cargo knows what is to be done; the file's time tells make whether it did it.
+$(rust_lib): FORCE
+	$(CARGO) build --release -p strata-mariadb
+
+# A new server version means new headers, hence env.mk.
+target/plugin/obj/%.o: mariadb/cc/%.cc target/server/env.mk
+	@mkdir -p $(@D)
+	$(CXX) $(cxx_flags) -MMD -MP -c $< -o $@
+
+-include $(objects:.o=.d)
+
+check-symbols:
+	scripts/check-symbols.sh $(plugin_so)
+
+run: plugin
+	@scripts/server.sh start
+	@scripts/tour.sh
+	@scripts/server.sh status
+
+stop:
+	@scripts/server.sh stop
+
+restart: plugin
+	@scripts/server.sh restart
+
+client:
+	@scripts/server.sh client
+
+test:
+	@scripts/test.sh
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh .ci/run; fi
+
+unit:
+	$(CARGO) test --workspace
+
+sql-test: plugin
+	scripts/mtr.sh strata
+
+slice: plugin
+	scripts/mtr.sh slice
+
+suites: plugin
+	scripts/mtr.sh compare
+
+baseline: setup
+	scripts/mtr.sh baseline
+
+# The unpacked headers stay; they do not change with the checkout.
+clean:
+	@scripts/server.sh remove
+	rm -rf target/plugin target/mtr-root target/mtr-root.lock target/mtr-results
+	$(CARGO) clean --profile dev
+	$(CARGO) clean --release
+
+distclean: clean
+	rm -rf target
+
+FORCE:

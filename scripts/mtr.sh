@@ -1,0 +1,370 @@
+#!/usr/bin/env bash
+# Runs MariaDB's regression tests against Strata, in a private copy of the
+# packaged test tree (target/mtr-root) with servers, ports and data of its own.
+#
+#   mtr.sh strata [TEST...]               Strata's own suite; a skipped test is a failure
+#   mtr.sh se [--engine=E] [TEST...]      storage_engine with trx and parts
+#   mtr.sh engines [--engine=E] [TEST...] engines/funcs and engines/iuds
+#   mtr.sh slice [--engine=E]             the tests in mysql-test/slice.list
+#   mtr.sh compare [--rerun-innodb]       se and engines with Strata and InnoDB, as a table
+#                                         in target/suites-report.txt
+#   mtr.sh baseline                       runs se and engines with InnoDB and stores the
+#                                         tests it passes in mysql-test/baseline
+#   mtr.sh report                         the table again, from the last runs' results
+#   mtr.sh root                           only prepares the tree, and prints its test folder
+#
+# E is STRATA (the default) or InnoDB; both get the same options, but for the
+# plugin, which is not loaded for InnoDB. With TESTs given (as mtr takes them:
+# basic, storage_engine/trx-strata.insert) only these are run. Everything after "--" goes to mtr as it is, for example
+#   mtr.sh strata basic -- --record
+#
+# Environment: STRATA_MTR_PARALLEL (2), STRATA_MTR_ROOT (target/mtr-root),
+# STRATA_MTR_VAR (/tmp/strata-mtr.UID/...; keep it short, a socket lies in it).
+set -euo pipefail
+me=mtr
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+load_env
+
+root=${STRATA_MTR_ROOT:-$top/target/mtr-root}
+results=$top/target/mtr-results
+parallel=${STRATA_MTR_PARALLEL:-2}
+checkout_id=$(printf '%s' "$root" | cksum | cut -d' ' -f1)
+var=${STRATA_MTR_VAR:-/tmp/strata-mtr.$(id -u)/$checkout_id}
+tests=$root/share/mysql/mysql-test
+baseline=$top/mysql-test/baseline/innodb-$MARIADB_VERSION.txt
+
+#---------------------------------------------------------------- the tree
+
+build_root() {
+  local want="$MARIADB_PACKAGE_VERSION" f
+  if [ "$(cat "$root/.version" 2>/dev/null)" != "$want" ]; then
+    say "copying the test tree of $want"
+    rm -rf "$root"
+    mkdir -p "$root/lib/mysql/plugin" "$root/share/mysql"
+    ln -s /usr/bin "$root/bin"
+    ln -s /usr/sbin "$root/sbin"
+    ln -s "/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" "$root/lib/"
+    ln -s "$MARIADB_PLUGIN_DIR"/*.so "$root/lib/mysql/plugin/"
+    for f in /usr/share/mysql/*; do
+      [ "$(basename "$f")" = mysql-test ] || ln -s "$f" "$root/share/mysql/"
+    done
+    cp -a "$MARIADB_TEST_DIR" "$root/share/mysql/"
+    # Suppressed in the tests already, but not when a server is stopped.
+    sed -i --follow-symlinks \
+      's/^     @global_suppressions,$/&\n     qr|Plugin .* is of maturity level|,/' "$tests/mtr"
+    printf '%s\n' "$want" >"$root/.version"
+  fi
+  copy_plugin "$root/lib/mysql/plugin"
+  # The checkout's overlay and suite, as they are now.
+  rm -rf "$tests/plugin/strata" "$tests/plugin/strata_innodb" "$tests/suite/strata"
+  cp -r "$top/mysql-test/plugin/strata" "$tests/plugin/strata"
+  cp -r "$top/mysql-test/suite/strata" "$tests/suite/strata"
+  # The same overlay for InnoDB, less what Strata says about its own results.
+  cp -r "$top/mysql-test/plugin/strata" "$tests/plugin/strata_innodb"
+  find "$tests/plugin/strata_innodb" \( -name '*.rdiff' -o -name '*.result' -o -name disabled.def \) -delete
+  # shellcheck disable=SC2016
+  sed -i 's/^let \$ENGINE = STRATA;/let $ENGINE = InnoDB;/' \
+    "$tests/plugin/strata_innodb/storage_engine/define_engine.inc"
+  # InnoDB is measured in the packaged server as it is.
+  # shellcheck disable=SC2016
+  find "$tests/plugin/strata_innodb" -name suite.opt \
+    -exec sed -i 's/--plugin-load-add=\$HA_STRATA_SO//' {} +
+}
+
+# One run at a time in one tree: results are taken from it.
+lock_root() {
+  mkdir -p "$(dirname "$root")" "$results"
+  exec 7>"$root.lock"
+  flock -n 7 || {
+    say "waiting for another run in $root"
+    flock 7
+  }
+  build_root
+}
+
+need_plugin() {
+  [ -f "$plugin_so" ] || die "there is no $plugin_so; run 'make plugin' first"
+}
+
+#---------------------------------------------------------------- a run
+
+# Reads mtr's output and prints STATUS<TAB>TEST lines; TEST is without overlay
+# and engine: storage_engine/trx.insert, engines/funcs.rpl_alter,mix
+# Of a test that was run more than once the worst counts.
+summarize() {
+  perl -ne '
+    if (/^(\S+\.\S+)\s+(?:\x27([^\x27]*)\x27\s+)?(?:w\d+\s+)?\[ (pass|fail|skipped|disabled|retry-pass|retry-fail|exp-fail)\s/) {
+      my ($t, $c, $s) = ($1, $2 // "", $3);
+      $t =~ s/-strata(?:_innodb)?\././;
+      $s = "pass" if $s eq "retry-pass";
+      $s = "fail" if $s =~ /-fail$/;
+      my @c = grep { !/default.storage.engine|^innodb$|^myisam$|^strata$/i } split /,/, $c;
+      $t = join(",", $t, @c);
+      my %rank = (pass => 1, disabled => 2, skipped => 2, fail => 3);
+      $seen{$t} = $s if !$seen{$t} || $rank{$s} > $rank{$seen{$t}};
+    }
+    END { print "$seen{$_}\t$_\n" for sort keys %seen }
+  ' "$1"
+}
+
+count() { awk -F'\t' -v s="$1" '$1 == s { n++ } END { print n + 0 }' "$2"; }
+
+# run NAME ENGINE MTR-OPTIONS...: runs mtr; the results go to
+# target/mtr-results/NAME-ENGINE.{out,tsv}, the actual output of tests that
+# failed to NAME-ENGINE.reject/. Returns 0 whatever the tests did, as long as
+# any was run.
+run() {
+  local name=$1 engine=$2
+  shift 2
+  local base=$results/$name-$engine began=$SECONDS f to try
+  find "$tests/suite" "$tests/plugin" -name '*.reject' -delete
+  mkdir -p "$var"
+  rm -rf "$base.reject" "$base.tsv"
+  for try in 1 2; do
+    (cd "$tests" && ./mtr --vardir="$var/$name" --force --max-test-fail=0 --retry=0 \
+      --max-save-core=0 --max-save-datadir=1 --parallel="$parallel" \
+      --testcase-timeout=3 --suite-timeout=600 "$@" </dev/null) >"$base.out" 2>&1 7>&- || true
+    # Once in a while mtr ends in the middle, when a worker has gone.
+    grep '^Completed:' "$base.out" >/dev/null && break
+    [ "$try" = 2 ] || say "mtr stopped before its end; running it again"
+  done
+  summarize "$base.out" >"$base.tsv"
+  while read -r f; do
+    to=${f#"$tests/"}
+    to=$(sed -E 's,^(suite|plugin/strata(_innodb)?)/,,; s,/(r|t)/,/,' <<<"$to")
+    mkdir -p "$base.reject/$(dirname "$to")"
+    cp "$f" "$base.reject/$to"
+  done < <(find "$tests/suite" "$tests/plugin" -name '*.reject')
+  if [ ! -s "$base.tsv" ]; then
+    tail -n 40 "$base.out" >&2
+    die "mtr ran no test; its output is in $base.out"
+  fi
+  say "$name, $engine: $(count pass "$base.tsv") passed, $(count fail "$base.tsv") failed," \
+    "$(count skipped "$base.tsv") skipped, $(count disabled "$base.tsv") disabled," \
+    "$((SECONDS - began)) s ($base.out)"
+}
+
+# verdict NAME-ENGINE [strict [TEST...]]: fails when the run had a failure, with
+# "strict" also when a test was skipped or is missing from the TESTs.
+verdict() {
+  local tsv=$results/$1.tsv bad
+  if [ "${2:-}" = strict ]; then
+    bad=$(awk -F'\t' '$1 != "pass"' "$tsv"
+      comm -23 <(printf '%s\n' "${@:3}" | sed '/^$/d' | sort -u) <(cut -f2 "$tsv" | sed 's/,.*//' | sort -u) |
+        sed 's/^/not run\t/')
+  else
+    bad=$(awk -F'\t' '$1 == "fail"' "$tsv")
+  fi
+  if [ -n "$bad" ]; then
+    # What mtr said about the failures, for a reader of a log only.
+    grep -vE '\[ (pass|disabled) ' "$results/$1.out" | tail -n 150 >&2 || true
+    printf '%s\n' "$bad" | sed "s/^/$me: /" >&2
+  fi
+  printf '%s passed, %s failed\n' "$(count pass "$tsv")" "$(grep -c . <<<"$bad" || true)" \
+    >"$results/last-count"
+  [ -z "$bad" ]
+}
+
+overlay_of() { case $1 in STRATA) echo strata ;; *) echo strata_innodb ;; esac; }
+
+run_se() {
+  local engine=$1 o
+  shift
+  o=$(overlay_of "$engine")
+  if [ ${#only[@]} -gt 0 ]; then
+    run "${name:-se}" "$engine" --suite="storage_engine-$o,storage_engine/parts-$o,storage_engine/trx-$o" \
+      "$@" "${only[@]}"
+  else
+    run "${name:-se}" "$engine" --suite="storage_engine-$o,storage_engine/parts-$o,storage_engine/trx-$o" "$@"
+  fi
+}
+
+run_engines() {
+  local engine=$1 load=()
+  shift
+  [ "$engine" = InnoDB ] || load=(--mysqld=--plugin-load-add=ha_strata.so)
+  run "${name:-engines}" "$engine" --combination="--default-storage-engine=$engine" \
+    --mysqld=--innodb --mysqld=--partition "${load[@]}" \
+    --suite=engines/funcs,engines/iuds "$@" "${only[@]}"
+}
+
+# The tests of slice.list, in mtr's spelling; $1: se or engines, $2: engine
+slice_tests() {
+  local o
+  o=$(overlay_of "$2")
+  sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$top/mysql-test/slice.list" |
+    case $1 in
+      se) sed -n "s/^\(storage_engine[^.]*\)\./\1-$o./p" ;;
+      engines) sed -n 's/^engines/&/p' ;;
+    esac
+}
+
+#---------------------------------------------------------------- InnoDB and Strata
+
+passes() { cat "$@" | awk -F'\t' '$1 == "pass" { print $2 }' | sort -u; }
+
+store_baseline() {
+  mkdir -p "$(dirname "$baseline")"
+  {
+    echo "# Tests of storage_engine and engines that InnoDB of MariaDB $MARIADB_VERSION passes"
+    echo "# in scripts/mtr.sh (plain overlay). Written by 'scripts/mtr.sh baseline'."
+    passes "$results/se-InnoDB.tsv" "$results/engines-InnoDB.tsv"
+  } >"$baseline.new"
+  mv "$baseline.new" "$baseline"
+  say "stored $(grep -vc '^#' "$baseline") tests in ${baseline#"$top/"}"
+}
+
+# One line of the table: $1 group (a regular expression), $2 its name
+report_line() {
+  local innodb strata both
+  innodb=$(grep -cE "$1" "$tmp/innodb" || true)
+  strata=$(grep -cE "$1" "$tmp/strata" || true)
+  both=$(comm -12 "$tmp/innodb" "$tmp/strata" | grep -cE "$1" || true)
+  printf '%-24s %14s %14s %14s\n' "$2" "$innodb" "$both" "$strata"
+}
+
+# Tests that fail with both engines, yet with the same output but for the
+# engine's name: the shipped result is out of date, not the engine wrong.
+same_output() {
+  local f g
+  for s in se engines; do
+    [ -d "$results/$s-STRATA.reject" ] || continue
+    (cd "$results/$s-STRATA.reject" && find . -name '*.reject') | while read -r f; do
+      f=${f#./}
+      g=$results/$s-InnoDB.reject/$f
+      [ -f "$g" ] || continue
+      if cmp -s <(sed 's/STRATA/<ENGINE>/Ig' "$results/$s-STRATA.reject/$f") \
+        <(sed 's/InnoDB/<ENGINE>/Ig' "$g"); then
+        f=${f%.reject}
+        printf '%s.%s\n' "$(dirname "$f")" "$(basename "$f")"
+      fi
+    done
+  done | sort -u
+}
+
+report() {
+  tmp=$(mktemp -d)
+  [ -f "$baseline" ] || die "there is no $baseline; run 'mtr.sh baseline'"
+  grep -v '^#' "$baseline" | sort -u >"$tmp/innodb"
+  passes "$results/se-STRATA.tsv" "$results/engines-STRATA.tsv" >"$tmp/strata"
+  same_output >"$tmp/same"
+  {
+    echo "MariaDB $MARIADB_VERSION, tests passed with InnoDB and with STRATA"
+    echo
+    printf '%-24s %14s %14s %14s\n' suite 'InnoDB passes' 'STRATA of them' 'STRATA in all'
+    report_line '^storage_engine\.' storage_engine
+    report_line '^storage_engine/trx\.' storage_engine/trx
+    report_line '^storage_engine/parts\.' storage_engine/parts
+    report_line '^engines/funcs\.' engines/funcs
+    report_line '^engines/iuds\.' engines/iuds
+    report_line '.' together
+    echo
+    echo "InnoDB passes and STRATA does not: $(comm -23 "$tmp/innodb" "$tmp/strata" | grep -c . || true)"
+    comm -23 "$tmp/innodb" "$tmp/strata" | while read -r t; do
+      s=$(awk -F'\t' -v t="$t" '$2 == t { print $1 }' "$results"/{se,engines}-STRATA.tsv)
+      printf '  %s\t%s\n' "$t" "${s:-not run}"
+    done
+    echo
+    echo "Neither passes, and both print the same: $(grep -c . "$tmp/same" || true)"
+    sed 's/^/  /' "$tmp/same"
+  } >"$top/target/suites-report.txt"
+  rm -rf "$tmp"
+  cat "$top/target/suites-report.txt"
+}
+
+#---------------------------------------------------------------- main
+
+cmd=${1:-}
+[ $# -gt 0 ] && shift
+engine=STRATA
+rerun=
+only=()
+extra=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --engine=*) engine=${1#--engine=} ;;
+    --rerun-innodb) rerun=1 ;;
+    --) shift; extra=("$@"); break ;;
+    -*) die "unknown option $1" ;;
+    *) only+=("$1") ;;
+  esac
+  shift
+done
+case ${engine,,} in
+  strata) engine=STRATA ;;
+  innodb) engine=InnoDB ;;
+  *) die "the engine is STRATA or InnoDB, not $engine" ;;
+esac
+
+case $cmd in
+  root)
+    lock_root
+    echo "$tests"
+    ;;
+  strata)
+    need_plugin
+    lock_root
+    run own STRATA --suite=strata "${extra[@]}" "${only[@]}"
+    # With --record: bring the results home.
+    if [[ " ${extra[*]} " == *" --record "* ]]; then
+      cp -v "$tests"/suite/strata/r/*.result "$top/mysql-test/suite/strata/r/"
+    fi
+    if [ ${#only[@]} -eq 0 ]; then
+      mapfile -t only < <(cd "$top/mysql-test/suite/strata/t" && printf '%s\n' *.test | sed 's/^/strata./; s/\.test$//')
+      verdict own-STRATA strict "${only[@]}"
+    else
+      verdict own-STRATA strict
+    fi
+    ;;
+  se | engines)
+    [ "$engine" = InnoDB ] || need_plugin
+    lock_root
+    if [ ${#only[@]} -gt 0 ]; then name=$cmd-some; fi
+    "run_$cmd" "$engine" "${extra[@]}"
+    verdict "${name:-$cmd}-$engine"
+    ;;
+  slice)
+    [ "$engine" = InnoDB ] || need_plugin
+    lock_root
+    passed=0 failed=0 ok=1
+    for s in se engines; do
+      mapfile -t only < <(slice_tests "$s" "$engine")
+      [ ${#only[@]} -gt 0 ] || continue
+      name=slice-$s
+      "run_$s" "$engine" "${extra[@]}"
+      mapfile -t only < <(printf '%s\n' "${only[@]}" | sed 's/-strata[_a-z]*\././')
+      verdict "slice-$s-$engine" strict "${only[@]}" || ok=0
+      read -r p _ f _ <"$results/last-count"
+      passed=$((passed + p)) failed=$((failed + f))
+    done
+    printf '%s passed, %s failed\n' "$passed" "$failed" >"$results/last-count"
+    [ "$ok" = 1 ]
+    ;;
+  baseline)
+    lock_root
+    run_se InnoDB "${extra[@]}"
+    run_engines InnoDB "${extra[@]}"
+    store_baseline
+    ;;
+  compare)
+    need_plugin
+    lock_root
+    if [ -n "$rerun" ] || [ ! -f "$baseline" ]; then
+      run_se InnoDB "${extra[@]}"
+      run_engines InnoDB "${extra[@]}"
+      store_baseline
+    elif [ ! -d "$results/se-InnoDB.reject" ]; then
+      # For InnoDB's own output of the tests that it does not pass either.
+      run_se InnoDB "${extra[@]}"
+    fi
+    run_se STRATA "${extra[@]}"
+    run_engines STRATA "${extra[@]}"
+    report
+    ;;
+  report) report ;;
+  *)
+    sed -n '2,/^set -euo/{/^set -euo/d;s/^# \{0,1\}//;p}' "$0"
+    exit 2
+    ;;
+esac

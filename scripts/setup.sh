@@ -1,0 +1,375 @@
+#!/usr/bin/env bash
+# Gets a fresh Debian 12 ready to build and test Strata.
+#
+# - picks the newest MariaDB 10.11 of which both the binary packages and the
+#   source can be had (a storage engine must be compiled against exactly the
+#   version that loads it), and installs it without starting the system server;
+# - unpacks the server's headers, which Debian does not ship, to target/server;
+# - writes target/server/env.mk, which make includes and shells source;
+# - installs the tools (compiler, make, sysbench) and checks for cargo.
+#
+# A second run only checks, and takes about a second. Environment:
+#   MARIADB_VERSION=10.11.N    ask for this version
+#   STRATA_REPLACE_SERVER=1    allow replacing an installed MariaDB of another version
+#   STRATA_CACHE=DIR           where unpacked headers are kept for other checkouts
+#                              (default /var/cache/strata)
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+dest=$top/target/server
+cache=${STRATA_CACHE:-/var/cache/strata}
+marker=/var/lib/strata-setup/version
+min_cargo=1.85
+series=10.11
+
+# All of these come from one source package and must be of one version.
+server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
+  libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb)
+tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysbench)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+  printf 'setup: %s\n' "$@" >&2
+  exit 1
+}
+
+# The version of an installed package, or nothing.
+installed() {
+  dpkg-query -W -f='${db:Status-Abbrev} ${Version}\n' "$1" 2>/dev/null |
+    awk '$1 == "ii" { print $2 }' || true
+}
+
+# 1:10.11.18-0+deb12u1 -> 10.11.18
+short() {
+  local v=${1#*:}
+  printf '%s\n' "${v%%-*}"
+}
+
+need_root() {
+  [ "$(id -u)" = 0 ] || die "$1" "Run this once as root: sudo scripts/setup.sh"
+}
+
+#---------------------------------------------------------------- cargo
+
+check_cargo() {
+  local v
+  if ! command -v cargo >/dev/null || ! v=$(cd "$top" && cargo --version 2>/dev/null); then
+    die "cargo is missing, or does not run in this checkout." \
+      "Strata needs Rust $min_cargo or newer; Debian 12's own rustc is too old." \
+      "Install rustup (see rustup's own page), then the toolchain that" \
+      "rust-toolchain.toml names, with rustfmt and clippy, and run this again."
+  fi
+  v=$(awk '{ print $2 }' <<<"$v")
+  if [ "$(printf '%s\n%s\n' "$min_cargo" "$v" | sort -V | head -n1)" != "$min_cargo" ]; then
+    die "cargo is $v, and Strata needs $min_cargo or newer." \
+      "With rustup, install the one that rust-toolchain.toml names."
+  fi
+}
+
+#---------------------------------------------------------------- a quick look
+
+# Nothing to do when the checkout's env.mk is for what is installed.
+up_to_date() {
+  local want pkg
+  [ -f "$dest/env.mk" ] && [ -f "$dest/src/sql/handler.h" ] &&
+    [ -f "$dest/gen/probes_mysql_nodtrace.h" ] || return 1
+  # env.mk of another place (a moved or copied checkout) does not count.
+  grep -qxF "STRATA_SERVER_DIR='$dest'" "$dest/env.sh" 2>/dev/null || return 1
+  want=$(sed -n "s/^MARIADB_PACKAGE_VERSION='\(.*\)'$/\1/p" "$dest/env.sh")
+  [ -n "$want" ] || return 1
+  if [ -n "${MARIADB_VERSION:-}" ] && [ "$(short "$want")" != "$MARIADB_VERSION" ]; then
+    return 1
+  fi
+  for pkg in "${server_pkgs[@]}"; do
+    [ "$(installed "$pkg")" = "$want" ] || return 1
+  done
+  for pkg in "${tool_pkgs[@]}"; do
+    [ -n "$(installed "$pkg")" ] || return 1
+  done
+}
+
+#---------------------------------------------------------------- apt
+
+# Lists are read to their end before they are searched: with pipefail, a
+# 'grep -q' that stops early would make the program before it fail.
+source_versions() {
+  apt-cache showsrc --only-source mariadb 2>/dev/null | sed -n 's/^Version: //p'
+}
+binary_versions() { apt-cache madison "$1" | awk -F' *[|] *' '{ print $2 }'; }
+has_line() { grep -qxF -e "$1" <<<"$2"; }
+source_in_series() { grep -qE "^([0-9]+:)?${series//./\\.}\." <<<"$(source_versions)"; }
+
+apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"; }
+
+# Source entries for every binary entry of this Debian release, derived from
+# the machine's own list, in a file of their own.
+enable_source_lists() {
+  local codename f tmp
+  local out=/etc/apt/sources.list.d/strata-src.sources
+  local out_list=/etc/apt/sources.list.d/strata-src.list
+  codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+  if source_in_series; then
+    return
+  fi
+  say "enabling the source lists"
+  tmp=$(mktemp)
+  for f in /etc/apt/sources.list.d/*.sources; do
+    if [ ! -f "$f" ] || [ "$f" = "$out" ]; then continue; fi
+    # Paragraph by paragraph; only enabled ones of this release.
+    awk -v codename="$codename" '
+      function flush_par() {
+        if (par != "" && types ~ /deb/ && suites ~ codename && enabled != "no") {
+          printf "%s\n", par
+        }
+        par = ""; types = ""; suites = ""; enabled = ""
+      }
+      /^[ \t]*$/ { flush_par(); next }
+      /^#/ { next }
+      /^Types:/ { types = $0; par = par "Types: deb-src\n"; next }
+      /^Enabled:/ { enabled = tolower($2) }
+      /^Suites:/ { suites = $0 }
+      /^Architectures:/ { next }
+      { par = par $0 "\n" }
+      END { flush_par() }' "$f" >>"$tmp"
+  done
+  if [ -s "$tmp" ]; then
+    install -m 644 "$tmp" "$out"
+  fi
+  : >"$tmp"
+  for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+    if [ ! -f "$f" ] || [ "$f" = "$out_list" ]; then continue; fi
+    sed -n "s/^deb[[:space:]]\(.*[[:space:]]${codename}[^[:space:]]*[[:space:]].*\)/deb-src \1/p" "$f" >>"$tmp"
+  done
+  if [ -s "$tmp" ]; then
+    install -m 644 "$tmp" "$out_list"
+  fi
+  rm -f "$tmp"
+  apt_get update
+  source_in_series ||
+    die "apt knows no source package 'mariadb' of series $series." \
+      "Check the deb-src entries in /etc/apt/sources.list.d."
+}
+
+have_binaries() {
+  local v=$1 pkg
+  for pkg in "${server_pkgs[@]}"; do
+    has_line "$v" "$(binary_versions "$pkg")" || [ "$(installed "$pkg")" = "$v" ] || return 1
+  done
+}
+
+# Downloads the source of version $1 and unpacks the headers to the cache.
+fetch_headers() {
+  local v=$1 dir work
+  dir=$cache/mariadb-$(short "$v")
+  [ ! -f "$dir/.complete" ] || return 0
+  has_line "$v" "$(source_versions)" || return 1
+  mkdir -p "$cache"
+  work=$(mktemp -d "$cache/unpack.XXXXXX")
+  chmod 755 "$work"
+  say "downloading the source of mariadb $v"
+  if ! (cd "$work" && apt_get -o APT::Sandbox::User=root source --download-only "mariadb=$v") \
+    >"$work/log" 2>&1; then
+    say "the source of $v cannot be downloaded: $(tail -n1 "$work/log")"
+    rm -rf "$work"
+    return 1
+  fi
+  unpack_headers "$work"
+  : >"$work/out/.complete"
+  rm -rf "$dir"
+  mv "$work/out" "$dir"
+  chmod -R a+rX "$dir"
+  rm -rf "$work"
+}
+
+# In folder $1: from the downloaded source to out/src and out/gen. Called where
+# a failure does not end the script by itself, so each step says so.
+unpack_headers() {
+  local work=$1 orig deb base p
+  orig=$(find "$work" -maxdepth 1 -name '*.orig.tar.*' ! -name '*.asc')
+  deb=$(find "$work" -maxdepth 1 -name '*.debian.tar.*')
+  if [ ! -f "$orig" ] || [ ! -f "$deb" ]; then die "the source package has not the files expected"; fi
+  base=$(tar -tf "$orig" 2>/dev/null | sed -n '1{s,/.*,,p;q}' || true)
+  mkdir -p "$work/out/src" "$work/out/gen"
+  tar -xf "$orig" -C "$work/out/src" --strip-components=1 --wildcards --no-wildcards-match-slash \
+    "$base/sql/*.h" "$base/include" "$base/wsrep-lib/include" "$base/wsrep-lib/wsrep-API/v26" ||
+    die "the server's source cannot be unpacked"
+  # Debian's patches, as far as they touch these headers.
+  tar -xf "$deb" -C "$work" debian/patches || die "Debian's patches cannot be unpacked"
+  while read -r p; do
+    if grep -qE '^\+\+\+ [^/]+/(sql/[^/]+\.h|include/|wsrep-lib/include/|wsrep-lib/wsrep-API/)' \
+      "$work/debian/patches/$p"; then
+      say "applying the headers' part of Debian's patch $p"
+      patch -s -f -p1 -d "$work/out/src" <"$work/debian/patches/$p" >/dev/null 2>&1 || true
+      find "$work/out/src" -name '*.rej' -delete
+    fi
+  done < <(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$work/debian/patches/series")
+  cp "$work/out/src/include/probes_mysql_nodtrace.h.in" "$work/out/gen/probes_mysql_nodtrace.h" ||
+    die "the source has no probes_mysql_nodtrace.h.in"
+}
+
+# Sets $version to the full package version to use.
+choose_version() {
+  local cand have
+  have=$(installed mariadb-server)
+  local cands=()
+  # What is installed comes first: nothing has to be replaced then.
+  if [ -n "$have" ] && [[ $(short "$have") == "$series".* ]]; then
+    cands+=("$have")
+  fi
+  while read -r cand; do
+    [ "$cand" = "$have" ] || cands+=("$cand")
+  done < <(binary_versions mariadb-server | grep -E "^([0-9]+:)?${series//./\\.}\." | sort -Vru)
+  for cand in "${cands[@]}"; do
+    if [ -n "${MARIADB_VERSION:-}" ] && [ "$(short "$cand")" != "$MARIADB_VERSION" ]; then
+      continue
+    fi
+    if ! have_binaries "$cand"; then
+      say "$cand: not all binary packages can be had"
+      continue
+    fi
+    if ! fetch_headers "$cand"; then
+      say "$cand: its source cannot be had"
+      continue
+    fi
+    version=$cand
+    return
+  done
+  die "no version of MariaDB $series${MARIADB_VERSION:+ (asked for: $MARIADB_VERSION)} has both its binaries and its source within reach." \
+    "Versions tried: ${cands[*]:-none}"
+}
+
+# Keeps packages from starting services while they are installed.
+policy=/usr/sbin/policy-rc.d
+policy_saved=
+block_services() {
+  if [ -e "$policy" ]; then
+    policy_saved=$(mktemp)
+    cp -p "$policy" "$policy_saved"
+  else
+    policy_saved=none
+  fi
+  printf '#!/bin/sh\nexit 101\n' >"$policy.strata"
+  chmod 755 "$policy.strata"
+  mv -f "$policy.strata" "$policy"
+  trap restore_services EXIT
+}
+restore_services() {
+  case $policy_saved in
+    '') ;;
+    none) rm -f "$policy" ;;
+    *)
+      cp -p "$policy_saved" "$policy"
+      rm -f "$policy_saved"
+      ;;
+  esac
+  policy_saved=
+  trap - EXIT
+}
+
+# apt-get install, with services kept from starting.
+apt_install() {
+  say "installing: $*"
+  block_services
+  if ! apt_get install -y --no-install-recommends --allow-downgrades "$@" \
+    >"$top/target/setup.log" 2>&1; then
+    tail -n 30 "$top/target/setup.log" >&2
+    die "apt-get install failed; its output is in target/setup.log"
+  fi
+  restore_services
+}
+
+install_tools() {
+  local pkg missing=()
+  for pkg in "${tool_pkgs[@]}"; do
+    [ -n "$(installed "$pkg")" ] || missing+=("$pkg")
+  done
+  [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
+}
+
+install_server() {
+  local pkg have missing=()
+  have=$(installed mariadb-server)
+  if [ -n "$have" ] && [ "$have" != "$version" ] &&
+    [ "${STRATA_REPLACE_SERVER:-0}" != 1 ] && [ ! -f "$marker" ]; then
+    die "MariaDB $have is installed, but Strata can only be built for $version here." \
+      "To replace the installed server: STRATA_REPLACE_SERVER=1 scripts/setup.sh"
+  fi
+  for pkg in "${server_pkgs[@]}"; do
+    [ "$(installed "$pkg")" = "$version" ] || missing+=("$pkg=$version")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    # Libraries of the same source have to follow, and later upgrades must not
+    # move the server away from the version the plugin was built for.
+    cat >/etc/apt/preferences.d/strata-mariadb.pref <<PREF
+Explanation: written by Strata's scripts/setup.sh: an engine fits one server version only
+Package: src:mariadb
+Pin: version $version
+Pin-Priority: 1001
+PREF
+    apt_install "${missing[@]}"
+  fi
+  if [ -z "$have" ]; then
+    mkdir -p "$(dirname "$marker")"
+    printf '%s\n' "$version" >"$marker"
+  fi
+}
+
+#---------------------------------------------------------------- the checkout's part
+
+write_checkout() {
+  local v inc services sysinc=/usr/include/mariadb/server
+  v=$(short "$version")
+  mkdir -p "$dest"
+  rm -rf "$dest/src" "$dest/gen" "$dest/env.mk" "$dest/env.sh"
+  cp -r "$cache/mariadb-$v/src" "$cache/mariadb-$v/gen" "$dest/"
+  services=$(dpkg -L libmariadb-dev | sed -n '/\/libmysqlservices\.a$/p')
+  [ -n "$services" ] || die "libmysqlservices.a is not in libmariadb-dev"
+  grep -q "MYSQL_SERVER_VERSION.*\"$v-MariaDB\"" "$sysinc/mysql_version.h" ||
+    die "the installed headers in $sysinc are not of $v"
+  inc="-I$dest/gen -I$sysinc -I$dest/src/sql -I$dest/src/include"
+  inc+=" -I$dest/src/wsrep-lib/include -I$dest/src/wsrep-lib/wsrep-API/v26"
+  local flags="-std=gnu++17 -fPIC -DMYSQL_DYNAMIC_PLUGIN -DMYSQL_SERVER=1 -DHAVE_CONFIG_H"
+  flags+=" -D_FILE_OFFSET_BITS=64 -DDBUG_OFF"
+  # One set of values, in both make's and the shell's spelling.
+  local names=(STRATA_SERVER_DIR MARIADB_VERSION MARIADB_PACKAGE_VERSION MARIADB_CXXFLAGS
+    MARIADB_INCLUDES MARIADB_SERVICES_LIB MARIADB_LIBS MARIADBD MARIADB_PLUGIN_DIR
+    MARIADB_TEST_DIR)
+  local values=("$dest" "$v" "$version" "$flags" "$inc" "$services" "-lpthread -ldl -lm -lgcc_s"
+    /usr/sbin/mariadbd /usr/lib/mysql/plugin /usr/share/mysql/mysql-test)
+  local i
+  {
+    printf '# Written by scripts/setup.sh; for make.\n'
+    for i in "${!names[@]}"; do printf '%s := %s\n' "${names[i]}" "${values[i]}"; done
+  } >"$dest/env.mk.new"
+  {
+    printf '# Written by scripts/setup.sh; for shells.\n'
+    for i in "${!names[@]}"; do printf "%s='%s'\n" "${names[i]}" "${values[i]}"; done
+  } >"$dest/env.sh"
+  mv "$dest/env.mk.new" "$dest/env.mk"
+}
+
+#---------------------------------------------------------------- main
+
+check_cargo
+if up_to_date; then
+  [ "${1:-}" = --quiet ] || say "ready: MariaDB $(sed -n "s/^MARIADB_VERSION='\(.*\)'$/\1/p" "$dest/env.sh"), $(cargo --version)"
+  exit 0
+fi
+
+if [ ! -f /etc/debian_version ] || ! command -v apt-get >/dev/null; then
+  die "this script installs Debian packages, and this is no Debian."
+fi
+mkdir -p "$top/target"
+need_root "packages or headers are missing."
+if [ -z "$(apt-cache madison mariadb-server 2>/dev/null)" ]; then
+  say "apt-get update"
+  apt_get update
+fi
+install_tools
+enable_source_lists
+version=
+choose_version
+say "using MariaDB $version"
+install_server
+write_checkout
+say "ready: MariaDB $(short "$version"), $(cargo --version)"

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Everything that must pass before a change is taken: 'make test'. Each step
+# prints its time; all steps that can run are run, and any failure fails the
+# whole. The sum of passed and failed tests is left in target/test-summary
+# (a step without tests of its own counts as one).
+#
+#   test.sh             all steps
+#   test.sh STEP...     only these: setup fmt clippy shell unit plugin symbols
+#                       sql slice crash workload
+set -euo pipefail
+me='test'
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$top"
+
+all=(setup fmt clippy shell unit plugin symbols sql slice crash workload)
+logs=$top/target/test-logs
+mkdir -p "$logs"
+passed=0
+failed=0
+bad=()
+declare -A state
+
+# What a step needs to have passed.
+declare -A needs=([unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
+  [crash]=plugin [workload]=plugin)
+
+# Each step: prints what it does; its status is the verdict. Where it counted
+# tests it leaves "N passed, M failed" in $count.
+count=$logs/count
+
+step_setup() { scripts/setup.sh; }
+step_fmt() { cargo fmt --all --check; }
+step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
+step_shell() {
+  local f
+  for f in scripts/*.sh .ci/run; do bash -n "$f"; done
+  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh .ci/run; fi
+}
+step_unit() {
+  local ok=0
+  # With debug assertions, which is why these are not built as a release.
+  timeout 1500 cargo test --workspace --no-fail-fast 2>&1 | tee "$logs/cargo" || ok=1
+  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' \
+    "$logs/cargo" >"$count"
+  return $ok
+}
+step_plugin() { make --no-print-directory plugin; }
+step_symbols() { scripts/check-symbols.sh; }
+step_sql() { mtr_step strata; }
+step_slice() { mtr_step slice; }
+mtr_step() {
+  local ok=0
+  rm -f target/mtr-results/last-count
+  timeout 900 scripts/mtr.sh "$1" || ok=1
+  if [ -f target/mtr-results/last-count ]; then cp target/mtr-results/last-count "$count"; fi
+  return $ok
+}
+# Kills the server under load, and checks what it finds afterwards. The lab finds
+# the server by the STRATA_... variables of "server.sh env", and restarts it with
+# $STRATA_SERVER_SH start|kill|stop.
+step_crash() { lab_step crash --rounds 2; }
+# A short load with checks.
+step_workload() { lab_step tour; }
+lab_step() {
+  local ok=0
+  if ! lab_has "$1"; then
+    say "the lab has no '$1' yet"
+    return 77
+  fi
+  export STRATA_RUN_DIR=$top/target/test-run
+  export STRATA_SERVER_SH=$top/scripts/server.sh
+  scripts/server.sh remove >/dev/null
+  scripts/server.sh start || return 1
+  (
+    set -a
+    eval "$(scripts/server.sh env)"
+    set +a
+    timeout 600 cargo run --quiet --release -p strata-lab -- "$@"
+  ) || ok=1
+  if [ $ok = 0 ]; then
+    scripts/server.sh remove || ok=1
+  else
+    tail -n 60 "$STRATA_RUN_DIR/mariadbd.log" || true
+    scripts/server.sh stop || scripts/server.sh kill || true
+  fi
+  unset STRATA_RUN_DIR
+  return $ok
+}
+
+run_step() {
+  local s=$1 began=$SECONDS rc=0 p=0 f=0 word
+  if [ -n "${needs[$s]:-}" ] && [ "${state[${needs[$s]}]:-pass}" = fail ]; then
+    state[$s]=fail
+    bad+=("$s")
+    failed=$((failed + 1))
+    printf '==== %s: not run, because %s failed\n' "$s" "${needs[$s]}"
+    return
+  fi
+  printf '==== %s\n' "$s"
+  rm -f "$count"
+  # In a shell of its own, with errexit in force (which it is not within "if").
+  set +e
+  (
+    set -euo pipefail
+    "step_$s"
+  ) </dev/null
+  rc=$?
+  set -e
+  if [ -f "$count" ]; then
+    read -r p _ f _ <"$count"
+  fi
+  case $rc in
+    0)
+      word=passed
+      state[$s]=pass
+      [ -f "$count" ] || p=1
+      ;;
+    77)
+      word='does not apply'
+      state[$s]=pass
+      ;;
+    *)
+      word=FAILED
+      state[$s]=fail
+      bad+=("$s")
+      if [ "$f" -eq 0 ]; then f=1; fi
+      ;;
+  esac
+  passed=$((passed + p))
+  failed=$((failed + f))
+  printf '==== %s: %s, %s s (%s passed, %s failed)\n' "$s" "$word" "$((SECONDS - began))" "$p" "$f"
+}
+
+rm -f target/test-summary
+if [ $# -eq 0 ]; then set -- "${all[@]}"; fi
+for s in "$@"; do
+  declare -F "step_$s" >/dev/null || die "there is no step $s; the steps are: ${all[*]}"
+done
+for s in "$@"; do run_step "$s"; done
+
+printf '%s passed, %s failed\n' "$passed" "$failed" >target/test-summary
+if [ ${#bad[@]} -gt 0 ]; then
+  say "FAILED after $SECONDS s: ${bad[*]}"
+  exit 1
+fi
+say "all passed, in $SECONDS s"
