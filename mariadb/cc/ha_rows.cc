@@ -340,8 +340,15 @@ int ha_strata::write_row(const uchar *buf)
 {
   bool own_record= buf == table->record[0];
   if (table->next_number_field && own_record)
+  {
+    autoinc_result_= STRATA_OK;
     if (int error= update_auto_increment())
-      return error;
+    {
+      /* The server knows only that there was no value; a full disk or a stopped store has a name. */
+      bool has_name= autoinc_result_ != STRATA_OK && autoinc_result_ != STRATA_AUTOINC_EXHAUSTED;
+      return has_name ? handler_error(autoinc_result_, thd()) : error;
+    }
+  }
   duplicate_index_= -1;
   int result= strata_insert(cursor_, buf, &duplicate_index_);
   if (result == STRATA_OK && own_record && table->found_next_number_field && !table->s->next_number_keypart)
@@ -374,6 +381,7 @@ void ha_strata::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
   uint64_t value= 0;
   ulonglong most= table->found_next_number_field->get_max_int_value();
   int result= strata_autoinc_reserve(table_, offset, increment, desired, most, &value);
+  autoinc_result_= result;
   if (result == STRATA_OK)
     *first= value;
   else /* a value out of range tells the user more than none */

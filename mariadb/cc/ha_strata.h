@@ -143,6 +143,7 @@ private:
   bool is_requested_= false;
   Locking locking_;              /* in force */
   int32_t duplicate_index_= -1;
+  int autoinc_result_= 0; /* StrataResult of the last reservation of auto-increment values */
 
   static constexpr int32_t NO_SCAN= -2, TABLE_SCAN= -1;
   int32_t scan_index_= NO_SCAN;
