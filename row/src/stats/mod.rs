@@ -63,15 +63,16 @@ impl Table {
     pub fn stats(&self) -> Result<TableStats> {
         let now = self.engine().now_us();
         let visible = self.engine().visible();
-        let mut sizes = self.state.statistics.sizes.lock();
-        if let Some((taken, seq, stats)) = *sizes {
+        // Copied out: counting happens without the lock, so that statements do not queue for it.
+        let known = *self.state.statistics.sizes.lock();
+        if let Some((taken, seq, stats)) = known {
             let young = now.saturating_sub(taken) < SIZES_AGE_US;
             if young && (stats.rows > LARGE_ROWS || seq == visible) {
                 return Ok(stats);
             }
         }
         let stats = self.count();
-        *sizes = Some((now, visible, stats));
+        *self.state.statistics.sizes.lock() = Some((now, visible, stats));
         Ok(stats)
     }
 
