@@ -88,6 +88,8 @@ pub(crate) struct Background {
     scores: Mutex<Scores>,
     sublevels: AtomicU64,
     debt_bytes: AtomicU64,
+    /// Buffers of the merges at work.
+    buffer_bytes: AtomicU64,
 }
 
 impl Background {
@@ -106,6 +108,7 @@ impl Background {
             scores: Mutex::default(),
             sublevels: AtomicU64::new(0),
             debt_bytes: AtomicU64::new(0),
+            buffer_bytes: AtomicU64::new(0),
         }
     }
 
@@ -157,6 +160,11 @@ impl Background {
 
     pub fn counters(&self) -> WorkCounters {
         *self.counters.lock()
+    }
+
+    /// Bytes of buffers that flushes and merges at work may fill.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes.load(Ordering::Relaxed)
     }
 
     pub fn last_scores(&self) -> Scores {
@@ -431,6 +439,7 @@ fn with_env(core: &Core, level: u8, work: impl FnOnce(&MergeEnv<'_>) -> Result<M
         is_dropped: &|id| core.installer.is_dropped(id),
         table_options: &|index| table_options(core, level, index),
         tick: &|_| if core.background.stopping() { Err(Error::Closed) } else { Ok(()) },
+        buffer_bytes: &core.background.buffer_bytes,
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
     if let Err(error) = core.options.disk.sync_dir(&core.dir) {

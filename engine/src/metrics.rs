@@ -13,6 +13,14 @@ pub struct Metrics {
     pub visible_seq: u64,
     /// Bytes of the active and the sealed memtables.
     pub memtable_bytes: u64,
+    /// Bytes kept for memtables to come.
+    pub memtable_spare_bytes: u64,
+    /// Bytes of the parts of open tables that do not go through the block cache.
+    pub table_index_bytes: u64,
+    /// Bytes of the log's buffers.
+    pub log_buffer_bytes: u64,
+    /// Bytes of buffers that flushes and merges at work may fill.
+    pub merge_buffer_bytes: u64,
     /// Memtables waiting for a flush.
     pub sealed_memtables: u64,
     /// Files per level, level 0 first.
@@ -67,6 +75,9 @@ impl Metrics {
         let mut metrics = Metrics {
             visible_seq: visible.0,
             memtable_bytes: state.memtable_bytes(),
+            memtable_spare_bytes: core.states.unused_bytes(),
+            log_buffer_bytes: core.log.buffer_bytes(),
+            merge_buffer_bytes: core.background.buffer_bytes(),
             sealed_memtables: state.sealed.len() as u64,
             sublevels: state.version.sublevels().count() as u64,
             debt_bytes: core.background.last_scores().debt_bytes as u64,
@@ -91,14 +102,34 @@ impl Metrics {
         for (level, file) in state.version.files() {
             metrics.level_files[usize::from(level)] += 1;
             metrics.level_bytes[usize::from(level)] += file.meta.file_bytes;
+            metrics.table_index_bytes += file.table.get().map_or(0, |table| table.resident_bytes() as u64);
         }
         metrics
+    }
+
+    /// What the store holds in memory, by use, in words. Beyond it there are a few buffers for each thread and what open
+    /// transactions and their locks hold.
+    pub fn memory(&self) -> [(&'static str, u64); 6] {
+        [
+            ("block cache, filters and index partitions included", self.cache_bytes),
+            ("memtables with their hash indexes", self.memtable_bytes),
+            ("kept for memtables to come", self.memtable_spare_bytes),
+            ("top-level indexes of open tables", self.table_index_bytes),
+            ("log buffers", self.log_buffer_bytes),
+            ("buffers of flushes and merges", self.merge_buffer_bytes),
+        ]
+    }
+
+    /// Sum of [`Metrics::memory`].
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory().iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// All scalar numbers with their names, for status variables. Names are stable.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let w = &self.work;
         vec![
+            ("memory_bytes", self.memory_bytes()),
             ("visible_sequence", self.visible_seq),
             ("memtable_bytes", self.memtable_bytes),
             ("sealed_memtables", self.sealed_memtables),
@@ -144,6 +175,12 @@ pub(crate) fn status_text(core: &Core) -> String {
             let megabytes = metrics.level_bytes[level] as f64 / 1048576.0;
             line(format_args!("{level:>5}  {:>5}  {megabytes:>9.1}", metrics.level_files[level]));
         }
+    }
+    line(format_args!(""));
+    line(format_args!("MEMORY"));
+    line(format_args!("megabytes"));
+    for (what, bytes) in metrics.memory().into_iter().chain([("together", metrics.memory_bytes())]) {
+        line(format_args!("{:>9.1}  {what}", bytes as f64 / 1048576.0));
     }
     line(format_args!(""));
     line(format_args!("COUNTERS"));

@@ -135,7 +135,7 @@ pub(crate) fn sources(
     lower: &[u8],
     upper: &[u8],
 ) -> Result<Vec<Source>> {
-    let hints = ReadHints { fill_cache: true, sequential: false };
+    let hints = ReadHints { fill_cache: true, read_ahead: 0 };
     let mut sources: Vec<Source> = Vec::with_capacity(8);
     for mem in state.memtables() {
         if !mem.table.is_empty() {

@@ -3,7 +3,7 @@
 //! ```text
 //! manifest   files, newest sequence number in them, where the log is needed from
 //! orphans    table files that no manifest record names (a crash between writing and recording them) are removed
-//! log        committed batches above the flushed sequence number go into a memtable, in order and without a hole;
+//! log        committed batches above the flushed sequence number go into memtables, in order and without a hole;
 //!            prepared ones without a decision keep their locks and wait for it
 //! ```
 //!
@@ -21,6 +21,7 @@ use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::lock::{LockMode, LockTable, Wait};
 use crate::manifest::{Graveyard, Manifest, Version};
+use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::sst::BlockCache;
 use crate::state::{Mem, ReadState, StateCell, chunk_pool};
@@ -30,6 +31,10 @@ use crate::write_buffer::BatchReader;
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
 const LOCK_SHARDS: usize = 256;
+
+/// Bounds of what the log holds in memory before it is written; between them it is as much as a memtable.
+const LOG_BUFFER_MIN: usize = 2 << 20;
+const LOG_BUFFER_MAX: usize = 16 << 20;
 
 /// Brings the store in `dir` to the state after its last durable commit. See the module.
 pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
@@ -53,8 +58,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
 
     let seal_bytes = options.memtable_budget_bytes / 4;
     let pool = chunk_pool(seal_bytes);
-    let mem = Mem::new(state.log_start, seal_bytes, &pool);
-    let mut replay = Replay { path: log_dir.clone(), mem: &mem, last: state.flushed_seq, prepared: BTreeMap::new() };
+    let mut replay = Replay {
+        path: log_dir.clone(),
+        active: Mem::new(state.log_start, seal_bytes, &pool),
+        sealed: Vec::new(),
+        seal_bytes,
+        pool: &pool,
+        last: state.flushed_seq,
+        prepared: BTreeMap::new(),
+    };
     let tail = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut |start, _, bytes| {
         replay.record(start, bytes)
     })?;
@@ -63,7 +75,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, state.log_durable);
         return Err(Error::corruption(&path, offset, what));
     }
-    let (last, undecided) = (replay.last, replay.prepared);
+    let Replay { active, mut sealed, last, prepared: undecided, .. } = replay;
+    // Newest first.
+    sealed.reverse();
 
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
@@ -82,14 +96,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let log_options = LogOptions {
         segment_bytes: state.log_segment_bytes,
         epoch: new_epoch(),
+        buffer_bytes: (seal_bytes as usize).clamp(LOG_BUFFER_MIN, LOG_BUFFER_MAX),
         pool_files: (seal_bytes / state.log_segment_bytes.max(1) + 2) as usize,
         ..LogOptions::default()
     };
     let log = Log::open(disk, &log_dir, log_options, tail)?;
-    let active = ReadState { active: mem, sealed: Vec::new(), version: Arc::new(version) };
+    let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {
         committer: Committer::new(last, ids),
-        states: StateCell::new(active, pool),
+        states: StateCell::new(newest, pool),
         locks,
         installer: Installer::new(manifest, state.dropped, last),
         prepared,
@@ -103,9 +118,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     })
 }
 
+/// Rebuilds memtables of the size that the store is opened with: the log may come from a time of a larger budget, and
+/// what is above it must be flushed, not kept until the next write.
 struct Replay<'a> {
     path: std::path::PathBuf,
-    mem: &'a Mem,
+    active: Arc<Mem>,
+    /// Oldest first.
+    sealed: Vec<Arc<Mem>>,
+    seal_bytes: u64,
+    pool: &'a Arc<ChunkPool>,
     last: SeqNo,
     prepared: BTreeMap<TxnId, (Vec<u8>, Vec<u8>)>,
 }
@@ -117,13 +138,13 @@ impl Replay<'_> {
             return Err(damaged("log record of unknown form".into()));
         };
         match record {
-            Record::Commit { seq, batch } => self.commit(start, seq, batch),
+            Record::Commit { seq, batch } => self.commit(start, start, seq, batch),
             Record::Prepare { xid, batch } => {
                 self.prepared.insert(TxnId(start.0), (xid.to_vec(), batch.to_vec()));
                 Ok(())
             }
             Record::Ordered { id, seq } => match self.prepared.remove(&id) {
-                Some((_, batch)) => self.commit(start, seq, &batch),
+                Some((_, batch)) => self.commit(start, Lsn(id.0), seq, &batch),
                 None if seq <= self.last => Ok(()),
                 None => Err(damaged(format!("commit of transaction {id}, whose prepare record is missing"))),
             },
@@ -134,7 +155,8 @@ impl Replay<'_> {
         }
     }
 
-    fn commit(&mut self, start: Lsn, seq: SeqNo, batch: &[u8]) -> Result<()> {
+    /// A commit whose record is at `start`, and whose batch is in the log at `needs`.
+    fn commit(&mut self, start: Lsn, needs: Lsn, seq: SeqNo, batch: &[u8]) -> Result<()> {
         if seq <= self.last {
             return Ok(());
         }
@@ -142,7 +164,13 @@ impl Replay<'_> {
             let what = format!("commit {seq} follows commit {}: a record is missing", self.last);
             return Err(Error::corruption(&self.path, start.0, what));
         }
-        if !apply(self.mem, batch, seq) {
+        if self.active.table.bytes() as u64 >= self.seal_bytes {
+            self.active.seal(self.last);
+            let next = Mem::new(start, self.seal_bytes, self.pool);
+            self.sealed.push(std::mem::replace(&mut self.active, next));
+        }
+        self.active.needs_log_from(needs);
+        if !apply(&self.active, batch, seq) {
             return Err(Error::corruption(&self.path, start.0, format!("batch of commit {seq} is malformed")));
         }
         self.last = seq;

@@ -42,6 +42,11 @@ impl Mem {
         self.min_lsn.fetch_min(lsn.0, Ordering::AcqRel);
     }
 
+    /// States the last sequence number in it: nothing is added any more.
+    pub fn seal(&self, last: SeqNo) {
+        self.last_seq.store(last.0, Ordering::Release);
+    }
+
     pub fn last_seq(&self) -> SeqNo {
         SeqNo(self.last_seq.load(Ordering::Acquire))
     }
@@ -88,6 +93,11 @@ impl StateCell {
         StateCell { current: ArcSwap::from_pointee(state), change: Mutex::new(()), pool }
     }
 
+    /// Bytes that wait for memtables to come.
+    pub fn unused_bytes(&self) -> u64 {
+        self.pool.unused_bytes() as u64
+    }
+
     /// Cheap access for the duration of one read.
     pub fn load(&self) -> arc_swap::Guard<Arc<ReadState>> {
         self.current.load()
@@ -109,7 +119,7 @@ impl StateCell {
     /// order lock, so that memtable order equals sequence order.
     pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64) {
         self.change(|state| {
-            state.active.last_seq.store(last.0, Ordering::Release);
+            state.active.seal(last);
             let sealed = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &self.pool));
             state.sealed.insert(0, sealed);
         });

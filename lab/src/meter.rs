@@ -29,6 +29,9 @@ pub struct Usage {
     pub binlog_bytes: u64,
     /// Processor time, user and system, in microseconds.
     pub cpu_us: u64,
+    /// Resident memory of the same server without data, before it did anything; 0 if that was not measured.
+    #[serde(default)]
+    pub rss_base: u64,
     /// Resident memory at the beginning.
     pub rss_start: u64,
     /// Largest resident memory seen by sampling.
@@ -55,6 +58,23 @@ pub struct Meter {
     sampled: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     sampler: Option<JoinHandle<()>>,
+}
+
+impl Usage {
+    /// Largest resident memory, by whichever of the two ways saw more.
+    pub fn rss_most(&self) -> u64 {
+        self.rss_peak.max(self.rss_sampled)
+    }
+
+    /// What the data and the load added to the server's base; none if the base is unknown.
+    pub fn rss_added(&self) -> Option<u64> {
+        (self.rss_base > 0).then(|| self.rss_most().saturating_sub(self.rss_base))
+    }
+}
+
+/// Resident memory of a process in bytes.
+pub fn resident(pid: u32) -> Result<u64> {
+    Ok(memory(pid)?.0)
 }
 
 impl Meter {
@@ -98,6 +118,7 @@ impl Meter {
             write_bytes: now.write_bytes.saturating_sub(self.start.write_bytes),
             binlog_bytes: binlog.saturating_sub(self.binlog_start),
             cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
+            rss_base: 0,
             rss_start: self.rss_start,
             rss_sampled: self.sampled.load(Ordering::Relaxed),
             rss_peak: peak,

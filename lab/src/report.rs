@@ -60,6 +60,11 @@ impl Run {
         if self.seconds > 0.0 { self.transactions as f64 / self.seconds } else { 0.0 }
     }
 
+    /// Memory that data and load added to the server, over what the engine was given.
+    pub fn memory_over_budget(&self) -> Option<f64> {
+        Some(self.usage.rss_added()? as f64 / (self.conditions.budget_mb as f64 * MIB))
+    }
+
     fn per_transaction(&self, amount: u64) -> f64 {
         amount as f64 / self.transactions.max(1) as f64
     }
@@ -95,7 +100,10 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
     Metric { name: "engine log on disk, MB", value: |run| run.disk.log as f64 / MIB },
     Metric { name: "resident at start, MB", value: |run| run.usage.rss_start as f64 / MIB },
-    Metric { name: "resident at most, MB", value: |run| run.usage.rss_peak.max(run.usage.rss_sampled) as f64 / MIB },
+    Metric { name: "resident at most, MB", value: |run| run.usage.rss_most() as f64 / MIB },
+    Metric { name: "resident without data, MB", value: |run| run.usage.rss_base as f64 / MIB },
+    Metric { name: "added by data and load, MB", value: |run| run.usage.rss_added().unwrap_or(0) as f64 / MIB },
+    Metric { name: "added/budget", value: |run| run.memory_over_budget().unwrap_or(0.0) },
     Metric { name: "deadlocks/1000 tx", value: |run| run.per_transaction(run.deadlocks) * 1000.0 },
 ];
 
@@ -396,12 +404,14 @@ pub fn machine() -> String {
     format!("{cores} processors, {gib} GiB")
 }
 
+/// Runs for tests.
 #[cfg(test)]
-mod tests {
+pub mod testing {
     use super::*;
     use crate::options::Isolation;
 
-    fn run(engine: Kind, label: &str, round: u32, transactions: u64) -> Run {
+    /// A run of 10 seconds with a budget of 100 MB.
+    pub fn run(engine: Kind, label: &str, round: u32, transactions: u64) -> Run {
         Run {
             workload: "oltp".into(),
             label: label.into(),
@@ -429,6 +439,12 @@ mod tests {
             disk: DiskSize::default(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::run;
+    use super::*;
 
     #[test]
     fn medians_and_ratios() {

@@ -139,6 +139,11 @@ pub unsafe extern "C" fn strata_flush(store: *mut StoreHandle) -> c_int {
 /// Names and values shown by SHOW STATUS.
 fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
     vec![
+        (c"memory_bytes", m.memory_bytes()),
+        (c"memory_log_buffer_bytes", m.log_buffer_bytes),
+        (c"memory_memtable_spare_bytes", m.memtable_spare_bytes),
+        (c"memory_merge_buffer_bytes", m.merge_buffer_bytes),
+        (c"memory_table_index_bytes", m.table_index_bytes),
         (c"visible_sequence", m.visible_seq),
         (c"memtable_bytes", m.memtable_bytes),
         (c"memtables_sealed", m.sealed_memtables),

@@ -6,6 +6,7 @@ pub mod codec;
 mod error;
 mod ids;
 pub mod limits;
+pub mod memory;
 
 pub use error::{Error, Result};
 pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};

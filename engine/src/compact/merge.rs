@@ -17,16 +17,45 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::survive::{Survival, Verdict};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::TableMeta;
-use crate::sst::{ReadHints, Table, TableIter, TableOptions, TableWriter};
+use crate::sst::{AHEAD_MIN, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES};
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
+/// Read-ahead of a merge, shared by its sources: enough for a disk, and no part of any budget worth speaking of.
+const AHEAD_BYTES: u64 = 2 << 20;
+/// What one source gets at most.
+const AHEAD_MAX: u64 = 1 << 20;
+
+/// How far each of `sources` reads ahead.
+fn ahead_each(sources: usize) -> u64 {
+    (AHEAD_BYTES / sources.max(1) as u64).clamp(AHEAD_MIN, AHEAD_MAX)
+}
+
+/// Bytes counted in a total as long as they are held.
+struct Held<'a> {
+    total: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl<'a> Held<'a> {
+    fn new(total: &'a AtomicU64, bytes: u64) -> Held<'a> {
+        total.fetch_add(bytes, Ordering::Relaxed);
+        Held { total, bytes }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// What a merge needs of the store.
 pub struct MergeEnv<'a> {
@@ -43,6 +72,8 @@ pub struct MergeEnv<'a> {
     /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to pace
     /// the merge; an error cancels it.
     pub tick: &'a dyn Fn(u64) -> Result<()>,
+    /// Bytes of buffers that merges at work may fill; kept by the merges.
+    pub buffer_bytes: &'a AtomicU64,
 }
 
 /// Where outputs are cut and what lies below them.
@@ -151,8 +182,11 @@ pub fn merge_files<S: TableSource>(
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
-    let hints = ReadHints { fill_cache: false, sequential: true };
-    let sources = sorted_runs(files).into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
+    let runs = sorted_runs(files);
+    let read_ahead = ahead_each(runs.len());
+    let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
+    let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };
+    let sources = runs.into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
     merge(&mut MergeIter::new(sources.collect()), survival, plan, env)
 }
 
@@ -178,6 +212,7 @@ pub fn merge<I: VersionIter>(
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
+    let _held = Held::new(env.buffer_bytes, WRITE_BYTES as u64);
     let mut outputs = Outputs { plan, env, writer: None, created: Vec::new(), result: MergeResult::default() };
     let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish_file());
     match done {
@@ -342,5 +377,30 @@ impl Outputs<'_> {
             self.result.outputs.push(meta);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_share_the_read_ahead() {
+        assert_eq!(ahead_each(1), AHEAD_MAX);
+        assert_eq!(ahead_each(4) * 4, AHEAD_BYTES);
+        // Below the smallest window a disk is asked too often.
+        assert_eq!(ahead_each(1000), AHEAD_MIN);
+    }
+
+    #[test]
+    fn held_bytes_are_counted_while_held() {
+        let total = AtomicU64::new(0);
+        let first = Held::new(&total, 5);
+        {
+            let _second = Held::new(&total, 7);
+            assert_eq!(total.load(Ordering::Relaxed), 12);
+        }
+        drop(first);
+        assert_eq!(total.load(Ordering::Relaxed), 0);
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
 
@@ -86,6 +87,7 @@ impl Place {
             },
             is_dropped: &|index| self.dropped.contains(&index.0),
             table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
+            buffer_bytes: &AtomicU64::new(0),
             tick: &|_| match self.cancel_after.get() {
                 Some(0) => Err(Error::Interrupted),
                 Some(left) => {

@@ -16,12 +16,13 @@
 //! Rejected: one huge mapping reserved at the start. It would save the chunk switch, but large values make its size a
 //! guess, and reserved address space shows up as the process' size in every monitoring tool.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+
+use crate::base::memory::Memory;
 
 /// Alignment of every piece, in bytes.
 pub(super) const ALIGN: usize = 8;
@@ -48,26 +49,17 @@ fn advise_huge(memory: *mut u8, size: usize) {
     }
 }
 
-/// Takes `size` (not zero) bytes from the system.
-fn take(size: usize) -> (NonNull<u8>, Layout) {
-    let layout = Layout::from_size_align(size, align_for(size)).expect("size of a chunk or of a bounded value");
-    // SAFETY: the size is not zero: chunks have a minimum and large pieces exceed a quarter of it.
-    let memory = unsafe { alloc(layout) };
-    let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
-    (memory, layout)
+/// Takes `size` bytes from the system.
+fn take(size: usize) -> Memory {
+    Memory::zeroed(size, align_for(size))
 }
 
 /// Memory of memtables that are gone, for those to come. Share one pool among the memtables of a store.
 pub struct ChunkPool {
     chunk_bytes: usize,
     keep: usize,
-    free: Mutex<Vec<(NonNull<u8>, Layout)>>,
+    free: Mutex<Vec<Memory>>,
 }
-
-// SAFETY: chunks in the pool are owned by it alone.
-unsafe impl Send for ChunkPool {}
-// SAFETY: as above; the list is behind a mutex.
-unsafe impl Sync for ChunkPool {}
 
 impl ChunkPool {
     /// A pool of chunks of `chunk_bytes` (2 MiB or a multiple of it for huge pages) that keeps at most `keep_bytes` of
@@ -82,10 +74,10 @@ impl ChunkPool {
     pub fn prepare(&self, bytes: usize) {
         let want = (bytes / self.chunk_bytes).min(self.keep);
         while self.unused_bytes() < want * self.chunk_bytes {
-            let (memory, layout) = self.fresh();
+            let memory = self.fresh();
             // SAFETY: the chunk has this size and belongs to nobody else yet.
-            unsafe { memory.as_ptr().write_bytes(0, layout.size()) };
-            self.give(memory, layout);
+            unsafe { memory.start().as_ptr().write_bytes(0, memory.size()) };
+            self.give(memory);
         }
     }
 
@@ -94,38 +86,26 @@ impl ChunkPool {
         self.free.lock().len() * self.chunk_bytes
     }
 
-    fn fresh(&self) -> (NonNull<u8>, Layout) {
-        let (memory, layout) = take(self.chunk_bytes);
+    fn fresh(&self) -> Memory {
+        let memory = take(self.chunk_bytes);
         if self.keep > 0 {
-            advise_huge(memory.as_ptr(), layout.size());
+            advise_huge(memory.start().as_ptr(), memory.size());
         }
-        (memory, layout)
+        memory
     }
 
-    fn get(&self) -> (NonNull<u8>, Layout) {
+    fn get(&self) -> Memory {
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| self.fresh())
     }
 
     /// Takes over memory that is not used any more.
-    fn give(&self, memory: NonNull<u8>, layout: Layout) {
-        if layout.size() == self.chunk_bytes {
+    fn give(&self, memory: Memory) {
+        if memory.size() == self.chunk_bytes {
             let mut free = self.free.lock();
             if free.len() < self.keep {
-                free.push((memory, layout));
-                return;
+                free.push(memory);
             }
-        }
-        // SAFETY: allocated by `take` with this layout, and the caller gives it up.
-        unsafe { dealloc(memory.as_ptr(), layout) };
-    }
-}
-
-impl Drop for ChunkPool {
-    fn drop(&mut self) {
-        for (memory, layout) in self.free.get_mut().drain(..) {
-            // SAFETY: allocated by `take` with this layout; only the pool knows it.
-            unsafe { dealloc(memory.as_ptr(), layout) };
         }
     }
 }
@@ -144,7 +124,7 @@ pub(super) struct Arena {
     current: AtomicPtr<Chunk>,
     pool: Arc<ChunkPool>,
     bytes: AtomicUsize,
-    all: Mutex<Vec<(NonNull<u8>, Layout)>>,
+    all: Mutex<Vec<Memory>>,
 }
 
 // SAFETY: chunks are owned by the arena and freed only in `drop`; all shared mutation is atomic or under the mutex.
@@ -195,32 +175,33 @@ impl Arena {
         if self.current.load(Ordering::Acquire) != full {
             return;
         }
-        let (memory, layout) = self.pool.get();
-        self.keep(&mut all, memory, layout);
-        let chunk = memory.cast::<Chunk>().as_ptr();
+        let memory = self.pool.get();
+        let chunk = memory.start().cast::<Chunk>().as_ptr();
         // SAFETY: fresh memory, aligned to CHUNK_ALIGN, larger than the header.
-        unsafe { chunk.write(Chunk { used: AtomicUsize::new(HEADER), size: layout.size() }) };
+        unsafe { chunk.write(Chunk { used: AtomicUsize::new(HEADER), size: memory.size() }) };
+        self.keep(&mut all, memory);
         self.current.store(chunk, Ordering::Release);
     }
 
     #[cold]
     fn system(&self, size: usize) -> NonNull<u8> {
-        let (memory, layout) = take(size);
-        self.keep(&mut self.all.lock(), memory, layout);
-        memory
+        let memory = take(size);
+        let start = memory.start();
+        self.keep(&mut self.all.lock(), memory);
+        start
     }
 
-    fn keep(&self, all: &mut Vec<(NonNull<u8>, Layout)>, memory: NonNull<u8>, layout: Layout) {
-        all.push((memory, layout));
-        self.bytes.fetch_add(layout.size(), Ordering::Relaxed);
+    fn keep(&self, all: &mut Vec<Memory>, memory: Memory) {
+        self.bytes.fetch_add(memory.size(), Ordering::Relaxed);
+        all.push(memory);
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        for (memory, layout) in self.all.get_mut().drain(..) {
+        for memory in self.all.get_mut().drain(..) {
             // Nobody can hold a reference into a dropped arena.
-            self.pool.give(memory, layout);
+            self.pool.give(memory);
         }
     }
 }
@@ -254,7 +235,7 @@ mod tests {
         let before = arena.alloc(8).as_ptr() as usize;
         arena.alloc(100_000);
         assert_eq!(arena.alloc(8).as_ptr() as usize, before + 8);
-        assert_eq!(arena.bytes(), 8192 + 100_000);
+        assert_eq!(arena.bytes(), 8192 + 100_000usize.next_multiple_of(4096));
     }
 
     #[test]

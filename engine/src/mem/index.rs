@@ -14,9 +14,10 @@
 //! Rejected: a growing table with rehash (needs either epochs or a stop for writers); a Bloom filter (only helps
 //! negative answers, and grows just as badly).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::base::memory::Memory;
 
 const SLOTS: usize = 8;
 const LINE: usize = SLOTS * 8;
@@ -33,8 +34,7 @@ struct Table {
     lines: *const Line,
     mask: usize,
     is_overflow: bool,
-    memory: *mut u8,
-    layout: Layout,
+    memory: Memory,
     next: AtomicPtr<Table>,
 }
 
@@ -42,16 +42,10 @@ impl Table {
     fn new(lines: usize, is_overflow: bool) -> Box<Table> {
         let lines = lines.max(2);
         debug_assert!(lines.is_power_of_two());
-        // Aligned by hand: asking the allocator for zeroed memory with a large alignment makes it touch every page.
-        let layout = Layout::from_size_align((lines + 1) * LINE, 16).expect("index of a bounded memtable");
-        // SAFETY: the size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: one spare line leaves room for the shift; all-zero bytes are valid slots.
-        let first = unsafe { memory.add(memory.align_offset(LINE)) }.cast::<Line>();
-        Box::new(Table { lines: first, mask: lines - 1, is_overflow, memory, layout, next: AtomicPtr::new(null_mut()) })
+        // Zeroed bytes are empty slots.
+        let memory = Memory::zeroed(lines * LINE, LINE);
+        let first = memory.start().as_ptr().cast::<Line>();
+        Box::new(Table { lines: first, mask: lines - 1, is_overflow, memory, next: AtomicPtr::new(null_mut()) })
     }
 
     #[inline]
@@ -70,8 +64,6 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.memory, self.layout) };
         let next = *self.next.get_mut();
         if !next.is_null() {
             // SAFETY: `next` came from `Box::into_raw` and is owned by this table alone.
@@ -108,7 +100,7 @@ impl<N> HashIndex<N> {
     /// An index for about `keys` keys; more make it slower, not wrong.
     pub fn new(keys: usize) -> HashIndex<N> {
         let first = Table::new((keys / 6).max(1).next_power_of_two(), false);
-        let bytes = AtomicUsize::new(first.layout.size());
+        let bytes = AtomicUsize::new(first.memory.size());
         HashIndex { first, bytes, _nodes: std::marker::PhantomData }
     }
 
@@ -176,7 +168,7 @@ impl<N> HashIndex<N> {
             } else {
                 Table::new(lines / OVERFLOW, true)
             };
-            let size = fresh.layout.size();
+            let size = fresh.memory.size();
             let fresh = Box::into_raw(fresh);
             match table.next.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {

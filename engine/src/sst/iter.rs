@@ -14,8 +14,8 @@ use crate::base::{Kind, Result, SeqNo};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
 
-const AHEAD_MIN: u64 = 64 << 10;
-const AHEAD_MAX: u64 = 1 << 20;
+/// The first window of a reader that reads ahead, in bytes.
+pub const AHEAD_MIN: u64 = 64 << 10;
 /// No partition or entry.
 const NONE: u32 = u32::MAX;
 
@@ -26,12 +26,13 @@ pub(super) struct ReadAhead {
     start: u64,
     end: u64,
     window: u64,
+    window_max: u64,
 }
 
 impl ReadAhead {
-    /// A window of `window` bytes at first.
-    pub fn new(window: u64) -> ReadAhead {
-        ReadAhead { buf: None, start: 0, end: 0, window }
+    /// A window of `window` bytes at first and of `window_max` at most.
+    pub fn new(window: u64, window_max: u64) -> ReadAhead {
+        ReadAhead { buf: None, start: 0, end: 0, window, window_max }
     }
 
     /// The stored bytes of a block. What is read along with it lies behind it or, if not `forward`, before it; the
@@ -45,7 +46,7 @@ impl ReadAhead {
                 (self.start..=self.end).contains(&handle.end())
             };
             if self.end > 0 {
-                self.window = if continues { (self.window * 2).min(AHEAD_MAX) } else { AHEAD_MIN };
+                self.window = if continues { (self.window * 2).min(self.window_max) } else { AHEAD_MIN };
             }
             let (from, to) = if forward {
                 (handle.offset, (handle.offset + self.window).min(data_end).max(handle.end()))
@@ -58,7 +59,11 @@ impl ReadAhead {
             (self.start, self.end) = (0, 0);
             let buf = match &mut self.buf {
                 Some(buf) if buf.len() >= want => buf,
-                other => other.insert(AlignedBuf::zeroed(want)),
+                other => {
+                    // Never two of them at once.
+                    *other = None;
+                    other.insert(AlignedBuf::zeroed(want))
+                }
             };
             file.read_exact_at(&mut buf[..want], start)?;
             (self.start, self.end) = (start, end);
@@ -93,7 +98,7 @@ impl TableIter {
         TableIter {
             table,
             hints,
-            ahead: ReadAhead::new(AHEAD_MIN),
+            ahead: ReadAhead::new(AHEAD_MIN, u64::from(hints.read_ahead).max(AHEAD_MIN)),
             valid: false,
             partition: NONE,
             index: block.clone(),
@@ -135,8 +140,8 @@ impl TableIter {
         if self.entry != entry {
             self.entry = NONE;
             let handle = self.table.entry(&self.index, entry)?.0;
-            self.block = if self.hints.sequential || !self.hints.fill_cache {
-                let ahead = self.hints.sequential.then_some(&mut self.ahead);
+            self.block = if self.hints.read_ahead > 0 || !self.hints.fill_cache {
+                let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
                 self.table.rows_bulk(handle, ahead, forward, self.hints.fill_cache)?
             } else {
                 self.table.rows(handle)?

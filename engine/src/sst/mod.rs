@@ -34,10 +34,10 @@ use crate::base::limits::BLOCK_BYTES;
 
 pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
-pub use iter::TableIter;
+pub use iter::{AHEAD_MIN, TableIter};
 pub use meta::TableMeta;
 pub use table::Table;
-pub use writer::TableWriter;
+pub use writer::{TableWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,13 +72,14 @@ impl Default for TableOptions {
 pub struct ReadHints {
     /// Keep blocks read from disk in the cache. Off for compaction and other bulk readers.
     pub fill_cache: bool,
-    /// Most of the file will be read in order: read ahead, 64 KiB at first and up to 1 MiB at a time.
-    pub sequential: bool,
+    /// Most of the file will be read in order: read ahead, 64 KiB at first and up to this many bytes at a time. 0 reads
+    /// single blocks.
+    pub read_ahead: u32,
 }
 
 impl Default for ReadHints {
     fn default() -> Self {
-        ReadHints { fill_cache: true, sequential: false }
+        ReadHints { fill_cache: true, read_ahead: 0 }
     }
 }
 

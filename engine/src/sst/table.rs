@@ -150,6 +150,11 @@ impl Table {
         &self.meta
     }
 
+    /// Bytes of memory that the open table holds beside the cache: its top-level index and its description.
+    pub fn resident_bytes(&self) -> usize {
+        size_of::<Table>() + self.top.charge() + self.meta.smallest.len() + self.meta.largest.len()
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         self.file.path()
@@ -414,7 +419,7 @@ impl Table {
     /// Reads the whole file past the cache and checks everything that can be checked: checksums, structure, order,
     /// separators, counts, filters, properties.
     pub fn verify(&self) -> Result<()> {
-        let mut ahead = ReadAhead::new(1 << 20);
+        let mut ahead = ReadAhead::new(1 << 20, 1 << 20);
         let mut seen = TableMeta {
             min_seq: SeqNo(u64::MAX),
             max_seq: SeqNo::ZERO,

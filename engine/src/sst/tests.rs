@@ -85,10 +85,10 @@ fn here(iter: &TableIter) -> Option<Row> {
 }
 
 const HINTS: [ReadHints; 4] = [
-    ReadHints { fill_cache: true, sequential: false },
-    ReadHints { fill_cache: true, sequential: true },
-    ReadHints { fill_cache: false, sequential: true },
-    ReadHints { fill_cache: false, sequential: false },
+    ReadHints { fill_cache: true, read_ahead: 0 },
+    ReadHints { fill_cache: true, read_ahead: 1 << 20 },
+    ReadHints { fill_cache: false, read_ahead: 1 << 20 },
+    ReadHints { fill_cache: false, read_ahead: 0 },
 ];
 
 /// Everything a table answers, against the rows it was made of.
@@ -321,7 +321,7 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
     }
     cache.erase_file(FileNo(9));
     assert!(cache.is_empty());
-    let mut iter = table.iter(ReadHints { fill_cache: false, sequential: true });
+    let mut iter = table.iter(ReadHints { fill_cache: false, read_ahead: 1 << 20 });
     iter.seek_first().unwrap();
     while iter.valid() {
         iter.next().unwrap();

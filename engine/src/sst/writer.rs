@@ -16,7 +16,7 @@ use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 /// Bytes gathered for one write.
-const WRITE_BYTES: usize = 512 << 10;
+pub const WRITE_BYTES: usize = 512 << 10;
 
 /// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
 pub struct TableWriter {

@@ -33,6 +33,10 @@ use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, Disk, File};
 
+/// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
+/// larger than a unit, and then they cost less than the write.
+const SPARE_BUFS: usize = 2;
+
 /// How a log is kept.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
@@ -133,6 +137,8 @@ struct Buffer {
     /// Payload bytes in `open`, `closed` and in the hands of a leader.
     unwritten: usize,
     spare: Vec<AlignedBuf>,
+    /// Units in the hands of a leader.
+    in_io: usize,
     /// True while a leader is at work or named.
     led: bool,
     waiters: Vec<Arc<Waiter>>,
@@ -240,6 +246,7 @@ impl Log {
             open,
             closed: vec![first],
             spare: Vec::new(),
+            in_io: 0,
             led: false,
             waiters: Vec::new(),
             poison: None,
@@ -389,6 +396,7 @@ impl Log {
             }
             let end = buffer.open.lsn();
             let mut units = std::mem::take(&mut buffer.closed);
+            buffer.in_io = units.len();
             drop(buffer);
             let outcome = self.write_units(&mut units, want);
             buffer = self.buffer.lock();
@@ -404,11 +412,11 @@ impl Log {
                     self.poisoned.store(true, Ordering::Release);
                 }
             }
-            let spare_max = self.options.buffer_bytes / UNIT_BYTES_MAX + 2;
+            buffer.in_io = 0;
             for unit in units {
                 buffer.unwritten -= unit.payload_bytes();
                 let buf = unit.into_buf();
-                if buffer.spare.len() < spare_max && buf.len() == unit_capacity(self.options.segment_bytes) {
+                if buffer.spare.len() < SPARE_BUFS && buf.len() == unit_capacity(self.options.segment_bytes) {
                     buffer.spare.push(buf);
                 }
             }
@@ -584,6 +592,13 @@ impl Log {
         let size = self.options.segment_bytes;
         let live = self.segments.live();
         live.into_iter().map(|n| (Lsn(n * size), super::format::segment_path(&self.dir, n))).collect()
+    }
+
+    /// Bytes of the buffers that records wait in and that are kept for more.
+    pub fn buffer_bytes(&self) -> u64 {
+        let buffer = self.buffer.lock();
+        let unit = unit_capacity(self.options.segment_bytes);
+        ((1 + buffer.closed.len() + buffer.in_io + buffer.spare.len()) * unit) as u64
     }
 
     /// What was done so far.

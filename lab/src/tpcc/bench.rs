@@ -1,9 +1,9 @@
 //! The commands `tpcc` and `tpcc-check`.
 
 use super::drive::{Control, Load, Outcome, drive};
-use super::{Scale, check, load};
+use super::{Scale, check, load, verdict};
 use crate::engine::{Conditions, Kind};
-use crate::meter::{Meter, settle};
+use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
 use crate::report::{Report, Run, machine, now};
 use crate::server::{Instance, Server};
@@ -79,6 +79,7 @@ pub fn run(args: Args) -> Result<()> {
     let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
     let instances =
         args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
+    let bases = instances.iter().map(|instance| base_memory(instance, &conditions)).collect::<Result<Vec<_>>>()?;
     for instance in &instances {
         if args.reuse && instance.has_saved(&saved) {
             println!("{}: using the data of an earlier call", instance.kind().title());
@@ -101,12 +102,17 @@ pub fn run(args: Args) -> Result<()> {
     for round in 1..=args.comparison.rounds {
         // Each round begins with another engine.
         for n in 0..instances.len() {
-            let instance = &instances[(n + round as usize - 1) % instances.len()];
+            let n = (n + round as usize - 1) % instances.len();
+            let instance = &instances[n];
             instance.restore(&saved)?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
             let bench = Bench { scale, threads: args.threads, warmup: args.warmup, seconds: args.seconds, round };
-            let (run, outcome) = measure(&mut server, &conditions, bench)?;
+            let (mut run, outcome) = measure(&mut server, &conditions, bench)?;
+            run.usage.rss_base = bases[n];
+            if args.check && instance.kind() == Kind::Strata {
+                run.errors.extend(verdict::violations(&run));
+            }
             report.add(run)?;
             if args.check {
                 run_check(instance, scale, &outcome)?;
@@ -120,6 +126,15 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     report.finish()
+}
+
+/// Resident memory of the server under these conditions with an empty data directory, before any load.
+fn base_memory(instance: &Instance, conditions: &Conditions) -> Result<u64> {
+    instance.reset()?;
+    let server = instance.start(conditions)?;
+    let base = resident(server.pid())?;
+    server.stop()?;
+    Ok(base)
 }
 
 /// The command `tpcc-check`.

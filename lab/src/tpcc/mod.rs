@@ -13,6 +13,7 @@ pub mod load;
 pub mod random;
 pub mod schema;
 pub mod txn;
+mod verdict;
 
 use serde::{Deserialize, Serialize};
 
