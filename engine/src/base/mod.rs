@@ -7,6 +7,7 @@ mod error;
 mod ids;
 pub mod limits;
 pub mod memory;
+pub mod slots;
 
 pub use error::{Error, Result};
 pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};

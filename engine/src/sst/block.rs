@@ -26,6 +26,7 @@
 
 use std::cmp::Ordering;
 
+use crate::base::slots::Buf;
 use crate::base::{Kind, SeqNo};
 
 pub(crate) const HEADER_BYTES: usize = 36;
@@ -40,7 +41,7 @@ const FLAGS_KNOWN: u8 = 31;
 
 /// A decoded block: its bytes and where the columns start. Immutable.
 pub struct Block {
-    data: Box<[u8]>,
+    data: Buf,
     rows: u32,
     prefix_len: u32,
     flags: u8,
@@ -120,7 +121,8 @@ pub(crate) struct ValueRange {
 
 impl Block {
     /// Checks the structure of `data` and takes it over. The error says what is wrong.
-    pub fn parse(data: Box<[u8]>) -> Result<Block, &'static str> {
+    pub fn parse(data: impl Into<Buf>) -> Result<Block, &'static str> {
+        let data = data.into();
         let Some(header) = data.first_chunk::<HEADER_BYTES>() else {
             return Err("block shorter than its header");
         };
@@ -247,7 +249,7 @@ impl Block {
 
     /// Memory the block occupies, in bytes.
     pub fn charge(&self) -> usize {
-        size_of::<Block>() + 2 * size_of::<usize>() + self.data.len()
+        size_of::<Block>() + 2 * size_of::<usize>() + self.data.charge()
     }
 
     /// The common prefix of all keys.

@@ -12,6 +12,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 
 use super::Compression;
 use crate::base::limits::IO_ALIGN;
+use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result};
 use crate::io::{AlignedBuf, File};
 
@@ -110,7 +111,7 @@ thread_local! {
 }
 
 /// Verifies and unpacks a framed block.
-pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Result<Box<[u8]>> {
+pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Result<Buf> {
     let bad = |what: String| Error::corruption(path, offset, what);
     let Some((body, sum)) = framed.split_last_chunk::<4>() else {
         return Err(bad("block shorter than its trailer".into()));
@@ -123,31 +124,28 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Res
         return Err(bad("block shorter than its trailer".into()));
     };
     let len = u32::from_le_bytes(*len) as usize;
-    let unpacked = match *kind {
-        PLAIN => payload.to_vec(),
-        LZ4 => {
-            let mut out = vec![0; len];
-            let n = decompress_into(payload, &mut out).map_err(|e| bad(format!("LZ4: {e}")))?;
-            out.truncate(n);
-            out
+    let mut unpacked = Buf::new(len);
+    let found = match *kind {
+        PLAIN => {
+            if payload.len() == len {
+                unpacked.copy_from_slice(payload);
+            }
+            payload.len()
         }
-        ZSTD => {
-            let mut out = Vec::with_capacity(len);
-            UNZSTD.with_borrow_mut(|context| {
-                let context = match context {
-                    Some(context) => context,
-                    None => context.insert(zstd::bulk::Decompressor::new().map_err(|e| Error::io("unpack", path, e))?),
-                };
-                context.decompress_to_buffer(payload, &mut out).map_err(|e| bad(format!("zstd: {e}")))
-            })?;
-            out
-        }
+        LZ4 => decompress_into(payload, &mut unpacked).map_err(|e| bad(format!("LZ4: {e}")))?,
+        ZSTD => UNZSTD.with_borrow_mut(|context| {
+            let context = match context {
+                Some(context) => context,
+                None => context.insert(zstd::bulk::Decompressor::new().map_err(|e| Error::io("unpack", path, e))?),
+            };
+            context.decompress_to_buffer(payload, &mut unpacked[..]).map_err(|e| bad(format!("zstd: {e}")))
+        })?,
         other => return Err(bad(format!("unknown compression kind {other}"))),
     };
-    if unpacked.len() != len {
-        return Err(bad(format!("block unpacks to {} bytes instead of {len}", unpacked.len())));
+    if found != len {
+        return Err(bad(format!("block unpacks to {found} bytes instead of {len}")));
     }
-    Ok(unpacked.into_boxed_slice())
+    Ok(unpacked)
 }
 
 /// The aligned range of the file that covers `start..end`.
@@ -157,7 +155,7 @@ pub(crate) fn aligned(start: u64, end: u64) -> (u64, u64) {
 }
 
 /// Reads a framed block and unpacks it.
-pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Box<[u8]>> {
+pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
     with_bytes(file, handle.offset, handle.len as usize, |framed| unpack(file.path(), no, handle.offset, framed))
 }
 
@@ -195,7 +193,7 @@ mod tests {
             let mut packer = Packer::new(compression).unwrap();
             let framed = packer.pack(&text, FileNo(5), 77, true).unwrap().to_vec();
             assert_eq!(framed.len() < text.len(), compression != Compression::None);
-            assert_eq!(*unpack(path, FileNo(5), 77, &framed).unwrap(), text);
+            assert_eq!(unpack(path, FileNo(5), 77, &framed).unwrap()[..], text);
             assert!(unpack(path, FileNo(6), 77, &framed).is_err());
             assert!(unpack(path, FileNo(5), 78, &framed).is_err());
             for at in 0..framed.len() {

@@ -15,6 +15,7 @@ use super::iter::{ReadAhead, TableIter};
 use super::{Cached, PinnedValue, ReadHints, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
+use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
 use crate::io::{Disk, File, Mode};
 use crate::sst::BlockCache;
@@ -192,7 +193,7 @@ impl Table {
         read().ok_or_else(|| self.bad(self.data_end, "top-level index points outside the file"))
     }
 
-    pub(super) fn parse(&self, handle: Handle, bytes: Box<[u8]>) -> Result<Arc<Block>> {
+    pub(super) fn parse(&self, handle: Handle, bytes: Buf) -> Result<Arc<Block>> {
         Block::parse(bytes).map(Arc::new).map_err(|what| self.bad(handle.offset, what))
     }
 
