@@ -4,11 +4,13 @@
 //! the lab under the same conditions (see [`server`] and [`engine`]); a workload
 //! ([`tpcc`], [`sysbench`]) loads it, [`meter`] reads what the server's process
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
-//! parts to kill a server under load and to check what it finds afterwards.
+//! parts to kill a server under load and to check what it finds afterwards,
+//! [`damage`] to break its files.
 //! `docs/benchmarking.md` says what each number means.
 
 mod binlog;
 mod crash;
+mod damage;
 mod engine;
 mod ledger;
 mod meter;
@@ -42,6 +44,8 @@ enum Command {
     Oltp(oltp::Args),
     /// Kills a server under load again and again and checks what it recovers
     Crash(crash::Args),
+    /// Broken files, a full disk and killed statements: what the server makes of them
+    Damage(damage::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
     /// Prints the report of result files again
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::TpccCheck(args) => tpcc::bench::check(args),
         Command::Oltp(args) => oltp::run(args),
         Command::Crash(args) => crash::run(args),
+        Command::Damage(args) => damage::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),
