@@ -6,14 +6,14 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy shell unit plugin symbols
-#                       sql slice crash workload
+#                       sql slice crash damage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy shell unit plugin symbols sql slice crash workload)
+all=(setup fmt clippy shell unit plugin symbols sql slice crash damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -23,7 +23,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [crash]=plugin [workload]=plugin)
+  [crash]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -60,6 +60,15 @@ mtr_step() {
 # the server by the STRATA_... variables of "server.sh env", and restarts it with
 # $STRATA_SERVER_SH start|kill|stop.
 step_crash() { lab_step crash --rounds 2; }
+# Breaks the files under a server, fills its disk, kills its statements.
+step_damage() {
+  local options=()
+  if [ "$(id -u)" != 0 ]; then
+    say "without root there is no small disk to fill"
+    options=(--no-mount)
+  fi
+  lab_step damage "${options[@]}"
+}
 # A short load with checks.
 step_workload() { lab_step tour; }
 lab_step() {

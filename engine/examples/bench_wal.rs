@@ -11,7 +11,7 @@ use strata_engine::wal::{Body, Log, LogOptions, Tail};
 
 fn open(disk: Arc<dyn Disk>, dir: &Path) -> Log {
     disk.create_dir_all(dir).unwrap();
-    Log::open(disk, dir, LogOptions { epoch: 1, ..LogOptions::default() }, Tail::NEW).unwrap()
+    Log::open(disk, dir, LogOptions { epoch: 1, ..LogOptions::default() }, Tail::NEW, Box::new(|_| Ok(()))).unwrap()
 }
 
 fn main() {

@@ -18,13 +18,13 @@ use crate::manifest::{Manifest, VersionEdit};
 
 /// See the module.
 pub(crate) struct Installer {
-    manifest: Mutex<Manifest>,
+    manifest: Mutex<Arc<Manifest>>,
     /// Dropped indexes, with the newest sequence number at the drop: nothing above it belongs to them.
     dropped: RwLock<BTreeMap<IndexId, SeqNo>>,
 }
 
 impl Installer {
-    pub fn new(manifest: Manifest, dropped: impl IntoIterator<Item = IndexId>, last: SeqNo) -> Installer {
+    pub fn new(manifest: Arc<Manifest>, dropped: impl IntoIterator<Item = IndexId>, last: SeqNo) -> Installer {
         let dropped = dropped.into_iter().map(|id| (id, last)).collect();
         Installer { manifest: Mutex::new(manifest), dropped: RwLock::new(dropped) }
     }

@@ -20,13 +20,13 @@ use crate::engine::{Parts, Prepared, table_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::lock::{LockMode, LockTable, Wait};
-use crate::manifest::{Graveyard, Manifest, Version};
+use crate::manifest::{Graveyard, Manifest, State, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::sst::BlockCache;
 use crate::state::{Mem, ReadState, StateCell, chunk_pool};
-use crate::wal::format::segment_number;
-use crate::wal::{self, Log, LogOptions};
+use crate::wal::format::{segment_number, segment_path};
+use crate::wal::{self, Log, LogOptions, Tail};
 use crate::write_buffer::BatchReader;
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
@@ -75,6 +75,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, state.log_durable);
         return Err(Error::corruption(&path, offset, what));
     }
+    check_segments(&*disk, &log_dir, &state, tail)?;
     let Replay { active, mut sealed, last, prepared: undecided, .. } = replay;
     // Newest first.
     sealed.reverse();
@@ -100,7 +101,16 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         pool_files: (seal_bytes / state.log_segment_bytes.max(1) + 2) as usize,
         ..LogOptions::default()
     };
-    let log = Log::open(disk, &log_dir, log_options, tail)?;
+    // Files from there on hold nothing and are about to go.
+    let begin = tail.next_segment_start.0 / state.log_segment_bytes;
+    if state.log_segments > begin {
+        manifest.append(&VersionEdit { log_segments: Some(begin), ..VersionEdit::default() })?;
+    }
+    let manifest = Arc::new(manifest);
+    let announced = manifest.clone();
+    let announce =
+        Box::new(move |number| announced.append(&VersionEdit { log_segments: Some(number), ..VersionEdit::default() }));
+    let log = Log::open(disk, &log_dir, log_options, tail, announce)?;
     let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {
         committer: Committer::new(last, ids),
@@ -206,6 +216,19 @@ fn check_tables(disk: &dyn Disk, dir: &Path, version: &Version) -> Result<()> {
         if found != expected {
             let what = format!("file has {found} bytes, the manifest says {expected}");
             return Err(Error::corruption(&path, found.min(expected), what));
+        }
+    }
+    Ok(())
+}
+
+/// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them.
+fn check_segments(disk: &dyn Disk, log_dir: &Path, state: &State, tail: Tail) -> Result<()> {
+    for number in tail.cut.max(state.log_start).0 / state.log_segment_bytes..state.log_segments {
+        let path = segment_path(log_dir, number);
+        if !disk.exists(&path)? {
+            let what =
+                format!("file missing; the log ends at {} and had segments below {}", tail.cut, state.log_segments);
+            return Err(Error::corruption(&path, 0, what));
         }
     }
     Ok(())

@@ -310,6 +310,47 @@ fn missing_files_are_noticed() {
     });
 }
 
+/// After a crash no later unit tells of the newest segments. The manifest does: their files were made, so none may be
+/// missing, and a refused opening does not make it forget.
+#[test]
+fn a_segment_missing_after_a_crash_is_noticed() {
+    within("segments", 60, || {
+        let disk = MemDisk::new();
+        let engine = open(&disk).unwrap();
+        let mut expected = Map::new();
+        let log = Path::new(DIR).join("log");
+        let segments = |disk: &MemDisk| {
+            let names = disk.list(&log).unwrap().into_iter();
+            let names = names.filter(|name| name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()));
+            names.map(|name| log.join(name)).collect::<Vec<_>>()
+        };
+        let mut rng = Rng::new(5);
+        while segments(&disk).len() < 3 {
+            write(&engine, &mut rng, &mut expected, 1);
+        }
+        // The crashed store, and the one that was opened after the crash and crashed at once.
+        let first = disk.crash(0);
+        drop(engine);
+        let again = first.crash(1);
+        let engine = open(&again).unwrap();
+        let second = again.crash(0);
+        drop(engine);
+        for image in [first, second] {
+            for path in segments(&image) {
+                let copy = image.crash(1);
+                let content = copy.content(&path).unwrap();
+                copy.remove(&path).unwrap();
+                for _ in 0..2 {
+                    let error = open(&copy).err().unwrap_or_else(|| panic!("{} missing, unnoticed", path.display()));
+                    assert_eq!(place(&error), (path.as_path(), 0), "{error}");
+                }
+                put(&copy, &path, &content);
+                assert!(dump(&open(&copy).unwrap(), 0, u32::MAX).unwrap() == expected, "{}", path.display());
+            }
+        }
+    });
+}
+
 /// Damage that is found in the background is reported, compaction does not go on over it, and what is sound can be read.
 #[test]
 fn damage_under_a_compaction_is_reported() {

@@ -24,6 +24,8 @@ pub struct VersionEdit {
     pub next_file: Option<FileNo>,
     /// The log was durable up to here when the edit was written: if less of it is found, something was lost.
     pub log_durable: Option<Lsn>,
+    /// Files of the log were made for the segments below this number. Unlike the marks it may go back.
+    pub log_segments: Option<u64>,
 }
 
 const LOG_START: u8 = 1;
@@ -34,6 +36,7 @@ const ADDED: u8 = 5;
 const DROPPED: u8 = 6;
 const UNDROPPED: u8 = 7;
 const LOG_DURABLE: u8 = 8;
+const LOG_SEGMENTS: u8 = 9;
 
 impl VersionEdit {
     /// Appends it as fields, each a tag byte and its values.
@@ -48,6 +51,7 @@ impl VersionEdit {
         mark(FLUSHED_SEQ, self.flushed_seq.map(|v| v.0));
         mark(NEXT_FILE, self.next_file.map(|v| v.0));
         mark(LOG_DURABLE, self.log_durable.map(|v| v.0));
+        mark(LOG_SEGMENTS, self.log_segments);
         for (level, no) in &self.removed {
             out.extend([REMOVED, *level]);
             put_varint(out, no.0);
@@ -73,6 +77,7 @@ impl VersionEdit {
                 FLUSHED_SEQ => edit.flushed_seq = Some(SeqNo(reader.varint()?)),
                 NEXT_FILE => edit.next_file = Some(FileNo(reader.varint()?)),
                 LOG_DURABLE => edit.log_durable = Some(Lsn(reader.varint()?)),
+                LOG_SEGMENTS => edit.log_segments = Some(reader.varint()?),
                 REMOVED => edit.removed.push((reader.u8()?, FileNo(reader.varint()?))),
                 ADDED => edit.added.push((reader.u8()?, TableMeta::decode(reader)?)),
                 DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),

@@ -57,6 +57,8 @@ pub struct State {
     pub dropped: BTreeSet<IndexId>,
     /// The log was durable at least up to here.
     pub log_durable: Lsn,
+    /// Files of the log were made for the segments below this number: from the log's end on none may be missing.
+    pub log_segments: u64,
 }
 
 impl State {
@@ -71,6 +73,7 @@ impl State {
             next_file: FileNo(1),
             dropped: BTreeSet::new(),
             log_durable: Lsn(0),
+            log_segments: 0,
         }
     }
 
@@ -114,6 +117,7 @@ impl State {
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
         self.next_file = edit.next_file.unwrap_or(self.next_file);
         self.log_durable = edit.log_durable.unwrap_or(self.log_durable);
+        self.log_segments = edit.log_segments.unwrap_or(self.log_segments);
         self.dropped.extend(&edit.dropped);
         self.dropped.retain(|index| !edit.undropped.contains(index));
         Ok(())
@@ -130,6 +134,7 @@ impl State {
             next_file: Some(self.next_file),
             dropped: self.dropped.iter().copied().collect(),
             log_durable: Some(self.log_durable).filter(|&lsn| lsn > Lsn(0)),
+            log_segments: Some(self.log_segments).filter(|&number| number > 0),
             ..VersionEdit::default()
         };
         edit.encode(&mut out);

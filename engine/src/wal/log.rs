@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::format::{Body, UNIT_BYTES_MAX, UnitBuf, frame_prefixes, segment_pages};
 use super::read::Tail;
-use super::segments::Segments;
+use super::segments::{Announce, Segments};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, Disk, File};
@@ -223,8 +223,10 @@ impl Log {
     /// Opens the log for appending behind `tail` (from [`super::recover`]; [`Tail::NEW`] for a new store): a fresh
     /// segment under a new epoch. Writes nothing of the log yet, but makes the segment's file.
     ///
-    /// Errors: `Invalid` for unusable options, `Io`.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: LogOptions, tail: Tail) -> Result<Log> {
+    /// Whatever was announced of segments from the tail's start on must have been taken back: their files go.
+    ///
+    /// Errors: `Invalid` for unusable options, `Io`, whatever `announce` returns.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: LogOptions, tail: Tail, announce: Announce) -> Result<Log> {
         let start = tail.next_segment_start;
         let size = options.segment_bytes;
         if size % IO_ALIGN as u64 != 0 || size < 2 * IO_ALIGN as u64 || segment_pages(size) == 0 {
@@ -234,7 +236,7 @@ impl Log {
             return Err(Error::Invalid(format!("log cannot continue at {start} after {}", tail.cut)));
         }
         let number = start.0 / size;
-        let segments = Segments::open(disk, dir, size, options.pool_files, number)?;
+        let segments = Segments::open(disk, dir, size, options.pool_files, number, announce)?;
         // Syncs of a file that has not been written over cost twice: the first segment is worth the wait.
         segments.prepare(number, options.fill_new_segments)?;
         let file = segments.take(number)?;

@@ -23,3 +23,4 @@ pub use format::Body;
 pub use log::{Log, LogCounters, LogOptions, Room, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{Tail, recover, scan};
+pub use segments::Announce;

@@ -1,6 +1,6 @@
 //! The files behind the log: segments in use, the next ones made ahead of need, and a pool of released ones.
 //!
-//! Invariant: the name of a segment is durable before the first unit is written to it.
+//! Invariant: the name of a segment is durable, and announced, before the first unit is written to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,13 @@ pub(crate) struct Segments {
     dir: PathBuf,
     segment_bytes: u64,
     pool_files: usize,
+    announce: Announce,
     files: Mutex<Files>,
 }
+
+/// Notes durably that the segments below the given number have files. Called before the last of them is used, so that
+/// one which is missing later is known to be lost. May block on disk I/O.
+pub type Announce = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 struct Files {
     /// Segments with a file under their own name.
@@ -39,6 +44,7 @@ impl Segments {
         segment_bytes: u64,
         pool_files: usize,
         start: u64,
+        announce: Announce,
     ) -> Result<Segments> {
         let mut files = Files { live: BTreeSet::new(), pool: Vec::new(), ready: BTreeMap::new() };
         let mut spare = Vec::new();
@@ -70,7 +76,7 @@ impl Segments {
             }
         }
         disk.sync_dir(dir)?;
-        Ok(Segments { disk, dir: dir.to_owned(), segment_bytes, pool_files, files: Mutex::new(files) })
+        Ok(Segments { disk, dir: dir.to_owned(), segment_bytes, pool_files, announce, files: Mutex::new(files) })
     }
 
     /// The file of segment `number`, about to be written.
@@ -112,6 +118,7 @@ impl Segments {
             file
         };
         self.disk.sync_dir(&self.dir)?;
+        (self.announce)(number + 1)?;
         files.live.insert(number);
         Ok(file)
     }

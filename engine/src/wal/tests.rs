@@ -36,7 +36,7 @@ fn options(epoch: u64) -> LogOptions {
 }
 
 fn open(disk: &MemDisk, epoch: u64, tail: Tail) -> Result<Log> {
-    Log::open(as_disk(disk), dir(), options(epoch), tail)
+    Log::open(as_disk(disk), dir(), options(epoch), tail, Box::new(|_| Ok(())))
 }
 
 type Found = Vec<(Lsn, Lsn, Vec<u8>)>;
@@ -661,7 +661,7 @@ fn a_record_beyond_one_gibibyte() {
 fn large_record(len: usize, segment_bytes: u64) {
     let disk = new_disk();
     let options = LogOptions { segment_bytes, ..LogOptions::default() };
-    let log = Log::open(as_disk(&disk), dir(), options, Tail::NEW).unwrap();
+    let log = Log::open(as_disk(&disk), dir(), options, Tail::NEW, Box::new(|_| Ok(()))).unwrap();
     let raw = record(1, len);
     log.append(b"before").unwrap();
     let span = log.append(&raw).unwrap();
@@ -682,7 +682,7 @@ fn example() -> MemDisk {
     let disk = new_disk();
     let options = LogOptions { segment_bytes: 4 * PAGE, ..options(0x1122_3344_5566_7788) };
     let tail = Tail { cut: Lsn(9 * PAGE), next_segment_start: Lsn(12 * PAGE) };
-    let log = Log::open(as_disk(&disk), dir(), options, tail).unwrap();
+    let log = Log::open(as_disk(&disk), dir(), options, tail, Box::new(|_| Ok(()))).unwrap();
     log.sync(log.end()).unwrap();
     log.append(b"hello").unwrap();
     log.append(b"log").unwrap();
