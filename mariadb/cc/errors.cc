@@ -5,6 +5,18 @@
 
 namespace strata {
 
+/* The server's texts for these name neither file nor offset: SHOW WARNINGS does. */
+static int with_details(int error)
+{
+  if (THD *thd= current_thd)
+  {
+    String text;
+    if (!error_message(&text))
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "%s", text.c_ptr_safe());
+  }
+  return error;
+}
+
 int handler_error(int result, THD *thd)
 {
   switch (result)
@@ -28,8 +40,8 @@ int handler_error(int result, THD *thd)
       thd->mark_transaction_to_rollback(true);
     return HA_ERR_RECORD_CHANGED;
   case STRATA_INTERRUPTED: return HA_ERR_ABORTED_BY_USER;
-  case STRATA_CORRUPTION: return HA_ERR_CRASHED;
-  case STRATA_DISK_FULL: return HA_ERR_DISK_FULL;
+  case STRATA_CORRUPTION: return with_details(HA_ERR_CRASHED);
+  case STRATA_DISK_FULL: return with_details(HA_ERR_DISK_FULL);
   case STRATA_NO_TABLE: return HA_ERR_NO_SUCH_TABLE;
   case STRATA_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
   case STRATA_KEY_TOO_LONG: return HA_ERR_INDEX_COL_TOO_LONG;

@@ -64,6 +64,9 @@ fn table_byte(bench: &mut Bench, at: fn(Layout) -> u64) -> Result<String> {
     bench.intact("other", OTHER)?;
     bench.intact("recent", RECENT)?;
     let mut errors = bench.read_in_pieces()?;
+    for error in &errors {
+        named(error, &table).context("a client is not told")?;
+    }
     if let Err(error) = bench.intact("big", BIG) {
         errors.push(format!("{error:#}"));
     }
@@ -76,7 +79,7 @@ fn table_byte(bench: &mut Bench, at: fn(Layout) -> u64) -> Result<String> {
     bench.alive()?;
     let told = errors.first().map_or_else(|| checked.join("; "), String::clone);
     let text = format!("{}\n{}", errors.join("\n"), checked.join("\n"));
-    let line = named(&text, &table).or_else(|_| named(&bench.said(), &table))?;
+    let line = named(&text, &table)?;
     Ok(if line == told { line } else { format!("{told} | {line}") })
 }
 
