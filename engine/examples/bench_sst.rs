@@ -195,9 +195,9 @@ fn main() {
             iter.prev().expect("prev");
         }
     });
-    time("entries_before, cached", count, || {
+    time("before, cached", count, || {
         for key in &probes {
-            black_box(table.entries_before(key).expect("estimate"));
+            black_box(table.before(key).expect("estimate"));
         }
     });
     time("new iterator, seek, drop", count, || {

@@ -520,7 +520,7 @@ impl TableSource for Input<'_> {
         &self.file.meta
     }
     fn table(&self) -> Result<Arc<Table>> {
-        self.core.table(self.file)
+        self.core.table(self.file).cloned()
     }
 }
 

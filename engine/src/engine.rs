@@ -73,13 +73,13 @@ impl Core {
     }
 
     /// The reader of a table file, opened on first use.
-    pub fn table(&self, file: &Arc<FileEntry>) -> Result<Arc<Table>> {
+    pub fn table<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Table>> {
         if let Some(table) = file.table.get() {
-            return Ok(table.clone());
+            return Ok(table);
         }
         let path = table_path(&self.dir, file.meta.no);
         let table = Table::open(&self.options.disk, &path, file.meta.no, self.cache.clone())?;
-        Ok(file.table.get_or_init(|| table).clone())
+        Ok(file.table.get_or_init(|| table))
     }
 
     pub fn new_file(&self) -> FileNo {

@@ -9,8 +9,8 @@ use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, VersionIter};
 use crate::manifest::FileEntry;
-use crate::mem::MemIter;
-use crate::sst::{ReadHints, TableIter};
+use crate::mem::{Lookup, MemIter};
+use crate::sst::{ReadHints, TableIter, key_hash};
 use crate::state::ReadState;
 
 /// Point read; see `Txn::get`.
@@ -24,14 +24,19 @@ pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) 
 
 fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
     let state = core.states.load();
+    let lookup = Lookup::new(key);
     for mem in state.memtables() {
-        if let Some((_, kind, value)) = mem.table.get(key, read) {
+        mem.table.prepare(&lookup);
+    }
+    for mem in state.memtables() {
+        if let Some((_, kind, value)) = mem.table.look_up(&lookup, read) {
             return Ok(deliver(kind, value, out));
         }
     }
     let mut found = None;
+    let hash = key_hash(key);
     state.version.visit(key, |file| {
-        let hit = core.table(file)?.get(key, read)?;
+        let hit = core.table(file)?.get_hashed(key, hash, read)?;
         let done = hit.is_some();
         found = hit;
         Ok(done)
@@ -161,26 +166,40 @@ pub struct RangeEstimate {
     pub bytes: u64,
     /// Versions in tables and memtables; tombstones and older versions included.
     pub entries: u64,
+    /// Of these, tombstones, by their share in each file and memtable.
+    pub tombstones: u64,
+}
+
+impl RangeEstimate {
+    /// Adds `entries` of a source in which `tombstones` of `all` entries are such.
+    fn add(&mut self, entries: u64, tombstones: u64, all: u64) {
+        self.entries += entries;
+        if tombstones > 0 {
+            self.tombstones += (u128::from(entries) * u128::from(tombstones) / u128::from(all.max(1))) as u64;
+        }
+    }
 }
 
 /// Estimates the content of `[lower, upper)` from index blocks and the towers of the memtables; reads no data block.
 pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
-    let state = core.states.pin();
+    let state = core.states.load();
     let mut sum = RangeEstimate::default();
     for mem in state.memtables() {
-        sum.entries += mem.table.estimate_keys(lower, upper, RANGE_SAMPLE);
+        let keys = mem.table.estimate_keys(lower, upper, RANGE_SAMPLE);
+        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count());
     }
     for run in state.version.runs(lower, upper) {
         for file in run {
             let meta = &file.meta;
             if lower <= meta.smallest.as_slice() && meta.largest.as_slice() < upper {
                 sum.bytes += meta.file_bytes;
-                sum.entries += meta.entries;
+                sum.add(meta.entries, meta.tombstones, meta.entries);
                 continue;
             }
             let table = core.table(file)?;
-            sum.bytes += table.bytes_before(upper)?.saturating_sub(table.bytes_before(lower)?);
-            sum.entries += table.entries_before(upper)?.saturating_sub(table.entries_before(lower)?);
+            let (from, to) = (table.before(lower)?, table.before(upper)?);
+            sum.bytes += to.bytes.saturating_sub(from.bytes);
+            sum.add(to.entries.saturating_sub(from.entries), meta.tombstones, meta.entries);
         }
     }
     Ok(sum)
@@ -203,8 +222,8 @@ pub struct IndexStats {
     pub memtable_bytes: u64,
 }
 
-/// Keys of a memtable looked at for a range: asked for before many statements.
-const RANGE_SAMPLE: u64 = 48;
+/// Keys of a memtable looked at for a range, each of them a cache miss: asked for before many statements.
+const RANGE_SAMPLE: u64 = 16;
 /// The same for the size of an index, which callers keep for a while.
 const INDEX_SAMPLE: u64 = 128;
 

@@ -384,9 +384,15 @@ impl<V: Clone> Cache<V> {
     /// The value of a block, if resident, leaving no trace: neither a use nor a hit or miss is counted. For bulk readers
     /// (compaction, verification) that must not distort what the cache keeps.
     pub fn peek(&self, file: FileNo, offset: u64) -> Option<V> {
+        self.peek_with(file, offset, V::clone)
+    }
+
+    /// `peek` at the value under the shard's lock; the rules of [`Cache::with`] hold.
+    #[inline]
+    pub fn peek_with<R>(&self, file: FileNo, offset: u64, look: impl FnOnce(&V) -> R) -> Option<R> {
         let key = Key { file: file.0, offset };
         let state = self.shard(key).state.read();
-        state.map.get(&key).map(|entry| entry.value.clone())
+        state.map.get(&key).map(|entry| look(&entry.value))
     }
 
     /// Makes a block resident. `charge` is the memory it occupies in bytes. A block too large for its shard is not kept;

@@ -46,6 +46,21 @@ pub struct MemTable {
 struct Counts {
     keys: AtomicU64,
     versions: AtomicU64,
+    tombstones: AtomicU64,
+}
+
+/// A key prepared for lookups in any number of memtables.
+pub struct Lookup<'a> {
+    hash: u64,
+    probe: Probe<'a>,
+}
+
+impl<'a> Lookup<'a> {
+    /// Of `key`.
+    #[inline]
+    pub fn new(key: &'a [u8]) -> Lookup<'a> {
+        Lookup { hash: hash_bytes(key), probe: Probe::new(key) }
+    }
 }
 
 /// Remembers where the last insertion went; ascending batches get faster with it. Usable with any memtable at any time.
@@ -102,6 +117,9 @@ impl MemTable {
             }
         }
         self.counts.versions.fetch_add(1, Ordering::Relaxed);
+        if kind == Kind::Delete {
+            self.counts.tombstones.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Starts to bring in what `get` or `insert` of `key` will touch first. Worthwhile a few keys ahead in a batch.
@@ -116,10 +134,22 @@ impl MemTable {
         self.index.find(hash, |node| unsafe { SkipList::is_equal(node, probe) })
     }
 
+    /// As `prefetch`, for a lookup that follows.
+    #[inline]
+    pub fn prepare(&self, lookup: &Lookup<'_>) {
+        self.index.prefetch(lookup.hash);
+    }
+
     /// The newest version of `key` with a sequence number of at most `read`.
     #[inline]
     pub fn get<'a>(&'a self, key: &[u8], read: SeqNo) -> Option<(SeqNo, Kind, &'a [u8])> {
-        let node = self.find(hash_bytes(key), &Probe::new(key));
+        self.look_up(&Lookup::new(key), read)
+    }
+
+    /// As `get`, of a key prepared once for several memtables.
+    #[inline]
+    pub fn look_up<'a>(&'a self, key: &Lookup<'_>, read: SeqNo) -> Option<(SeqNo, Kind, &'a [u8])> {
+        let node = self.find(key.hash, &key.probe);
         if node.is_null() {
             return None;
         }
@@ -163,6 +193,11 @@ impl MemTable {
             return 0;
         }
         self.list.estimate(&Probe::new(from), &Probe::new(to), sample)
+    }
+
+    /// Number of insertions of tombstones.
+    pub fn tombstone_count(&self) -> u64 {
+        self.counts.tombstones.load(Ordering::Relaxed)
     }
 
     /// Number of insertions.

@@ -546,7 +546,6 @@ impl SkipList {
         }
     }
 
-    /// The first node; null if the list is empty.
     /// About how many keys lie in `[from, to)`: the nodes between them on the highest level that has enough for a sample,
     /// times how many nodes each of those stands for. Exact below `sample` keys.
     pub fn estimate(&self, from: &Probe<'_>, to: &Probe<'_>, sample: u64) -> u64 {
@@ -571,6 +570,7 @@ impl SkipList {
         }
     }
 
+    /// The first node; null if the list is empty.
     pub fn first(&self) -> *const Node {
         // SAFETY: the head has all levels.
         unsafe { Node::next(self.first.as_ptr(), 0) }

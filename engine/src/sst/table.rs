@@ -107,6 +107,15 @@ pub(crate) fn put_partition(index: Handle, filter: Handle, entries_before: u64, 
     out.extend_from_slice(&entries_before.to_le_bytes());
 }
 
+/// What of a table lies before a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Before {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Versions.
+    pub entries: u64,
+}
+
 /// An open table file. Shared by all threads; immutable.
 pub struct Table {
     pub(super) file: Arc<dyn File>,
@@ -391,30 +400,20 @@ impl Table {
         TableIter::new(self.clone(), hints)
     }
 
-    /// About how many bytes of the file hold smaller keys: the offset of the block where the key is or would be.
-    pub fn bytes_before(&self, key: &[u8]) -> Result<u64> {
+    /// About how much of the file has smaller keys. Bytes: the offset of the block where the key is or would be.
+    /// Versions: exact if that block is cached, else rounded down to its start.
+    pub fn before(&self, key: &[u8]) -> Result<Before> {
         let partition = self.top.lower_bound(key).0;
         if partition == self.top.rows() {
-            return Ok(self.data_end);
-        }
-        let (index, _, _) = self.partition(partition as u32)?;
-        Ok(self.locate(index, key)?.1.offset)
-    }
-
-    /// About how many versions have smaller keys: exact if the data block is cached, else rounded down to the start
-    /// of the block.
-    pub fn entries_before(&self, key: &[u8]) -> Result<u64> {
-        let partition = self.top.lower_bound(key).0;
-        if partition == self.top.rows() {
-            return Ok(self.meta.entries);
+            return Ok(Before { bytes: self.data_end, entries: self.meta.entries });
         }
         let (index, _, _) = self.partition(partition as u32)?;
         let (_, handle, before) = self.locate(index, key)?;
-        let inside = match self.cache.peek(self.no, handle.offset) {
-            Some(Cached::Rows(block)) => block.lower_bound(key).0,
-            _ => 0,
-        };
-        Ok(before + inside as u64)
+        let inside = self.cache.peek_with(self.no, handle.offset, |cached| match cached {
+            Cached::Rows(block) => block.lower_bound(key).0,
+            Cached::Filter(_) => 0,
+        });
+        Ok(Before { bytes: handle.offset, entries: before + inside.unwrap_or(0) as u64 })
     }
 
     /// Reads the whole file past the cache and checks everything that can be checked: checksums, structure, order,

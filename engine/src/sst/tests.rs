@@ -131,7 +131,7 @@ fn check(table: &Arc<Table>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
     let mut bytes = 0;
     for key in sorted {
         let at = rows.partition_point(|r| r.0 < *key) as u64;
-        let (b, e) = (table.bytes_before(key).unwrap(), table.entries_before(key).unwrap());
+        let Before { bytes: b, entries: e } = table.before(key).unwrap();
         // Entries are counted to the key itself only while its block is in the cache, which it may leave at any time.
         assert!(b >= bytes && e <= at, "bytes never fall, entries never exceed the truth");
         bytes = b;
@@ -317,7 +317,7 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
     assert_eq!(cache.misses(), misses);
     // Estimates are exact where blocks are cached.
     for (i, row) in rows.iter().enumerate().step_by(97) {
-        assert_eq!(table.entries_before(&row.0).unwrap(), i as u64);
+        assert_eq!(table.before(&row.0).unwrap().entries, i as u64);
     }
     cache.erase_file(FileNo(9));
     assert!(cache.is_empty());
