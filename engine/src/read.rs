@@ -3,6 +3,7 @@
 //! The first version at or below the read point is the answer, since every place is newer than the places after it for
 //! any one key.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{IndexId, Kind, Result, SeqNo};
@@ -73,18 +74,27 @@ macro_rules! forward {
 }
 
 impl VersionIter for Source {
+    #[inline]
     fn valid(&self) -> bool {
         forward!(self, it => it.valid())
     }
+    #[inline]
     fn key(&self) -> &[u8] {
         forward!(self, it => it.key())
     }
+    #[inline]
+    fn head(&self) -> u128 {
+        forward!(self, it => it.head())
+    }
+    #[inline]
     fn seq(&self) -> SeqNo {
         forward!(self, it => it.seq())
     }
+    #[inline]
     fn kind(&self) -> Kind {
         forward!(self, it => it.kind())
     }
+    #[inline]
     fn value(&self) -> &[u8] {
         forward!(self, it => it.value())
     }
@@ -100,20 +110,32 @@ impl VersionIter for Source {
     fn seek_last(&mut self) -> Result<()> {
         forward!(self, it => it.seek_last())
     }
+    #[inline]
     fn next(&mut self) -> Result<()> {
         forward!(self, it => it.next())
     }
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         forward!(self, it => it.prev())
     }
 }
 
-/// The files of one level within the cursor's bounds.
+/// The files of one sorted run within the cursor's bounds. By number: a cursor over a large table copies no list.
 pub(crate) struct Files {
     core: Arc<Core>,
-    files: Vec<Arc<FileEntry>>,
-    hints: ReadHints,
+    state: Arc<ReadState>,
+    run: usize,
+    files: Range<usize>,
 }
+
+impl Files {
+    fn file(&self, at: usize) -> &FileEntry {
+        &self.state.version.run(self.run)[self.files.start + at]
+    }
+}
+
+/// How cursors read.
+const HINTS: ReadHints = ReadHints { fill_cache: true, read_ahead: 0 };
 
 impl SortedRun for Files {
     type Iter = TableIter;
@@ -122,41 +144,40 @@ impl SortedRun for Files {
         self.files.len()
     }
     fn smallest(&self, at: usize) -> &[u8] {
-        &self.files[at].meta.smallest
+        &self.file(at).meta.smallest
     }
     fn largest(&self, at: usize) -> &[u8] {
-        &self.files[at].meta.largest
+        &self.file(at).meta.largest
     }
     fn open(&self, at: usize) -> Result<TableIter> {
-        Ok(self.core.table(&self.files[at])?.iter(self.hints))
+        Ok(self.core.table(self.file(at))?.iter(HINTS))
     }
 }
 
-/// All sources that may hold keys in `[lower, upper)` for a reader at `read`, newest first.
-pub(crate) fn sources(
+/// Adds all sources that may hold keys in `[lower, upper)` for a reader at `read`, newest first.
+pub(crate) fn add_sources(
     core: &Arc<Core>,
-    state: &ReadState,
+    state: &Arc<ReadState>,
     read: SeqNo,
     lower: &[u8],
     upper: &[u8],
-) -> Result<Vec<Source>> {
-    let hints = ReadHints { fill_cache: true, read_ahead: 0 };
-    let mut sources: Vec<Source> = Vec::with_capacity(8);
+    sources: &mut Vec<Source>,
+) -> Result<()> {
     for mem in state.memtables() {
         if !mem.table.is_empty() {
             sources.push(Source::Mem(mem.table.iter_at(read)));
         }
     }
-    for run in state.version.runs(lower, upper) {
-        let mut files: Vec<Arc<FileEntry>> = run.to_vec();
+    for (run, files) in state.version.run_numbers(lower, upper) {
         if files.len() == 1 {
-            sources.push(Source::Table(core.table(&files.remove(0))?.iter(hints)));
-        } else if !files.is_empty() {
-            let files = Files { core: core.clone(), files, hints };
-            sources.push(Source::Level(Box::new(LevelIter::new(files, Some(lower), Some(upper)))));
+            let file = &state.version.run(run)[files.start];
+            sources.push(Source::Table(core.table(file)?.iter(HINTS)));
+        } else {
+            let files = Files { core: core.clone(), state: state.clone(), run, files };
+            sources.push(Source::Level(Box::new(LevelIter::new(files, None, None))));
         }
     }
-    Ok(sources)
+    Ok(())
 }
 
 /// Sizes of a key range.
@@ -223,7 +244,7 @@ pub struct IndexStats {
 }
 
 /// Keys of a memtable looked at for a range, each of them a cache miss: asked for before many statements.
-const RANGE_SAMPLE: u64 = 16;
+const RANGE_SAMPLE: u64 = 32;
 /// The same for the size of an index, which callers keep for a while.
 const INDEX_SAMPLE: u64 = 128;
 

@@ -34,23 +34,12 @@ const NONE: usize = usize::MAX;
 /// Merges sources, newest first in the list, into one stream in internal order.
 pub struct MergeIter<I> {
     sources: Vec<I>,
-    /// Key head of each source, right for the valid sources while the heap is not empty.
+    /// Key head of each source; right for the current one, and for the valid ones while the heap is not empty.
     heads: Vec<u128>,
     /// The valid sources but the current one; the front one (in the direction) is at index 0.
     heap: Vec<usize>,
     current: usize,
     direction: Direction,
-}
-
-/// The first 16 bytes of a key; integers that differ order as the keys do.
-#[inline]
-fn head_of(key: &[u8]) -> u128 {
-    if let Some(first) = key.first_chunk::<16>() {
-        return u128::from_be_bytes(*first);
-    }
-    let mut bytes = [0; 16];
-    bytes[..key.len()].copy_from_slice(key);
-    u128::from_be_bytes(bytes)
 }
 
 impl<I: VersionIter> MergeIter<I> {
@@ -70,9 +59,24 @@ impl<I: VersionIter> MergeIter<I> {
         &self.sources
     }
 
-    /// Gives the sources back.
-    pub fn into_sources(self) -> Vec<I> {
-        self.sources
+    /// Lets go of all sources and keeps the memory for others.
+    pub fn clear(&mut self) {
+        self.current = NONE;
+        self.direction = Direction::Forward;
+        self.heap.clear();
+        self.heads.clear();
+        self.sources.clear();
+    }
+
+    /// Takes other sources: those that `fill` puts into the empty list. Not positioned; without sources if `fill` fails.
+    pub fn refill(&mut self, fill: impl FnOnce(&mut Vec<I>) -> Result<()>) -> Result<()> {
+        self.clear();
+        let filled = fill(&mut self.sources);
+        match filled {
+            Ok(()) => self.heads.resize(self.sources.len(), 0),
+            Err(_) => self.sources.clear(),
+        }
+        filled
     }
 
     /// Order of the versions two valid sources stand on, without the tie-break.
@@ -119,7 +123,7 @@ impl<I: VersionIter> MergeIter<I> {
     }
 
     fn load_head(&mut self, source: usize) {
-        self.heads[source] = head_of(self.sources[source].key());
+        self.heads[source] = self.sources[source].head();
     }
 
     /// Builds the heap from all valid sources but `current` and takes the front one as the current one if there is none.
@@ -163,6 +167,17 @@ impl<I: VersionIter> MergeIter<I> {
         moved
     }
 
+    /// Moves the current source where no other one has a say.
+    #[inline]
+    fn move_alone(&mut self) -> Result<()> {
+        let current = self.current;
+        self.move_source(current)?;
+        if self.sources[current].valid() {
+            self.load_head(current);
+        }
+        Ok(())
+    }
+
     /// Moves every other source across the current version, for steps in `direction` from now on.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         self.direction = direction;
@@ -203,24 +218,26 @@ impl<I: VersionIter> MergeIter<I> {
     fn step(&mut self, direction: Direction) -> Result<()> {
         if self.sources.len() == 1 {
             self.direction = direction;
-            return self.move_source(self.current);
+            return self.move_alone();
         }
         if self.direction != direction {
             self.turn(direction)?;
         } else if self.heap.is_empty() {
             // The only valid source: nothing to compare with until the next turn or seek.
-            return self.move_source(self.current);
+            return self.move_alone();
         } else {
             self.skip_copies()?;
         }
         let current = self.current;
         self.move_source(current)?;
-        let Some(&top) = self.heap.first() else { return Ok(()) };
         if !self.sources[current].valid() {
-            self.current = self.pop();
+            if !self.heap.is_empty() {
+                self.current = self.pop();
+            }
             return Ok(());
         }
         self.load_head(current);
+        let Some(&top) = self.heap.first() else { return Ok(()) };
         if self.before(top, current) {
             self.heap[0] = current;
             self.current = top;
@@ -258,6 +275,10 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
         self.sources[self.current].key()
     }
     #[inline]
+    fn head(&self) -> u128 {
+        self.heads[self.current]
+    }
+    #[inline]
     fn seq(&self) -> SeqNo {
         self.sources[self.current].seq()
     }
@@ -293,6 +314,7 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::head_of;
     use super::super::testing::{Entry, VecIter, sort_internal};
     use super::*;
     use proptest::prelude::*;

@@ -24,6 +24,11 @@ pub trait VersionIter: Send {
     fn valid(&self) -> bool;
     /// User key of the current version.
     fn key(&self) -> &[u8];
+    /// The head of the current key; see [`head_of`].
+    #[inline]
+    fn head(&self) -> u128 {
+        head_of(self.key())
+    }
     /// Its sequence number.
     fn seq(&self) -> SeqNo;
     /// Whether it puts or deletes.
@@ -44,10 +49,33 @@ pub trait VersionIter: Send {
     fn prev(&mut self) -> Result<()>;
 }
 
+/// Bytes of a key in its head.
+pub const HEAD_BYTES: usize = 16;
+
+/// The first 16 bytes of a key, padded with zeros: heads that differ order as their keys do.
+#[inline]
+pub fn head_of(key: &[u8]) -> u128 {
+    if let Some(first) = key.first_chunk::<HEAD_BYTES>() {
+        return u128::from_be_bytes(*first);
+    }
+    if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) {
+        // The last eight bytes, less those that are among the first eight.
+        let rest = u64::from_be_bytes(*last).checked_shl(8 * (HEAD_BYTES - key.len()) as u32).unwrap_or(0);
+        return u128::from(u64::from_be_bytes(*first)) << 64 | u128::from(rest);
+    }
+    let mut bytes = [0; HEAD_BYTES];
+    bytes[..key.len()].copy_from_slice(key);
+    u128::from_be_bytes(bytes)
+}
+
 impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
     #[inline]
     fn valid(&self) -> bool {
         (**self).valid()
+    }
+    #[inline]
+    fn head(&self) -> u128 {
+        (**self).head()
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -84,5 +112,20 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         (**self).prev()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::head_of;
+
+    #[test]
+    fn heads_are_padded_keys() {
+        let key: Vec<u8> = (1..=20).collect();
+        for len in 0..=key.len() {
+            let mut padded = [0; 16];
+            padded[..len.min(16)].copy_from_slice(&key[..len.min(16)]);
+            assert_eq!(head_of(&key[..len]), u128::from_be_bytes(padded), "{len} bytes");
+        }
     }
 }

@@ -12,7 +12,7 @@
 //! Turning round is a seek. It happens once per change of direction, and is independent of what has been inserted into
 //! a memtable in the meantime.
 
-use super::VersionIter;
+use super::{HEAD_BYTES, VersionIter, head_of};
 use crate::base::{Error, Kind, Result, SeqNo};
 
 /// How many versions may be skipped between two polls of the interrupt check.
@@ -28,6 +28,27 @@ enum State {
     Backward,
 }
 
+/// A bound, in memory that stays.
+#[derive(Default)]
+struct Bound {
+    is_set: bool,
+    key: Vec<u8>,
+    head: u128,
+}
+
+impl Bound {
+    fn set(&mut self, key: Option<&[u8]>) {
+        self.is_set = key.is_some();
+        self.key.clear();
+        self.key.extend_from_slice(key.unwrap_or_default());
+        self.head = head_of(&self.key);
+    }
+
+    fn get(&self) -> Option<&[u8]> {
+        self.is_set.then_some(self.key.as_slice())
+    }
+}
+
 /// Rows visible at a read point, within bounds.
 ///
 /// `key`, `value` and `seq` may be called only while `valid()`; slices live until the next movement. After an `Err` the
@@ -35,11 +56,13 @@ enum State {
 pub struct VisibleIter<I> {
     inner: I,
     read: SeqNo,
-    lower: Option<Vec<u8>>,
-    upper: Option<Vec<u8>>,
+    lower: Bound,
+    upper: Bound,
     state: State,
     /// Backward: the key of the row. Forward: scratch.
     key: Vec<u8>,
+    /// Head and length of the key last marked; `key` holds it only if it is longer than the head.
+    marked: (u128, usize),
     /// Backward: value and number of the row.
     value: Vec<u8>,
     seq: SeqNo,
@@ -53,20 +76,49 @@ pub struct VisibleIter<I> {
 impl<I: VersionIter> VisibleIter<I> {
     /// Rows of `inner` with keys in `[lower, upper)` as a reader at `read` sees them; not positioned.
     pub fn new(inner: I, read: SeqNo, lower: Option<&[u8]>, upper: Option<&[u8]>) -> VisibleIter<I> {
-        VisibleIter {
+        let mut iter = VisibleIter {
             inner,
             read,
-            lower: lower.map(<[u8]>::to_vec),
-            upper: upper.map(<[u8]>::to_vec),
+            lower: Bound::default(),
+            upper: Bound::default(),
             state: State::Nowhere,
             key: Vec::new(),
+            marked: (0, 0),
             value: Vec::new(),
             seq: SeqNo::ZERO,
             scratch: Vec::new(),
             skipped: 0,
             poll_at: SKIPS_PER_POLL,
             interrupt: None,
-        }
+        };
+        iter.reopen(read, lower, upper);
+        iter
+    }
+
+    /// As if made anew, in the memory it has; the caller may change the source that is returned.
+    pub fn reopen(&mut self, read: SeqNo, lower: Option<&[u8]>, upper: Option<&[u8]>) -> &mut I {
+        self.lower.set(lower);
+        self.upper.set(upper);
+        self.skipped = 0;
+        self.poll_at = SKIPS_PER_POLL;
+        self.read_anew(read)
+    }
+
+    /// To another read point, with the same bounds; not positioned. The caller may change the source that is returned.
+    pub fn read_anew(&mut self, read: SeqNo) -> &mut I {
+        self.read = read;
+        self.state = State::Nowhere;
+        &mut self.inner
+    }
+
+    /// The lower bound, inclusive.
+    pub fn lower(&self) -> Option<&[u8]> {
+        self.lower.get()
+    }
+
+    /// The upper bound, exclusive.
+    pub fn upper(&self) -> Option<&[u8]> {
+        self.upper.get()
     }
 
     /// Polls `interrupted` each 1,000 skipped versions; movements end with [`Error::Interrupted`] once it says true.
@@ -113,7 +165,7 @@ impl<I: VersionIter> VisibleIter<I> {
     /// To the first row.
     pub fn seek_first(&mut self) -> Result<()> {
         self.state = State::Nowhere;
-        match &self.lower {
+        match self.lower.get() {
             Some(lower) => self.inner.seek_ge(lower)?,
             None => self.inner.seek_first()?,
         }
@@ -123,7 +175,7 @@ impl<I: VersionIter> VisibleIter<I> {
     /// To the last row.
     pub fn seek_last(&mut self) -> Result<()> {
         self.state = State::Nowhere;
-        match &self.upper {
+        match self.upper.get() {
             Some(upper) => self.inner.seek_lt(upper)?,
             None => self.inner.seek_last()?,
         }
@@ -132,11 +184,11 @@ impl<I: VersionIter> VisibleIter<I> {
 
     /// To the first row with a key `>= key`.
     pub fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
-        if self.lower.as_deref().is_some_and(|lower| key < lower) {
+        if self.lower.get().is_some_and(|lower| key < lower) {
             return self.seek_first();
         }
         self.state = State::Nowhere;
-        if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+        if self.upper.get().is_some_and(|upper| key >= upper) {
             return Ok(());
         }
         self.inner.seek_ge(key)?;
@@ -153,11 +205,11 @@ impl<I: VersionIter> VisibleIter<I> {
 
     /// To the last row with a key `< key`.
     pub fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
-        if self.upper.as_deref().is_some_and(|upper| key > upper) {
+        if self.upper.get().is_some_and(|upper| key > upper) {
             return self.seek_last();
         }
         self.state = State::Nowhere;
-        if self.lower.as_deref().is_some_and(|lower| key <= lower) {
+        if self.lower.get().is_some_and(|lower| key <= lower) {
             return Ok(());
         }
         self.inner.seek_lt(key)?;
@@ -180,13 +232,14 @@ impl<I: VersionIter> VisibleIter<I> {
             State::Forward => {
                 let last_version = self.inner.seq() == SeqNo::ZERO;
                 if !last_version {
-                    self.save_key();
+                    self.mark_key();
                 }
                 self.inner.next()?;
                 self.find_forward(!last_version)
             }
             State::Backward => {
                 self.inner.seek_ge(&self.key)?;
+                self.marked = (head_of(&self.key), self.key.len());
                 self.find_forward(true)
             }
         }
@@ -219,6 +272,26 @@ impl<I: VersionIter> VisibleIter<I> {
         self.key.extend_from_slice(self.inner.key());
     }
 
+    /// Remembers the key under the inner cursor for `is_marked`. Short ones need no copy: head and length say it all.
+    #[inline]
+    fn mark_key(&mut self) {
+        let key = self.inner.key();
+        self.marked = (self.inner.head(), key.len());
+        if key.len() > HEAD_BYTES {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+    }
+
+    /// Does the inner cursor, on a key with this head, stand on the marked key?
+    #[inline]
+    fn is_marked(&self, head: u128) -> bool {
+        head == self.marked.0 && {
+            let key = self.inner.key();
+            key.len() == self.marked.1 && (key.len() <= HEAD_BYTES || key == self.key)
+        }
+    }
+
     #[inline]
     fn skip(&mut self) -> Result<()> {
         self.skipped += 1;
@@ -232,19 +305,20 @@ impl<I: VersionIter> VisibleIter<I> {
         }
     }
 
-    /// From the inner cursor's position to the next visible row; with `settled`, versions of the key in `self.key` are
-    /// passed over.
+    /// From the inner cursor's position to the next visible row; with `settled`, versions of the marked key are passed
+    /// over.
     fn find_forward(&mut self, mut settled: bool) -> Result<()> {
         while self.inner.valid() {
+            let head = self.inner.head();
             if settled {
-                if self.inner.key() == self.key {
+                if self.is_marked(head) {
                     self.skip()?;
                     self.inner.next()?;
                     continue;
                 }
                 settled = false;
             }
-            if self.upper.as_deref().is_some_and(|upper| self.inner.key() >= upper) {
+            if head >= self.upper.head && self.upper.get().is_some_and(|upper| self.inner.key() >= upper) {
                 return Ok(());
             }
             if self.inner.seq() <= self.read {
@@ -252,7 +326,7 @@ impl<I: VersionIter> VisibleIter<I> {
                     self.state = State::Forward;
                     return Ok(());
                 }
-                self.save_key();
+                self.mark_key();
                 settled = true;
             }
             self.skip()?;
@@ -265,7 +339,7 @@ impl<I: VersionIter> VisibleIter<I> {
     /// the nearest one before it.
     fn find_backward(&mut self) -> Result<()> {
         while self.inner.valid() {
-            if self.lower.as_deref().is_some_and(|lower| self.inner.key() < lower) {
+            if self.lower.get().is_some_and(|lower| self.inner.key() < lower) {
                 return Ok(());
             }
             self.save_key();

@@ -22,6 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -106,9 +107,13 @@ pub fn find_in<'a>(run: &'a [Arc<FileEntry>], key: &[u8]) -> Option<&'a Arc<File
 
 /// The files of a sorted run that may hold keys in `[lower, upper)`.
 pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> &'a [Arc<FileEntry>] {
+    &run[within(run, lower, upper)]
+}
+
+fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
     let from = run.partition_point(|file| file.meta.largest.as_slice() < lower);
     let count = run[from..].partition_point(|file| file.meta.smallest.as_slice() < upper);
-    &run[from..from + count]
+    from..from + count
 }
 
 /// The files of the store at one moment.
@@ -225,6 +230,25 @@ impl Version {
     /// The sorted runs with files that may hold keys in `[lower, upper)`, newest first, cut to these files.
     pub fn runs<'a>(&'a self, lower: &'a [u8], upper: &'a [u8]) -> impl Iterator<Item = &'a [Arc<FileEntry>]> + 'a {
         self.all_runs().map(move |run| overlapping(run, lower, upper)).filter(|run| !run.is_empty())
+    }
+
+    /// As `runs`, as numbers: of the run and of its files. For readers that hold the version.
+    pub fn run_numbers<'a>(
+        &'a self,
+        lower: &'a [u8],
+        upper: &'a [u8],
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + 'a {
+        let runs = self.all_runs().map(move |run| within(run, lower, upper)).enumerate();
+        runs.filter(|(_, files)| !files.is_empty())
+    }
+
+    /// A sorted run by its number: sublevels, newest first, then levels.
+    pub fn run(&self, number: usize) -> &[Arc<FileEntry>] {
+        let sublevels = self.sublevels.len();
+        match number.checked_sub(sublevels) {
+            None => &self.sublevels[sublevels - 1 - number],
+            Some(deeper) => &self.levels[1 + deeper],
+        }
     }
 
     /// Sublevels, newest first, then levels.

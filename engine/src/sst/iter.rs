@@ -1,5 +1,8 @@
 //! The cursor over one table file, and read-ahead.
 //!
+//! Read-ahead begins by itself once a cursor has walked into several blocks in a row that it had to read from disk, and
+//! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra.
+//!
 //! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
 //! there is one; the prefix is copied once per block. Values are never copied. The cursor keeps its block, its index
 //! partition and their positions, so a seek that lands in the same block asks the cache for nothing.
@@ -16,6 +19,10 @@ use crate::iter::VersionIter;
 
 /// The first window of a reader that reads ahead, in bytes.
 pub const AHEAD_MIN: u64 = 64 << 10;
+/// The largest of a reader that was not announced as one: there may be many of them.
+const AHEAD_MAX_DETECTED: u64 = 256 << 10;
+/// Blocks walked into and read from disk, one after the other, before read-ahead begins.
+const IN_ORDER: u32 = 2;
 /// No partition or entry.
 const NONE: u32 = u32::MAX;
 
@@ -79,6 +86,8 @@ pub struct TableIter {
     table: Arc<Table>,
     hints: ReadHints,
     ahead: ReadAhead,
+    /// Blocks read from disk since the last seek, each behind the one before (or before it, going backward).
+    in_order: u32,
     valid: bool,
     // The loaded index partition and its number; then its row and the data block that row points to.
     partition: u32,
@@ -95,10 +104,12 @@ impl TableIter {
     pub(super) fn new(table: Arc<Table>, hints: ReadHints) -> TableIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
         let block = table.top.clone();
+        let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
         TableIter {
             table,
             hints,
-            ahead: ReadAhead::new(AHEAD_MIN, u64::from(hints.read_ahead).max(AHEAD_MIN)),
+            ahead: ReadAhead::new(AHEAD_MIN, ahead_max.max(AHEAD_MIN)),
+            in_order: 0,
             valid: false,
             partition: NONE,
             index: block.clone(),
@@ -144,7 +155,14 @@ impl TableIter {
                 let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
                 self.table.rows_bulk(handle, ahead, forward, self.hints.fill_cache)?
             } else {
-                self.table.rows(handle)?
+                match self.table.cached_rows(handle)? {
+                    Some(block) => block,
+                    None => {
+                        let ahead = (self.in_order >= IN_ORDER).then_some(&mut self.ahead);
+                        self.in_order += 1;
+                        self.table.load_rows(handle, ahead, forward)?
+                    }
+                }
             };
             self.entry = entry;
             let prefix = self.block.prefix();
@@ -200,6 +218,7 @@ impl TableIter {
     /// Loads the first block whose separator is at or above the key; false if there is none.
     fn load_for(&mut self, key: &[u8], forward: bool) -> Result<bool> {
         self.valid = false;
+        self.in_order = 0;
         let partition = self.table.top.lower_bound(key).0;
         if partition == self.table.top.rows() {
             return Ok(false);
@@ -264,6 +283,7 @@ impl VersionIter for TableIter {
 
     fn seek_first(&mut self) -> Result<()> {
         self.valid = false;
+        self.in_order = 0;
         self.load_partition(0)?;
         self.load_entry(0, true)?;
         self.stand(0);
@@ -272,6 +292,7 @@ impl VersionIter for TableIter {
 
     fn seek_last(&mut self) -> Result<()> {
         self.valid = false;
+        self.in_order = 0;
         self.load_partition(self.table.top.rows() as u32 - 1)?;
         self.load_entry(self.index.rows() as u32 - 1, false)?;
         self.stand(self.block.rows() as u32 - 1);

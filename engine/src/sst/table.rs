@@ -210,21 +210,45 @@ impl Table {
         self.cache.insert(self.no, handle.offset, Cached::Rows(block.clone()), block.charge());
     }
 
-    /// Reads a block of rows from the file and caches it.
+    /// Reads a block of rows from the file, with what lies ahead of it if asked to, and caches it.
     #[cold]
-    fn load_rows(&self, handle: Handle) -> Result<Arc<Block>> {
-        let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
+    pub(super) fn load_rows(
+        &self,
+        handle: Handle,
+        ahead: Option<&mut ReadAhead>,
+        forward: bool,
+    ) -> Result<Arc<Block>> {
+        let block = self.parse(handle, self.read_bytes(handle, ahead, forward)?)?;
         self.cache_rows(handle, &block);
         Ok(block)
+    }
+
+    fn read_bytes(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Box<[u8]>> {
+        match ahead {
+            Some(ahead) => {
+                let framed = ahead.fetch(&*self.file, handle, self.data_end, forward)?;
+                frame::unpack(self.file.path(), self.no, handle.offset, framed)
+            }
+            None => frame::read(&*self.file, self.no, handle),
+        }
+    }
+
+    /// A block of rows if it is in the cache.
+    #[inline]
+    pub(super) fn cached_rows(&self, handle: Handle) -> Result<Option<Arc<Block>>> {
+        match self.cache.get(self.no, handle.offset) {
+            Some(Cached::Rows(block)) => Ok(Some(block)),
+            Some(Cached::Filter(_)) => Err(self.bad(handle.offset, "a filter where rows were expected")),
+            None => Ok(None),
+        }
     }
 
     /// A block of rows through the cache.
     #[inline]
     pub(super) fn rows(&self, handle: Handle) -> Result<Arc<Block>> {
-        match self.cache.get(self.no, handle.offset) {
-            Some(Cached::Rows(block)) => Ok(block),
-            Some(Cached::Filter(_)) => Err(self.bad(handle.offset, "a filter where rows were expected")),
-            None => self.load_rows(handle),
+        match self.cached_rows(handle)? {
+            Some(block) => Ok(block),
+            None => self.load_rows(handle, None, true),
         }
     }
 
@@ -240,14 +264,7 @@ impl Table {
         if let Some(Cached::Rows(block)) = self.cache.peek(self.no, handle.offset) {
             return Ok(block);
         }
-        let bytes = match ahead {
-            Some(ahead) => {
-                let framed = ahead.fetch(&*self.file, handle, self.data_end, forward)?;
-                frame::unpack(self.file.path(), self.no, handle.offset, framed)?
-            }
-            None => frame::read(&*self.file, self.no, handle)?,
-        };
-        let block = self.parse(handle, bytes)?;
+        let block = self.parse(handle, self.read_bytes(handle, ahead, forward)?)?;
         if fill {
             self.cache_rows(handle, &block);
         }
@@ -305,7 +322,7 @@ impl Table {
         });
         match found {
             Some(found) => found,
-            None => self.find(&*self.load_rows(at)?, at, key),
+            None => self.find(&*self.load_rows(at, None, true)?, at, key),
         }
     }
 

@@ -74,8 +74,9 @@ struct Scan {
     covering: bool,
     lower: [u8; 4],
     upper: [u8; 4],
-    /// Exclusive end of forward scans.
-    bound: Option<Vec<u8>>,
+    /// Exclusive end of forward scans, if they have one.
+    bound: Vec<u8>,
+    is_bounded: bool,
     /// Key of the last search.
     prefix: Vec<u8>,
     /// The last search was for one whole unique key.
@@ -83,6 +84,8 @@ struct Scan {
     place: Place,
     open: bool,
     opened_upper: Vec<u8>,
+    /// The engine cursor ends where forward scans do: its rows need not be compared with `bound` again.
+    ends_at_bound: bool,
     /// What the engine cursor sees, and the session's counters when it was opened.
     seq: SeqNo,
     epoch: u64,
@@ -103,6 +106,8 @@ pub struct RowCursor {
     columns: Option<ColumnSet>,
     condition: Option<Condition>,
     scan: Option<Scan>,
+    /// The scan before, for its memory.
+    former: Option<Scan>,
     walk: kv::Cursor,
     entry_key: Vec<u8>,
     entry_value: Vec<u8>,
@@ -128,6 +133,7 @@ impl RowCursor {
             columns: None,
             condition: None,
             scan: None,
+            former: None,
             walk: table.engine().cursor(),
             entry_key: Vec::new(),
             entry_value: Vec::new(),
@@ -168,29 +174,36 @@ impl RowCursor {
 
     /// Begins scanning an index; `None` = rows in the order they are stored.
     pub fn begin(&mut self, index: Option<usize>, covering: bool) -> Result<()> {
-        let codec = self.table.codec(index)?.clone();
+        self.end();
+        let codec = self.table.codec(index)?;
         let id = self.table.index_id(index);
         let clustered = codec.is_clustered();
-        self.end();
+        let (codec, bound, prefix, target, opened_upper) = match self.former.take() {
+            Some(f) if f.lower == id.prefix() => (f.codec, f.bound, f.prefix, f.target, f.opened_upper),
+            Some(f) => (codec.clone(), f.bound, f.prefix, f.target, f.opened_upper),
+            None => (codec.clone(), Vec::new(), Vec::new(), Vec::new(), Vec::new()),
+        };
         self.scan = Some(Scan {
             clustered,
             long_hash: index.is_some_and(|i| self.table.def.indexes[i].long_hash),
             covering: covering && !clustered,
             lower: id.prefix(),
             upper: IndexId(id.0 + 1).prefix(),
-            bound: None,
-            prefix: Vec::new(),
+            bound,
+            is_bounded: false,
+            prefix,
             single: false,
             place: Place::Nowhere,
             open: false,
-            opened_upper: Vec::new(),
+            opened_upper,
+            ends_at_bound: false,
             seq: SeqNo::ZERO,
             epoch: 0,
             transaction: 0,
             writes: 0,
             point: None,
             entry_saved: false,
-            target: Vec::new(),
+            target,
             codec,
         });
         Ok(())
@@ -210,8 +223,12 @@ impl RowCursor {
 
     /// Ends the scan and lets go of the engine's memory and files.
     pub fn end(&mut self) {
-        if self.scan.take().is_some_and(|s| s.open) {
-            self.walk.close();
+        if let Some(mut scan) = self.scan.take() {
+            if scan.open {
+                self.walk.close();
+            }
+            scan.point = None;
+            self.former = Some(scan);
         }
     }
 
@@ -233,14 +250,11 @@ impl RowCursor {
         let Some(scan) = &mut self.scan else {
             return Ok(());
         };
-        let Some(image) = image.filter(|i| !i.is_empty()) else {
-            scan.bound = None;
-            return Ok(());
-        };
-        let mut bound = scan.bound.take().unwrap_or_default();
-        scan.codec.encode_image(image, &mut bound)?;
-        if !inclusive || prefix_end_in_place(&mut bound) {
-            scan.bound = Some(bound);
+        scan.is_bounded = false;
+        scan.ends_at_bound = false;
+        if let Some(image) = image.filter(|i| !i.is_empty()) {
+            scan.codec.encode_image(image, &mut scan.bound)?;
+            scan.is_bounded = !inclusive || prefix_end_in_place(&mut scan.bound);
         }
         Ok(())
     }

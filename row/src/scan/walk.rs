@@ -102,12 +102,12 @@ impl RowCursor {
 
     fn in_range(&self, way: Way, same: bool) -> bool {
         let Some(scan) = &self.scan else { return false };
+        let bounded = scan.is_bounded && way == Way::Forward && !scan.ends_at_bound;
+        if !bounded && !same {
+            return true;
+        }
         let key = self.walk.key();
-        let before_bound = match &scan.bound {
-            Some(bound) if way == Way::Forward => key < bound.as_slice(),
-            _ => true,
-        };
-        before_bound && (!same || key.starts_with(&scan.prefix))
+        (!bounded || key < scan.bound.as_slice()) && (!same || key.starts_with(&scan.prefix))
     }
 
     /// The sequence number that a read without locks uses.
@@ -158,12 +158,12 @@ impl RowCursor {
         let Some(scan) = &mut self.scan else {
             return Ok(());
         };
-        let upper = match &scan.bound {
-            Some(bound) if way == Way::Forward => bound.as_slice(),
-            _ => &scan.upper,
-        };
+        let ends_at_bound = scan.is_bounded && way == Way::Forward;
+        let upper = if ends_at_bound { scan.bound.as_slice() } else { &scan.upper };
+        scan.ends_at_bound = false;
         let outdated = search && (scan.writes != session.writes() || !consistent && scan.seq != seq);
         if !stale && !outdated && scan.opened_upper == upper {
+            scan.ends_at_bound = ends_at_bound;
             return Ok(());
         }
         scan.point = if consistent { None } else { Some(session.engine().read_point()) };
@@ -172,6 +172,7 @@ impl RowCursor {
         scan.opened_upper.clear();
         scan.opened_upper.extend_from_slice(upper);
         scan.open = true;
+        scan.ends_at_bound = ends_at_bound;
         scan.epoch = session.epoch();
         scan.transaction = session.transactions();
         scan.writes = session.writes();
