@@ -205,10 +205,6 @@ impl RangeEstimate {
 pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
     let state = core.states.load();
     let mut sum = RangeEstimate::default();
-    for mem in state.memtables() {
-        let keys = mem.table.estimate_keys(lower, upper, RANGE_SAMPLE);
-        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count());
-    }
     for run in state.version.runs(lower, upper) {
         for file in run {
             let meta = &file.meta;
@@ -222,6 +218,12 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
             sum.bytes += to.bytes.saturating_sub(from.bytes);
             sum.add(to.entries.saturating_sub(from.entries), meta.tombstones, meta.entries);
         }
+    }
+    // Where tables have many of the keys, the memtables' part (new versions of these, often) need not be exact.
+    let sample = if sum.entries < RANGE_SAMPLE { RANGE_SAMPLE } else { RANGE_SAMPLE_ROUGH };
+    for mem in state.memtables() {
+        let keys = mem.table.estimate_keys(lower, upper, sample);
+        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count());
     }
     Ok(sum)
 }
@@ -245,6 +247,8 @@ pub struct IndexStats {
 
 /// Keys of a memtable looked at for a range, each of them a cache miss: asked for before many statements.
 const RANGE_SAMPLE: u64 = 32;
+/// The same if tables have at least that many.
+const RANGE_SAMPLE_ROUGH: u64 = 4;
 /// The same for the size of an index, which callers keep for a while.
 const INDEX_SAMPLE: u64 = 128;
 

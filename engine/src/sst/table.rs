@@ -212,12 +212,7 @@ impl Table {
 
     /// Reads a block of rows from the file, with what lies ahead of it if asked to, and caches it.
     #[cold]
-    pub(super) fn load_rows(
-        &self,
-        handle: Handle,
-        ahead: Option<&mut ReadAhead>,
-        forward: bool,
-    ) -> Result<Arc<Block>> {
+    pub(super) fn load_rows(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Arc<Block>> {
         let block = self.parse(handle, self.read_bytes(handle, ahead, forward)?)?;
         self.cache_rows(handle, &block);
         Ok(block)
