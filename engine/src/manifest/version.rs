@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use super::VersionEdit;
 use super::edit::meta_fault;
 use crate::base::{Error, FileNo, Result};
+use crate::iter::head_of;
 use crate::sst::{Table, TableMeta};
 
 /// Number of levels, level 0 included.
@@ -60,6 +61,8 @@ pub struct FileEntry {
     pub meta: TableMeta,
     /// Its reader, once somebody needed it.
     pub table: OnceLock<Arc<Table>>,
+    /// Heads of the smallest and the largest key: a search among files compares integers and follows few pointers.
+    heads: (u128, u128),
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
@@ -67,7 +70,20 @@ pub struct FileEntry {
 impl FileEntry {
     /// An entry for a file in use.
     pub fn new(meta: TableMeta, graveyard: Arc<Graveyard>) -> FileEntry {
-        FileEntry { meta, table: OnceLock::new(), obsolete: AtomicBool::new(false), graveyard }
+        let heads = (head_of(&meta.smallest), head_of(&meta.largest));
+        FileEntry { meta, table: OnceLock::new(), heads, obsolete: AtomicBool::new(false), graveyard }
+    }
+
+    /// Are all its keys below `key`, whose head is `head`?
+    #[inline]
+    fn ends_before(&self, key: &[u8], head: u128) -> bool {
+        self.heads.1 < head || self.heads.1 == head && self.meta.largest.as_slice() < key
+    }
+
+    /// Is its smallest key below `key`, whose head is `head`?
+    #[inline]
+    fn begins_before(&self, key: &[u8], head: u128) -> bool {
+        self.heads.0 < head || self.heads.0 == head && self.meta.smallest.as_slice() < key
     }
 
     /// Says that no version from now on has the file, durably. When the last holder lets go of it, its number goes to
@@ -101,7 +117,8 @@ type Run = Arc<Vec<Arc<FileEntry>>>;
 
 /// The file of a sorted run that may hold `key`.
 pub fn find_in<'a>(run: &'a [Arc<FileEntry>], key: &[u8]) -> Option<&'a Arc<FileEntry>> {
-    let at = run.partition_point(|file| file.meta.largest.as_slice() < key);
+    let head = head_of(key);
+    let at = run.partition_point(|file| file.ends_before(key, head));
     run.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
 }
 
@@ -111,8 +128,9 @@ pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) ->
 }
 
 fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
-    let from = run.partition_point(|file| file.meta.largest.as_slice() < lower);
-    let count = run[from..].partition_point(|file| file.meta.smallest.as_slice() < upper);
+    let (from_head, to_head) = (head_of(lower), head_of(upper));
+    let from = run.partition_point(|file| file.ends_before(lower, from_head));
+    let count = run[from..].partition_point(|file| file.begins_before(upper, to_head));
     from..from + count
 }
 

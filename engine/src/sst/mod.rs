@@ -73,7 +73,7 @@ pub struct ReadHints {
     /// Keep blocks read from disk in the cache. Off for compaction and other bulk readers.
     pub fill_cache: bool,
     /// Most of the file will be read in order: read ahead, 64 KiB at first and up to this many bytes at a time. 0 reads
-    /// single blocks.
+    /// single blocks; with `fill_cache` until a scan has turned out to be a long one.
     pub read_ahead: u32,
 }
 

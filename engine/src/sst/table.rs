@@ -218,7 +218,7 @@ impl Table {
         Ok(block)
     }
 
-    fn read_bytes(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Box<[u8]>> {
+    fn read_bytes(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Buf> {
         match ahead {
             Some(ahead) => {
                 let framed = ahead.fetch(&*self.file, handle, self.data_end, forward)?;

@@ -2,7 +2,7 @@
 //!
 //! Sizes come from the engine's counters per index and cost nothing. Rows per key come from a *sample* of each index, kept
 //! in memory, stored by ANALYZE, and taken again once the table has grown or shrunk four times. Rows in a range are an
-//! estimate from block counts, made exact by a short walk when the range looks small.
+//! estimate from block counts, made exact by a short walk when it is a handful of rows.
 //!
 //! - `sample`: rows per key
 //! - `range`: rows in a range
