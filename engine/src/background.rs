@@ -1,5 +1,9 @@
 //! Background work: one thread flushes, some compact, one keeps house.
 //!
+//! Users come first: these threads stand behind theirs as far as the backlog allows (`pace::nice`, asked anew at each
+//! slice), flushes less than compactions, since memory is the limit that stops writers. A merge works in slices, and
+//! between two of them its thread carries out what has become more urgent (`compact::slice`).
+//!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
 //! itself. Nothing is lost meanwhile: what is not in tables is in the log. Writers go on until the memtables are full
 //! and then get the error of the flush instead of waiting for ever.
@@ -7,6 +11,7 @@
 //! A thread that panics stops the store's writing, see [`guard`]. Once the manifest has failed no work is begun: its
 //! outcome could not be recorded. Tables whose record may or may not have reached the disk are left for recovery.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +23,14 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::{Error, IndexId, Result};
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, merge_files};
-use crate::compact::pace::{PaceState, Price, price};
-use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, PickOptions, Scores, Shape, pick, scores};
+use crate::compact::pace::{PaceState, Price, memory_pressure, nice, price, tree_pressure};
+use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
+use crate::compact::slice::Slice;
 use crate::compact::survive::Survival;
 use crate::engine::{Core, table_path};
 use crate::flush;
-use crate::manifest::{FileEntry, Version, VersionEdit};
+use crate::io::NICE_MAX;
+use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::options::{Compression, Durability};
 use crate::sst::{self, Table, TableMeta, TableOptions};
 
@@ -33,6 +40,10 @@ const SLEEP_MIN_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 1_000_000_000;
 /// Sublevels at which writers pay the full price of deep reads.
 const SUBLEVELS_LIMIT: f64 = 20.0;
+
+/// Largest job from level 0, in files of full size: what a job needs on disk beside its inputs stays a small part of the
+/// store.
+const JOB_FILES: u64 = 32;
 
 #[derive(Default)]
 struct Shared {
@@ -181,9 +192,9 @@ impl Background {
         self.shared.lock().stopping
     }
 
-    fn pace(&self, core: &Core) -> Price {
+    fn loads(&self, core: &Core) -> PaceState {
         let state = core.states.load();
-        price(&PaceState {
+        PaceState {
             memory_bytes: state.memtable_bytes(),
             memory_limit: core.memtable_budget(),
             sealed: state.sealed.len() as f64,
@@ -192,7 +203,37 @@ impl Background {
             sublevels_limit: SUBLEVELS_LIMIT,
             debt_bytes: self.debt_bytes.load(Ordering::Relaxed) as f64,
             debt_limit: (core.memtable_budget() * 64) as f64,
-        })
+        }
+    }
+
+    fn pace(&self, core: &Core) -> Price {
+        price(&self.loads(core))
+    }
+
+    /// Ranks the calling thread, which flushes, among the threads of users.
+    fn rank_flush(&self, core: &Core) {
+        core.options.scheduler.set_nice(nice(memory_pressure(&self.loads(core)), NICE_MAX / 2));
+    }
+
+    /// Ranks the calling thread, which compacts, among the threads of users.
+    fn rank_compaction(&self, core: &Core) {
+        core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
+    }
+
+    /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
+    fn take_job(
+        &self,
+        core: &Core,
+        shared: &mut Shared,
+        ahead_of: Option<Reason>,
+    ) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
+        let version = core.states.load().version.clone();
+        let job = with_input(core, &version, &shared.running, |input, options| {
+            pick(&PickInput { ahead_of, ..*input }, options)
+        })?;
+        let job = Arc::new(job);
+        shared.running.push(job.clone());
+        Some((version, job))
     }
 
     /// Lets a writer of `bytes` pass; see `pace`.
@@ -279,7 +320,7 @@ impl Background {
                     let job = Arc::new(job);
                     shared.running.push(job.clone());
                     drop(shared);
-                    let result = run_job(core, &version, &job);
+                    let result = run_job(core, &version, &job, &|_| Ok(()));
                     self.finish_job(core, &job);
                     result?;
                 }
@@ -361,9 +402,14 @@ fn with_input<R>(
         running: &running,
         oldest_read,
         is_dropped: &|id: IndexId| core.installer.is_dropped(id),
+        ahead_of: None,
     };
-    let options =
-        PickOptions { target_file_bytes: core.table_bytes(), base_bytes: core.base_bytes(), ..PickOptions::default() };
+    let options = PickOptions {
+        target_file_bytes: core.table_bytes(),
+        base_bytes: core.base_bytes(),
+        max_job_bytes: core.table_bytes() * JOB_FILES,
+        ..PickOptions::default()
+    };
     use_it(&input, &options)
 }
 
@@ -388,6 +434,7 @@ fn flush_loop(core: &Core) {
             shared.flushing = true;
             shared.hurry = false;
         }
+        background.rank_flush(core);
         let result = flush_once(core);
         let failed = result.is_err();
         {
@@ -429,8 +476,57 @@ fn table_options(core: &Core, level: u8, index: IndexId) -> TableOptions {
     TableOptions { compression, ..TableOptions::default() }
 }
 
-/// Runs `work` with what a merge needs of the store.
-fn with_env(core: &Core, level: u8, work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>) -> Result<MergeResult> {
+/// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read
+/// per [`Filters::ASKED_PER_READ`] keys, so that a store much larger than its memory is not read in vain.
+struct Filters<'a> {
+    core: &'a Core,
+    version: &'a Version,
+    /// Data below this level are older than the inputs. For a flush 0: all files are.
+    level: u8,
+    asked: Cell<u64>,
+    read: Cell<u64>,
+}
+
+impl Filters<'_> {
+    const ASKED_PER_READ: u64 = 32;
+
+    fn new<'a>(core: &'a Core, version: &'a Version, level: u8) -> Filters<'a> {
+        Filters { core, version, level, asked: Cell::new(0), read: Cell::new(0) }
+    }
+
+    fn may_read(&self) -> bool {
+        let may = self.read.get() * Filters::ASKED_PER_READ < self.asked.get();
+        self.read.set(self.read.get() + u64::from(may));
+        may
+    }
+
+    /// True if no file below holds the key. A file that cannot be read might.
+    fn exclude(&self, key: &[u8]) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        let hash = sst::key_hash(key);
+        let excluded = |file: &Arc<FileEntry>| {
+            let table = match file.table.get() {
+                Some(table) => table.clone(),
+                None if self.may_read() => self.core.table(file)?.clone(),
+                None => return Ok(false),
+            };
+            table.excludes(key, hash, || self.may_read())
+        };
+        self.version.runs_below(self.level).filter_map(|run| find_in(run, key)).all(|file| {
+            let known: Result<bool> = excluded(file);
+            known.unwrap_or(false)
+        })
+    }
+}
+
+/// Runs `work` with what a merge needs of the store; `tick` as in [`MergeEnv`].
+fn with_env(
+    core: &Core,
+    level: u8,
+    filters: &Filters<'_>,
+    tick: &dyn Fn(u64) -> Result<()>,
+    work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
+) -> Result<MergeResult> {
     core.installer.check()?;
     let result = work(&MergeEnv {
         disk: &core.options.disk,
@@ -438,7 +534,8 @@ fn with_env(core: &Core, level: u8, work: impl FnOnce(&MergeEnv<'_>) -> Result<M
         next_file: &|| core.new_file(),
         is_dropped: &|id| core.installer.is_dropped(id),
         table_options: &|index| table_options(core, level, index),
-        tick: &|_| if core.background.stopping() { Err(Error::Closed) } else { Ok(()) },
+        excludes: &|key| filters.exclude(key),
+        tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         buffer_bytes: &core.background.buffer_bytes,
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
@@ -482,8 +579,17 @@ fn flush_once(core: &Core) -> Result<()> {
     let logged = core.log.end();
     let tables: Vec<_> = sealed.iter().map(|mem| mem.table.clone()).collect();
     let base = core.background.last_scores().base;
-    let guides: Vec<&TableMeta> = state.version.level(base.max(1)).iter().map(|file| &file.meta).collect();
-    let result = with_env(core, 0, |env| flush::flush(&tables, survival(core), core.table_bytes(), &guides, env))?;
+    let shape = shape(&state.version);
+    let guides = &shape.levels[usize::from(base.max(1))];
+    let below: Vec<&[&TableMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+    let tick = |_| {
+        core.background.rank_flush(core);
+        Ok(())
+    };
+    let filters = Filters::new(core, &state.version, 0);
+    let result = with_env(core, 0, &filters, &tick, |env| {
+        flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
+    })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
     let edit = VersionEdit {
         added: result.outputs.iter().map(|meta| (0, meta.clone())).collect(),
@@ -524,8 +630,8 @@ impl TableSource for Input<'_> {
     }
 }
 
-/// Carries out a job on the version it was picked from.
-fn run_job(core: &Core, version: &Version, job: &CompactionJob) -> Result<()> {
+/// Carries out a job on the version it was picked from; `tick` as in [`MergeEnv`].
+fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u64) -> Result<()>) -> Result<()> {
     let mut edit = VersionEdit::default();
     for (level, files) in &job.inputs {
         edit.removed.extend(files.iter().map(|&no| (*level, no)));
@@ -542,11 +648,14 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob) -> Result<()> {
             let below: Vec<&[&TableMeta]> = below.iter().map(Vec::as_slice).collect();
             let target = core.table_bytes();
             let plan = match job.output_level {
-                0 => OutputPlan::for_l0(target, &[]),
+                0 => OutputPlan::for_l0(target, &[], None),
                 _ => OutputPlan::for_level(target, &below),
             };
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
-            result = with_env(core, job.output_level, |env| merge_files(sources, survival(core), &plan, env))?;
+            let filters = Filters::new(core, version, job.output_level);
+            result = with_env(core, job.output_level, &filters, tick, |env| {
+                merge_files(sources, survival(core), &plan, env)
+            })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }
     }
@@ -609,31 +718,56 @@ fn clean_loop(core: &Core) {
 fn compact_loop(core: &Core) {
     let background = &core.background;
     loop {
-        let mut shared = background.shared.lock();
-        let (version, job) = loop {
-            if shared.stopping {
-                return;
-            }
-            let version = core.states.load().version.clone();
-            if let Some(job) = with_input(core, &version, &shared.running, pick) {
-                break (version, Arc::new(job));
-            }
-            background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
-        };
-        shared.running.push(job.clone());
-        drop(shared);
-        let result = run_job(core, &version, &job);
-        let failed = result.is_err();
-        {
+        background.rank_compaction(core);
+        let (version, job) = {
             let mut shared = background.shared.lock();
-            if failed && shared.compact_error.is_none() && !shared.stopping {
-                core.options.report(&format!("compaction failed: {}", error_text(&result)));
+            loop {
+                if shared.stopping {
+                    return;
+                }
+                if let Some(taken) = background.take_job(core, &mut shared, None) {
+                    break taken;
+                }
+                background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
             }
-            shared.compact_error = result.err();
-        }
-        background.finish_job(core, &job);
-        if failed {
+        };
+        if !work_on(core, &version, &job) {
             sleep_or_stop(background, &background.retry_wake, RETRY);
         }
     }
+}
+
+/// Carries out a job that was taken, and between its slices, on top of it, what is more urgent by then. As urgency has
+/// few degrees, this does not go deep. False if the job failed.
+fn work_on(core: &Core, version: &Version, job: &Arc<CompactionJob>) -> bool {
+    let background = &core.background;
+    let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
+    // What failed in the middle of this job would fail again in the next slice.
+    let may_interrupt = Cell::new(true);
+    let tick = |bytes| {
+        let mut current = slice.get();
+        let over = current.is_over(bytes, core.options.clock.now_us());
+        slice.set(current);
+        if over {
+            background.rank_compaction(core);
+            while may_interrupt.get() {
+                let taken = background.take_job(core, &mut background.shared.lock(), Some(job.reason));
+                let Some((version, urgent)) = taken else { break };
+                may_interrupt.set(work_on(core, &version, &urgent));
+            }
+            slice.set(Slice::begin(core.options.clock.now_us()));
+        }
+        Ok(())
+    };
+    let result = run_job(core, version, job, &tick);
+    let failed = result.is_err();
+    {
+        let mut shared = background.shared.lock();
+        if failed && shared.compact_error.is_none() && !shared.stopping {
+            core.options.report(&format!("compaction failed: {}", error_text(&result)));
+        }
+        shared.compact_error = result.err();
+    }
+    background.finish_job(core, job);
+    !failed
 }

@@ -32,6 +32,11 @@ use crate::{read, recover};
 /// Smallest memtable budget in bytes: four memtables of a useful size.
 const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
 
+/// Dead rows that a seek may step over, some tenths of a millisecond, before something is done about them.
+pub(crate) const DEAD_RUN: u64 = 4096;
+/// Keys looked at to find out whether they lie in the memtable.
+const DEAD_RUN_SAMPLE: u64 = 64;
+
 /// Smallest target of the base level in bytes.
 const BASE_BYTES_MIN: u64 = 16 << 20;
 
@@ -129,6 +134,19 @@ impl Core {
     /// Cheap; wakes the flusher if there is something to flush.
     pub fn after_commit(&self) {
         if !self.states.load().sealed.is_empty() {
+            self.background.wake_flush();
+        }
+    }
+
+    /// A seek found `DEAD_RUN` dead rows or more in `[from, to)`. If they lie in the active memtable, as at the head of a
+    /// table that is used as a queue, it is sealed early: its flush drops rows that came and went in it. Others are
+    /// the business of compaction, which counts tombstones as garbage.
+    #[cold]
+    pub fn passed_dead_run(&self, from: &[u8], to: &[u8]) {
+        let state = self.states.load();
+        // While a flush is under way, the run may lie in what it is about to drop.
+        if state.sealed.is_empty() && state.active.table.estimate_keys(from, to, DEAD_RUN_SAMPLE) >= DEAD_RUN / 2 {
+            self.committer.seal(self.sinks());
             self.background.wake_flush();
         }
     }

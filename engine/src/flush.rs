@@ -1,7 +1,8 @@
 //! Flush: sealed memtables into files of L0.
 //!
-//! The rule of survival is that of compactions, so a key that was overwritten many times in memory is written once. No
-//! key is taken to be at the bottom: files of L0 are ordered by their sequence numbers, which must therefore stay.
+//! The rule of survival is that of compactions, so a key that was overwritten many times in memory is written once, and
+//! one that came and went there is not written at all, if no file may hold it. Only the sequence numbers stay as they
+//! are, since the files of L0 are ordered by them.
 //! Outputs are cut at index boundaries and, once they have the target size, at boundaries of the base level's files.
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::mem::MemTable;
 use crate::sst::TableMeta;
 
 /// Writes sealed memtables, the newest first, as files of L0. They must be consecutive in age and no older unflushed
-/// ones may exist. `base` are the files of the base level.
+/// ones may exist. `base` are the files of the base level, `below` the sorted runs of all levels.
 ///
 /// The result has no outputs if nothing survives.
 pub fn flush(
@@ -22,9 +23,10 @@ pub fn flush(
     survival: Survival,
     target_file_bytes: u64,
     base: &[&TableMeta],
+    below: &[&[&TableMeta]],
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
     let sources = memtables.iter().map(|memtable| memtable.iter()).collect();
-    let plan = OutputPlan::for_l0(target_file_bytes, base);
+    let plan = OutputPlan::for_l0(target_file_bytes, base, Some(below));
     merge(&mut MergeIter::new(sources), survival, &plan, env)
 }

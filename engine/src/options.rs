@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::io::{Clock, Disk, PosixDisk, SystemClock};
+use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,8 @@ pub struct Options {
     pub disk: Arc<dyn Disk>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// What ranks background threads behind the threads of users.
+    pub scheduler: Arc<dyn Scheduler>,
     /// Bytes of uncompressed blocks kept in memory.
     pub block_cache_bytes: u64,
     /// Bytes of all memtables, active and sealed. The active one is sealed at a quarter of this.
@@ -78,6 +80,7 @@ impl Default for Options {
         Options {
             disk: Arc::new(PosixDisk),
             clock: Arc::new(SystemClock::default()),
+            scheduler: Arc::new(SystemScheduler),
             block_cache_bytes: 64 << 20,
             memtable_budget_bytes: 64 << 20,
             log_segment_bytes: 16 << 20,

@@ -88,6 +88,7 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "p50, ms", value: |run| run.latency.p50_us as f64 / 1e3 },
     Metric { name: "p95, ms", value: |run| run.latency.p95_us as f64 / 1e3 },
     Metric { name: "p99, ms", value: |run| run.latency.p99_us as f64 / 1e3 },
+    Metric { name: "p99.9, ms", value: |run| run.latency.p999_us as f64 / 1e3 },
     Metric { name: "longest, ms", value: |run| run.latency.max_us as f64 / 1e3 },
     Metric { name: "KB written/tx", value: |run| run.per_transaction(run.usage.write_bytes) / 1024.0 },
     Metric {
@@ -113,6 +114,7 @@ const SHORT: &[&str] = &[
     "1 s minimum, tps",
     "p95, ms",
     "p99, ms",
+    "p99.9, ms",
     "KB written/tx",
     "KB read/tx",
     "server CPU us/tx",

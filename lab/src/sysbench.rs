@@ -57,7 +57,7 @@ pub struct Outcome {
     /// Transactions in each second.
     pub series: Vec<f64>,
     /// From sysbench's histogram: 2% exact.
-    pub latency: Option<(u64, u64, u64)>,
+    pub latency: Option<[u64; 4]>,
     /// The longest, in microseconds.
     pub max_us: u64,
     /// Lines with errors.
@@ -67,8 +67,8 @@ pub struct Outcome {
 impl Outcome {
     /// Latencies in the report's form.
     pub fn latency(&self) -> Latency {
-        let (p50_us, p95_us, p99_us) = self.latency.unwrap_or_default();
-        Latency { count: self.transactions, p50_us, p95_us, p99_us, max_us: self.max_us }
+        let [p50_us, p95_us, p99_us, p999_us] = self.latency.unwrap_or_default();
+        Latency { count: self.transactions, p50_us, p95_us, p99_us, p999_us, max_us: self.max_us }
     }
 }
 
@@ -185,7 +185,7 @@ pub fn parse(text: &str) -> Outcome {
     }
     if !histogram.is_empty() {
         let at = |quantile| quantile_us(&histogram, quantile);
-        outcome.latency = Some((at(0.5), at(0.95), at(0.99)));
+        outcome.latency = Some([at(0.5), at(0.95), at(0.99), at(0.999)]);
     }
     outcome
 }
@@ -280,7 +280,7 @@ Latency (ms):
         assert_eq!(outcome.deadlocks, 2);
         assert_eq!(outcome.seconds, 2.0013);
         assert_eq!(outcome.series, [493.03, 512.0]);
-        assert_eq!(outcome.latency, Some((10090, 15550, 30260)));
+        assert_eq!(outcome.latency, Some([10090, 15550, 30260, 60000]));
         assert_eq!(outcome.max_us, 62250);
         assert!(outcome.errors.is_empty());
     }

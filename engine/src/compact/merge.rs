@@ -8,7 +8,9 @@
 //! rewritten in vain.
 //!
 //! Whether a key is at the bottom (no older data outside the merge) is decided per key, by walking along the fences of
-//! the levels below the output level.
+//! the levels below the output level. Where the fences leave it open, the filters of the files below are asked, but for
+//! tombstones only: so a row that is inserted and soon deleted (a queue, an index entry of a value that changes often)
+//! disappears at the first merge that meets both, also amid other keys.
 //!
 //! # Failure
 //! On any error, including cancellation by the tick, the files written so far are removed and the error is returned.
@@ -69,6 +71,9 @@ pub struct MergeEnv<'a> {
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
     /// Format of the outputs of an index, compression included.
     pub table_options: &'a dyn Fn(IndexId) -> TableOptions,
+    /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
+    /// for tombstones, in the order of keys.
+    pub excludes: &'a dyn Fn(&[u8]) -> bool,
     /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to pace
     /// the merge; an error cancels it.
     pub tick: &'a dyn Fn(u64) -> Result<()>,
@@ -88,8 +93,10 @@ pub struct OutputPlan<'a> {
     /// Sorted run whose boundaries outputs are aligned with: the level below the output level, or for a flush the base
     /// level.
     pub guides: &'a [&'a TableMeta],
-    /// All sorted runs below the output level; `None` if no key may be taken to be at the bottom (outputs to L0).
+    /// All sorted runs with data older than the inputs; `None` if no key may be taken to be at the bottom.
     pub below: Option<&'a [&'a [&'a TableMeta]]>,
+    /// For outputs to L0, whose files are ordered by the numbers in them.
+    pub numbers_stay: bool,
 }
 
 impl<'a> OutputPlan<'a> {
@@ -102,17 +109,24 @@ impl<'a> OutputPlan<'a> {
             max_guide_bytes: target_file_bytes.saturating_mul(10),
             guides,
             below: Some(below),
+            numbers_stay: false,
         }
     }
 
-    /// Outputs to L0, cut at boundaries of the base level's files so that later compactions stay narrow.
-    pub fn for_l0(target_file_bytes: u64, base: &'a [&'a TableMeta]) -> OutputPlan<'a> {
+    /// Outputs to L0, cut at boundaries of the base level's files so that later compactions stay narrow. `below` are all
+    /// sorted runs older than the inputs, or `None` if that is not known.
+    pub fn for_l0(
+        target_file_bytes: u64,
+        base: &'a [&'a TableMeta],
+        below: Option<&'a [&'a [&'a TableMeta]]>,
+    ) -> OutputPlan<'a> {
         OutputPlan {
             cut_at_guide_from: target_file_bytes,
             cut_from: target_file_bytes.saturating_mul(if base.is_empty() { 1 } else { 2 }),
             max_guide_bytes: u64::MAX,
             guides: base,
-            below: None,
+            below,
+            numbers_stay: true,
         }
     }
 }
@@ -230,11 +244,12 @@ pub fn merge<I: VersionIter>(
 
 fn run<I: VersionIter>(
     input: &mut I,
-    mut survival: Survival,
+    survival: Survival,
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
     outputs: &mut Outputs<'_>,
 ) -> Result<()> {
+    let mut survival = if plan.numbers_stay { survival.with_numbers() } else { survival };
     let mut bottom = Bottom::new(plan.below);
     let mut guides = Guides { files: plan.guides, at: 0, passed_bytes: 0 };
     let mut key: Vec<u8> = Vec::new();
@@ -266,6 +281,9 @@ fn run<I: VersionIter>(
         let stats = &mut outputs.result.stats;
         stats.entries_in += 1;
         stats.bytes_in += bytes;
+        if plan.below.is_some() && !survival.is_settled(seq, kind) && (env.excludes)(&key) {
+            survival.reached_bottom();
+        }
         match survival.version(seq, kind) {
             Verdict::Keep { seq, hidden_by } => {
                 if let Some(tombstone) = hidden_by {

@@ -7,7 +7,10 @@ pub mod manual;
 pub mod merge;
 pub mod pace;
 pub mod pick;
+pub mod slice;
 pub mod survive;
+#[cfg(test)]
+mod pace_loop;
 #[cfg(test)]
 mod tests;
 

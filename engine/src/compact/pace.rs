@@ -13,6 +13,11 @@
 //! Every load here is one that a flush or a compaction works on (sublevels and debt come from the picker's own scores),
 //! so a price above zero implies that there is work to run.
 //!
+//! # Priority of the work
+//! The same loads set the processor share of the threads that work on them ([`nice`]): in the background while there is
+//! slack, equal to users by the time that writers pay. A backlog is thus first answered with more work and only then
+//! with a price, and no writer ever waits for a thread that it outranks.
+//!
 //! # Rejected
 //! Rates that are multiplied up and down at events: they depend on history, overshoot, and need a second mechanism to
 //! recover.
@@ -84,6 +89,26 @@ pub fn price(state: &PaceState) -> Price {
     Price::NsPerKb(((BASE_NS_PER_KB * sum).round() as u64).min(MAX_NS_PER_KB))
 }
 
+/// How near the memtables are to their limits; 1 is at the limit. A flush brings it down.
+pub fn memory_pressure(state: &PaceState) -> f64 {
+    ratio(state.memory_bytes as f64, state.memory_limit as f64).max(ratio(state.sealed, state.sealed_limit))
+}
+
+/// How near the tree is to its limits. Compactions bring it down.
+pub fn tree_pressure(state: &PaceState) -> f64 {
+    ratio(state.sublevels, state.sublevels_limit).max(ratio(state.debt_bytes, state.debt_limit))
+}
+
+fn ratio(load: f64, limit: f64) -> f64 {
+    if limit > 0.0 { load / limit } else { 0.0 }
+}
+
+/// How far a thread that works against `pressure` stands behind the threads of users: `most` up to a quarter of the
+/// limit, 0 from one half on, where the price of writes begins.
+pub fn nice(pressure: f64, most: i32) -> i32 {
+    (f64::from(most) * (2.0 - 4.0 * pressure).clamp(0.0, 1.0)).round() as i32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +150,22 @@ mod tests {
         assert_eq!(Price::NsPerKb(1000).wait_ns(256), Some(250));
         assert_eq!(Price::Stop.wait_ns(1), None);
         assert_eq!(Price::NsPerKb(MAX_NS_PER_KB).wait_ns(u64::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn work_is_on_a_par_with_users_before_they_pay() {
+        let nice_at = |sublevels: f64| {
+            let state = PaceState { memory_limit: 1000, sublevels, sublevels_limit: 20.0, ..PaceState::default() };
+            (nice(tree_pressure(&state), 10), ns(price(&state)))
+        };
+        assert_eq!(nice_at(0.0), (10, 0.0));
+        assert_eq!(nice_at(5.0), (10, 0.0));
+        assert_eq!(nice_at(7.5), (5, 0.0));
+        assert_eq!(nice_at(10.0), (0, 0.0));
+        assert!(nice_at(11.0).0 == 0 && nice_at(11.0).1 > 0.0);
+        // Memory is the flush's business, not the compactor's.
+        let full = PaceState { memory_bytes: 900, memory_limit: 1000, ..PaceState::default() };
+        assert_eq!((nice(memory_pressure(&full), 10), nice(tree_pressure(&full), 10)), (0, 10));
     }
 
     fn ns(price: Price) -> f64 {

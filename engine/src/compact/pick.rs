@@ -7,13 +7,17 @@
 //! its price is the number of sublevels at the deepest place, since that many files a read there must probe.
 //!
 //! # Choice
-//! Files of dropped indexes go first, they cost nothing. Then levels by score (1 = at target), then, if no level calls,
-//! files with much garbage, so that a store without writes still shrinks.
+//! Files of dropped indexes go first, they cost nothing. Then levels by score (1 = at target) over the score of the level
+//! below, then, if no level calls, files with much garbage, so that a store without writes still shrinks. A level that
+//! is itself too full makes each job into it dear, so it is emptied first: else level 0, whose score grows fastest, would
+//! under pressure push into a base level that grows without bound.
 //!
 //! - L0 to base: the deepest place that is free. From its stack, oldest first, files are added together with every older
 //!   L0 file that overlaps them (their data must not be left above newer data), while the job stays small. Taking the
 //!   place and not whole sublevels keeps jobs narrow, so several can run side by side.
-//! - Within L0, if that is blocked below: the newest files of the stack are merged into one.
+//! - Within L0, if that is blocked below, or if the way down would rewrite more than the size ratio times what it brings
+//!   (a few small files on top of a large one): the newest files of the stack are merged into one. That costs little,
+//!   and the stack goes down once it weighs enough, or when L0 is due by its bytes.
 //! - Level to next: the file with the least overlap below for its size, the oldest one of equals. Written once, it
 //!   frees the most.
 //! - A file that overlaps nothing below is moved by name, unless it is to be compressed anew or full of tombstones.
@@ -129,6 +133,18 @@ pub struct CompactionJob {
     pub bytes: u64,
 }
 
+impl Reason {
+    /// What goes first if two jobs are due: writers wait for level 0, then for debt, nobody for the rest.
+    fn urgency(self) -> u8 {
+        match self {
+            Reason::Dropped => 3,
+            Reason::L0 | Reason::IntraL0 => 2,
+            Reason::Size => 1,
+            Reason::Garbage | Reason::Manual => 0,
+        }
+    }
+}
+
 impl CompactionJob {
     /// All input files.
     pub fn files(&self) -> impl Iterator<Item = FileNo> + '_ {
@@ -161,12 +177,18 @@ pub struct PickInput<'a> {
     pub oldest_read: SeqNo,
     /// True for an index whose data is to vanish.
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
+    /// Only jobs more urgent than one of this reason: what a thread may do in the middle of it.
+    pub ahead_of: Option<Reason>,
 }
 
 /// The next job, or `None` if there is nothing to do (or all there is to do is blocked by running jobs).
 pub fn pick(input: &PickInput<'_>, options: &PickOptions) -> Option<CompactionJob> {
     let picker = Picker::new(input, options);
-    picker.dropped().or_else(|| picker.by_score()).or_else(|| picker.garbage())
+    let wanted = |reason: Reason| input.ahead_of.is_none_or(|other| reason.urgency() > other.urgency());
+    let dropped = if wanted(Reason::Dropped) { picker.dropped() } else { None };
+    dropped
+        .or_else(|| picker.by_score(&wanted))
+        .or_else(|| if wanted(Reason::Garbage) { picker.garbage() } else { None })
 }
 
 /// The scores of the tree.
@@ -371,11 +393,24 @@ impl<'a> Picker<'a> {
         Some(CompactionJob { inputs, output_level, reason, action, bottommost: true, ranges: Vec::new(), bytes })
     }
 
-    fn by_score(&self) -> Option<CompactionJob> {
-        let mut due: Vec<(f64, u8)> =
-            (0..LAST).map(|level| (self.score(level), level)).filter(|(score, _)| *score >= 1.0).collect();
+    fn by_score(&self, wanted: &dyn Fn(Reason) -> bool) -> Option<CompactionJob> {
+        let reason = |level: u8| if level == 0 { Reason::L0 } else { Reason::Size };
+        let mut due: Vec<(f64, u8)> = Vec::new();
+        // From the bottom: how far the level that a job would write to is over its own target.
+        let mut below = 1.0;
+        for level in (0..LAST).rev() {
+            let score = self.score(level);
+            if score >= 1.0 {
+                due.push((score / below, level));
+            }
+            if level >= self.base {
+                below = score.max(1.0);
+            }
+        }
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        due.into_iter().find_map(|(_, level)| if level == 0 { self.l0_job() } else { self.level_job(level) })
+        // What must wait for something unwanted is not urgent.
+        let mut due = due.into_iter().map(|(_, level)| level).take_while(|level| wanted(reason(*level)));
+        due.find_map(|level| if level == 0 { self.l0_job() } else { self.level_job(level) })
     }
 
     /// Adds a file of L0 and every older one that must go with it; `None` if one of them is busy.
@@ -436,10 +471,21 @@ impl<'a> Picker<'a> {
         Some(taken)
     }
 
+    /// True if a job rewrites more below than the size ratio justifies: few bytes on top of many.
+    fn is_dear(&self, part: &Inputs<'a>) -> bool {
+        let upper = bytes_of(part.upper.iter().map(|(_, file)| *file));
+        bytes_of(part.lower.iter().copied()) > upper.saturating_mul(self.options.multiplier)
+    }
+
     fn l0_job(&self) -> Option<CompactionJob> {
-        let stacks = self.stacks(false);
+        let mut stacks = self.stacks(false);
+        let deep = self.depth(false) >= self.options.l0_trigger;
+        if !deep {
+            // Due by its bytes: the heaviest stack first.
+            stacks.sort_by_key(|stack| std::cmp::Reverse(bytes_of(stack.iter().map(|(_, file)| *file))));
+        }
         let mut parts: Vec<Inputs<'a>> = Vec::new();
-        for stack in &stacks {
+        for (at, stack) in stacks.iter().enumerate() {
             let index = stack[0].1.index;
             if parts.iter().any(|part| part.upper[0].1.index == index) {
                 continue;
@@ -457,6 +503,14 @@ impl<'a> Picker<'a> {
                 }
                 continue;
             }
+            if self.is_dear(&part) {
+                if !parts.is_empty() {
+                    continue;
+                }
+                if let Some(job) = deep.then(|| self.within_l0(&stacks[at..])).flatten() {
+                    return Some(job);
+                }
+            }
             if parts.is_empty() || bytes + part.bytes() <= self.options.target_file_bytes {
                 parts.push(part);
             }
@@ -467,33 +521,46 @@ impl<'a> Picker<'a> {
         Some(self.job(parts, 0, self.base, Reason::L0, Action::Merge))
     }
 
+    /// Merges the newest files of the first stack where that is possible, and of small stacks of other indexes.
     fn within_l0(&self, stacks: &[Vec<(usize, &'a TableMeta)>]) -> Option<CompactionJob> {
+        let mut parts: Vec<Inputs<'a>> = Vec::new();
         for stack in stacks {
-            let mut upper: Vec<(usize, &TableMeta)> = Vec::new();
-            let mut bytes = 0;
-            for (sublevel, file) in stack.iter().rev() {
-                bytes += file.file_bytes;
-                if self.is_busy(file) || bytes > self.options.max_job_bytes {
-                    break;
-                }
-                upper.push((*sublevel, file));
-            }
-            if upper.len() < self.options.intra_l0_min {
+            let index = stack[0].1.index;
+            if parts.iter().any(|part| part.upper[0].1.index == index) {
                 continue;
             }
-            let part = Inputs { upper, lower: Vec::new() };
-            let (low, high) = hull(part.files())?;
-            let min = part.files().map(|file| file.min_seq).min();
-            let max = part.files().map(|file| file.max_seq).max();
-            // The output must fit between all other files in age wherever they overlap.
-            let fits = self.l0_files().all(|(_, file)| {
-                part.has(file.no) || !overlaps(file, low, high) || Some(file.max_seq) < min || Some(file.min_seq) > max
-            });
-            if fits {
-                return Some(self.job(vec![part], 0, 0, Reason::IntraL0, Action::Merge));
+            let Some(part) = self.newest_of(stack) else { continue };
+            let bytes = parts.iter().chain([&part]).map(Inputs::bytes).sum::<u64>();
+            if parts.is_empty() || bytes <= self.options.target_file_bytes {
+                parts.push(part);
             }
         }
-        None
+        (!parts.is_empty()).then(|| self.job(parts, 0, 0, Reason::IntraL0, Action::Merge))
+    }
+
+    /// The newest files of a stack, if merging them into one makes it shallower and keeps the order of ages.
+    fn newest_of(&self, stack: &[(usize, &'a TableMeta)]) -> Option<Inputs<'a>> {
+        let mut upper: Vec<(usize, &TableMeta)> = Vec::new();
+        let mut bytes = 0;
+        for (sublevel, file) in stack.iter().rev() {
+            bytes += file.file_bytes;
+            if self.is_busy(file) || bytes > self.options.max_job_bytes {
+                break;
+            }
+            upper.push((*sublevel, file));
+        }
+        if upper.len() < self.options.intra_l0_min {
+            return None;
+        }
+        let part = Inputs { upper, lower: Vec::new() };
+        let (low, high) = hull(part.files())?;
+        let min = part.files().map(|file| file.min_seq).min();
+        let max = part.files().map(|file| file.max_seq).max();
+        // The output must fit between all other files in age wherever they overlap.
+        let fits = self.l0_files().all(|(_, file)| {
+            part.has(file.no) || !overlaps(file, low, high) || Some(file.max_seq) < min || Some(file.min_seq) > max
+        });
+        fits.then_some(part)
     }
 
     fn level_job(&self, level: u8) -> Option<CompactionJob> {
@@ -689,7 +756,7 @@ mod tests {
             }
             let mut files: Vec<(u8, usize, TableMeta)> = Vec::new();
             let mut running: Vec<CompactionJob> = Vec::new();
-            let (mut oldest_read, mut dropped) = (SeqNo(1000), None);
+            let (mut oldest_read, mut dropped, mut ahead_of) = (SeqNo(1000), None, None);
             let mut checked = 0;
             for line in &lines {
                 let (name, rest) = line.split_once(':').expect(line);
@@ -709,6 +776,14 @@ mod tests {
                 let all: Vec<&CompactionJob> = running.iter().collect();
                 match name.trim() {
                     "oldest read" => oldest_read = SeqNo(rest.parse().expect(line)),
+                    "ahead of" => {
+                        ahead_of = match rest {
+                            "L0" => Some(Reason::L0),
+                            "Size" => Some(Reason::Size),
+                            "Garbage" => Some(Reason::Garbage),
+                            _ => panic!("{line}"),
+                        }
+                    }
                     "dropped" => dropped = Some(IndexId(rest.parse().expect(line))),
                     // Files, output level, range: `running: 4 5 to 6 a-f`
                     "running" => {
@@ -734,6 +809,7 @@ mod tests {
                             running: &all,
                             oldest_read,
                             is_dropped: &|index| Some(index) == dropped,
+                            ahead_of,
                         };
                         let found = if name.trim() == "job" {
                             pick(&input, &options()).map_or("none".to_owned(), |job| show_job(&job))
@@ -919,7 +995,7 @@ mod tests {
             let start = |sim: &Sim, running: &[CompactionJob]| {
                 let all: Vec<&CompactionJob> = running.iter().collect();
                 let shape = sim.shape();
-                let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false };
+                let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, ahead_of: None };
                 pick(&input, &options)
             };
             for (what, which, keys) in steps {
@@ -957,7 +1033,7 @@ mod tests {
                 prop_assert!(jobs < 2000, "work ends");
             }
             let shape = sim.shape();
-            let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false };
+            let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, ahead_of: None };
             let quiet = scores(&input, &options);
             prop_assert!(quiet.levels.iter().all(|score| *score < 1.0), "{quiet:?}");
         }

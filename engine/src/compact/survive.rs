@@ -10,6 +10,9 @@
 //! an older version is kept that it must hide; of several tombstones in a row the oldest one does. And a put that every
 //! point sees gets number zero, which packs best and tells cursors that no older version follows.
 //!
+//! That a key is at the bottom may also be found out when its first tombstone is met, which is the first version that it
+//! matters for. In level 0 numbers stay as they are: its files are ordered by them.
+//!
 //! `visible` must be sampled *before* the list of live points: a reader that registers in between then starts at or
 //! above `visible`, whose version is kept.
 //!
@@ -41,6 +44,7 @@ pub struct Survival {
     /// Points before this index have found their version of the current key.
     served: usize,
     bottommost: bool,
+    numbers_stay: bool,
     /// At the bottom: a tombstone that is written only if an older version is kept.
     held: Option<SeqNo>,
 }
@@ -52,7 +56,12 @@ impl Survival {
         points.push(visible);
         points.sort_unstable_by(|a, b| b.cmp(a));
         points.dedup();
-        Survival { points, served: 0, bottommost: false, held: None }
+        Survival { points, served: 0, bottommost: false, numbers_stay: false, held: None }
+    }
+
+    /// The rule for files whose order follows from the numbers in them.
+    pub fn with_numbers(self) -> Survival {
+        Survival { numbers_stay: true, ..self }
     }
 
     /// The versions that follow are those of another key; `bottommost` says that no version of it that is older than
@@ -62,6 +71,18 @@ impl Survival {
         self.served = 0;
         self.bottommost = bottommost;
         self.held = None;
+    }
+
+    /// True if nothing can come of knowing whether this version of the key is at the bottom.
+    #[inline]
+    pub fn is_settled(&self, seq: SeqNo, kind: Kind) -> bool {
+        self.bottommost || kind == Kind::Put || seq > self.points[0]
+    }
+
+    /// It turned out that no version of the key that is older than those in the merge exists elsewhere.
+    #[inline]
+    pub fn reached_bottom(&mut self) {
+        self.bottommost = true;
     }
 
     /// Decides on the next older version of the key.
@@ -82,7 +103,8 @@ impl Survival {
                     return Verdict::Drop;
                 }
                 let seen_by_all = self.served == self.points.len();
-                return Verdict::Keep { seq: if seen_by_all { SeqNo::ZERO } else { seq }, hidden_by: self.held.take() };
+                let seq = if seen_by_all && !self.numbers_stay { SeqNo::ZERO } else { seq };
+                return Verdict::Keep { seq, hidden_by: self.held.take() };
             }
         }
         Verdict::Keep { seq, hidden_by: None }
@@ -96,10 +118,21 @@ mod tests {
 
     type Versions = Vec<(u64, Kind)>;
 
-    fn run(survival: &mut Survival, bottommost: bool, versions: &[(u64, Kind)]) -> Versions {
+    /// What of a key is known to be at the bottom: nothing, the key, or the key once a tombstone is met.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Bottom {
+        No,
+        Yes,
+        FoundOut,
+    }
+
+    fn run(survival: &mut Survival, bottom: Bottom, versions: &[(u64, Kind)]) -> Versions {
         let mut out = Vec::new();
-        survival.start_key(bottommost);
+        survival.start_key(bottom == Bottom::Yes);
         for (seq, kind) in versions {
+            if bottom == Bottom::FoundOut && !survival.is_settled(SeqNo(*seq), *kind) {
+                survival.reached_bottom();
+            }
             if let Verdict::Keep { seq, hidden_by } = survival.version(SeqNo(*seq), *kind) {
                 out.extend(hidden_by.map(|tombstone| (tombstone.0, Kind::Delete)));
                 out.push((seq.0, *kind));
@@ -108,7 +141,7 @@ mod tests {
         out
     }
 
-    /// Lines `visible=9 points=3,5 [bottom] : P9 D7 P2 -> P9 D7`; see testdata/survive.txt.
+    /// Lines `visible=9 points=3,5 [bottom|found] [numbers] : P9 D7 P2 -> P9 D7`; see testdata/survive.txt.
     #[test]
     fn table() {
         let text = include_str!("../../testdata/survive.txt");
@@ -116,7 +149,7 @@ mod tests {
         for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let (left, expected) = line.split_once("->").expect(line);
             let (setting, versions) = left.split_once(':').expect(line);
-            let (mut visible, mut points, mut bottommost) = (0, Vec::new(), false);
+            let (mut visible, mut points, mut bottom, mut numbers) = (0, Vec::new(), Bottom::No, false);
             for word in setting.split_whitespace() {
                 match word.split_once('=') {
                     Some(("visible", number)) => visible = number.parse().expect(line),
@@ -124,7 +157,9 @@ mod tests {
                     Some(("points", list)) => {
                         points = list.split(',').map(|p| SeqNo(p.parse().expect(line))).collect();
                     }
-                    _ if word == "bottom" => bottommost = true,
+                    _ if word == "bottom" => bottom = Bottom::Yes,
+                    _ if word == "found" => bottom = Bottom::FoundOut,
+                    _ if word == "numbers" => numbers = true,
                     _ => panic!("{line}"),
                 }
             }
@@ -135,7 +170,9 @@ mod tests {
                     (word[1..].parse().expect(line), kind)
                 })
                 .collect();
-            let kept: Vec<String> = run(&mut Survival::new(&points, SeqNo(visible)), bottommost, &versions)
+            let rule = Survival::new(&points, SeqNo(visible));
+            let mut rule = if numbers { rule.with_numbers() } else { rule };
+            let kept: Vec<String> = run(&mut rule, bottom, &versions)
                 .into_iter()
                 .map(|(seq, kind)| format!("{}{seq}", if kind == Kind::Put { 'P' } else { 'D' }))
                 .collect();
@@ -161,7 +198,8 @@ mod tests {
             versions in prop::collection::btree_map(1u64..30, any::<bool>(), 0..14),
             points in prop::collection::vec(0u64..35, 0..6),
             visible in 0u64..32,
-            bottommost in any::<bool>(),
+            bottom in prop::sample::select(vec![Bottom::No, Bottom::Yes, Bottom::FoundOut]),
+            numbers in any::<bool>(),
         ) {
             let versions: Versions = versions
                 .into_iter()
@@ -170,10 +208,12 @@ mod tests {
                 .collect();
             // A live point is at most the visible point of now, and later ones start there.
             let live: Vec<SeqNo> = points.iter().map(|p| SeqNo((*p).min(visible))).collect();
-            let after = run(&mut Survival::new(&live, SeqNo(visible)), bottommost, &versions);
+            let rule = Survival::new(&live, SeqNo(visible));
+            let mut rule = if numbers { rule.with_numbers() } else { rule };
+            let after = run(&mut rule, bottom, &versions);
             prop_assert!(after.windows(2).all(|pair| pair[0].0 > pair[1].0), "{after:?}");
             // Something older below that must stay hidden, unless at the bottom.
-            let older = (!bottommost).then_some(1000);
+            let older = (bottom == Bottom::No).then_some(1000);
             for point in live.iter().map(|p| p.0).chain(visible..40) {
                 let then = read(&versions, point, older);
                 let now = read(&after, point, older);
@@ -182,7 +222,7 @@ mod tests {
             }
             // Zero is given only to what all points see.
             if let Some(place) = after.iter().position(|(seq, _)| *seq == 0) {
-                prop_assert!(bottommost && place + 1 == after.len());
+                prop_assert!(bottom != Bottom::No && !numbers && place + 1 == after.len());
                 let oldest = live.iter().map(|p| p.0).chain([visible]).min().unwrap();
                 prop_assert!(read(&versions, oldest, None).is_some());
             }
@@ -194,7 +234,7 @@ mod tests {
             let not_visible = versions.iter().filter(|(seq, _)| *seq > visible).count();
             let needed = after.len() - not_visible;
             prop_assert!(needed <= distinct.len());
-            if bottommost {
+            if bottom != Bottom::No {
                 let low: Versions = after[not_visible..].to_vec();
                 prop_assert!(low.last().is_none_or(|(_, kind)| *kind == Kind::Put), "{low:?}");
                 prop_assert!(!low.windows(2).any(|p| p[0].1 == Kind::Delete && p[1].1 == Kind::Delete));

@@ -20,7 +20,7 @@ use crate::iter::testing::{Entry, VecIter};
 use crate::iter::{LevelIter, MergeIter, VersionIter, VisibleIter};
 use crate::mem::MemTable;
 use crate::sst::BlockCache;
-use crate::sst::{Compression, ReadHints, Table, TableMeta, TableOptions};
+use crate::sst::{Compression, ReadHints, Table, TableMeta, TableOptions, key_hash};
 
 #[derive(Clone)]
 struct Opened(Arc<Table>);
@@ -77,8 +77,14 @@ impl Place {
         self.dir.path().join(format!("{:06}.sst", no.0))
     }
 
-    fn with_env<T>(&self, compression: Compression, work: impl FnOnce(&MergeEnv<'_>) -> T) -> T {
+    fn with_env<T>(
+        &self,
+        compression: Compression,
+        excludes: &dyn Fn(&[u8]) -> bool,
+        work: impl FnOnce(&MergeEnv<'_>) -> T,
+    ) -> T {
         work(&MergeEnv {
+            excludes,
             disk: &self.disk,
             path_of: &|no| self.path(no),
             next_file: &|| {
@@ -204,14 +210,32 @@ impl Store {
         }
     }
 
+    /// What the filters of these files know of a key.
+    fn excluded<'f>(files: impl IntoIterator<Item = &'f Opened>, key: &[u8]) -> bool {
+        files.into_iter().all(|file| {
+            let meta = file.meta();
+            let outside = key < meta.smallest.as_slice() || meta.largest.as_slice() < key;
+            outside || file.0.excludes(key, key_hash(key), || true).unwrap()
+        })
+    }
+
     fn flush(&mut self) {
         let base: Vec<&TableMeta> = self.levels.iter().flatten().map(|file| file.meta()).collect();
         let first_level = self.levels.iter().find(|level| !level.is_empty());
         let base = if first_level.is_some() { &base[..first_level.map_or(0, Vec::len)] } else { &[] };
+        let shape = self.shape();
+        let below: Vec<&[&TableMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+        let excludes = |key: &[u8]| Store::excluded(self.l0.iter().chain(self.levels.iter().flatten()), key);
         let result = self
             .place
-            .with_env(Compression::Lz4, |env| flush(&self.sealed, self.survival(), TARGET, base, env))
+            .with_env(Compression::Lz4, &excludes, |env| {
+                flush(&self.sealed, self.survival(), TARGET, base, &below, env)
+            })
             .unwrap();
+        assert!(result.outputs.iter().all(|meta| meta.min_seq > SeqNo::ZERO), "numbers stay in level 0");
+        if result.stats.tombstones_dropped > 0 {
+            self.reasons.insert("came and went");
+        }
         let seqs: u64 = self.sealed.iter().map(|m| m.version_count()).sum();
         assert!(result.stats.entries_in <= seqs);
         self.sealed.clear();
@@ -230,6 +254,7 @@ impl Store {
             running: &running,
             oldest_read: SeqNo(oldest),
             is_dropped: &|index| self.place.dropped.contains(&index.0),
+            ahead_of: None,
         };
         let Some(job) = pick(&input, &self.options) else { return false };
         self.start(job);
@@ -254,11 +279,14 @@ impl Store {
             let below: Vec<&[&TableMeta]> =
                 shape.levels[usize::from(job.output_level) + 1..].iter().map(Vec::as_slice).collect();
             let plan = if job.output_level == 0 {
-                OutputPlan::for_l0(TARGET, &[])
+                OutputPlan::for_l0(TARGET, &[], None)
             } else {
                 OutputPlan::for_level(TARGET, &below)
             };
-            result = self.place.with_env(compression, |env| merge_files(files, self.survival(), &plan, env)).unwrap();
+            let excludes =
+                |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
+            let merge = |env: &MergeEnv<'_>| merge_files(files, self.survival(), &plan, env);
+            result = self.place.with_env(compression, &excludes, merge).unwrap();
             for meta in &result.outputs {
                 let inside = job.ranges.iter().any(|(low, high)| *low <= meta.smallest && meta.largest <= *high);
                 assert!(inside, "outputs within the announced ranges");
@@ -410,7 +438,13 @@ impl Store {
             assert!(jobs < 500, "work ends");
         }
         let shape = self.shape();
-        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo(self.seq), is_dropped: &|_| false };
+        let input = PickInput {
+            shape: &shape,
+            running: &[],
+            oldest_read: SeqNo(self.seq),
+            is_dropped: &|_| false,
+            ahead_of: None,
+        };
         let quiet = scores(&input, &self.options);
         assert!(quiet.levels.iter().all(|score| *score < 1.0), "{quiet:?}");
     }
@@ -508,7 +542,11 @@ fn a_long_run_uses_every_kind_of_job_and_leaves_no_garbage() {
     store.snapshots.clear();
     store.finish();
     store.check();
-    assert!(store.reasons.is_superset(&HashSet::from(["l0", "size", "garbage"])), "{:?}", store.reasons);
+    assert!(
+        store.reasons.is_superset(&HashSet::from(["l0", "size", "garbage", "came and went"])),
+        "{:?}",
+        store.reasons
+    );
     // Asked for, a compaction leaves one version of each row, in the last level, visible to all.
     store.write(1, 7, Some(10));
     store.seal();
@@ -556,7 +594,7 @@ fn merge_to_bottom(
 ) -> Result<MergeResult> {
     let below: [&[&TableMeta]; 1] = [guides];
     let plan = OutputPlan::for_level(TARGET, &below);
-    place.with_env(Compression::None, |env| merge(&mut VecIter::new(entries), survival, &plan, env))
+    place.with_env(Compression::None, &|_| false, |env| merge(&mut VecIter::new(entries), survival, &plan, env))
 }
 
 #[test]
@@ -630,6 +668,40 @@ fn the_bottom_is_found_key_by_key() {
     // Row 1 lies outside of the file below and so does row 6; rows 2 and 5 are still there.
     assert_eq!(found, [(2, 8, Kind::Delete), (5, 7, Kind::Delete), (6, 0, Kind::Put)]);
     assert_eq!((result.stats.tombstones_dropped, result.stats.puts_dropped), (1, 1));
+}
+
+#[test]
+fn what_came_and_went_in_memory_is_not_written_unless_a_file_may_hold_it() {
+    let mut store = Store::new();
+    // Rows 0, 10 and 20 are on disk; 20 was deleted there, which leaves its tombstone and what it hides.
+    for row in [0, 10, 20] {
+        store.write(1, row, Some(10));
+    }
+    store.seal();
+    store.flush();
+    store.write(1, 20, None);
+    store.seal();
+    store.flush();
+    let entries = |store: &Store| store.l0.iter().map(|file| file.meta().entries).sum::<u64>();
+    assert_eq!(entries(&store), 4);
+    // Row 5 comes and goes, row 10 is replaced and goes, row 20 comes back and goes, row 7 goes and never was.
+    for row in [5, 10, 20] {
+        store.write(1, row, Some(10));
+        store.write(1, row, None);
+    }
+    store.write(1, 7, None);
+    store.seal();
+    store.flush();
+    assert_eq!(entries(&store), 6, "the tombstones of rows 10 and 20");
+    store.check();
+    // A snapshot between coming and going keeps both.
+    store.write(1, 6, Some(10));
+    store.snapshots.push(store.seq);
+    store.write(1, 6, None);
+    store.seal();
+    store.flush();
+    assert_eq!(entries(&store), 8);
+    store.check();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The engine's seams to the machine: disk and clock. Nothing else in the engine touches either.
+//! The engine's seams to the machine: disk, clock and scheduler. Nothing else in the engine touches them.
 //!
 //! `PosixDisk` is the real one. `MemDisk` keeps files in memory, knows which bytes and names have been synced, can make
 //! a crash image of itself and can be told to fail; tests and simulation run the whole engine on it.
@@ -7,6 +7,7 @@ mod buffer;
 mod clock;
 mod mem;
 mod posix;
+mod sched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use mem::{FaultKind, MemDisk, MemDiskCounters};
 pub use posix::PosixDisk;
+pub use sched::{NICE_MAX, Scheduler, SystemScheduler};
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -269,10 +269,16 @@ impl Version {
         }
     }
 
+    /// The sorted runs of the levels below `level`; with 0 those of level 0, too. Newest first.
+    pub fn runs_below(&self, level: u8) -> impl Iterator<Item = &[Arc<FileEntry>]> {
+        let sublevels = if level == 0 { self.sublevels.as_slice() } else { &[] };
+        let deeper = self.levels[usize::from(level).min(LEVELS - 1) + 1..].iter().map(|run| run.as_slice());
+        sublevels.iter().rev().map(Vec::as_slice).chain(deeper)
+    }
+
     /// Sublevels, newest first, then levels.
     fn all_runs(&self) -> impl Iterator<Item = &[Arc<FileEntry>]> {
-        let deeper = self.levels[1..].iter().map(|run| run.as_slice());
-        self.sublevels.iter().rev().map(Vec::as_slice).chain(deeper)
+        self.runs_below(0)
     }
 
     /// The sublevels of level 0, oldest first.

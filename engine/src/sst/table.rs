@@ -321,6 +321,18 @@ impl Table {
         }
     }
 
+    /// True if the filter knows that the table has no version of the key with this [`key_hash`]. Reads a filter that is
+    /// not in memory only if `may_read`, asked once, says so.
+    pub fn excludes(&self, key: &[u8], hash: u64, may_read: impl FnOnce() -> bool) -> Result<bool> {
+        let partition = self.top.lower_bound(key).0;
+        if partition == self.top.rows() {
+            return Ok(true);
+        }
+        let (_, filter, _) = self.partition(partition as u32)?;
+        let known = filter.is_some_and(|handle| self.cache.with(self.no, handle.offset, |_| ()).is_some());
+        Ok((known || may_read()) && !self.filter_admits(filter, hash)?)
+    }
+
     /// The newest version of `key` with a number `<= read`: its number, kind and value (empty for a tombstone).
     pub fn get(&self, key: &[u8], read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
         self.get_hashed(key, key_hash(key), read)

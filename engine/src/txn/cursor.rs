@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Txn;
 use crate::base::{Kind, Result, SeqNo};
-use crate::engine::Core;
+use crate::engine::{Core, DEAD_RUN};
 use crate::iter::{MergeIter, VisibleIter};
 use crate::read::{Source, add_sources};
 use crate::state::ReadState;
@@ -197,7 +197,12 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
+        let skipped = self.base.skipped();
         self.base.seek_ge(key)?;
+        if self.base.skipped() - skipped >= DEAD_RUN {
+            let reached = if self.base.valid() { self.base.key() } else { self.base.upper().unwrap_or(key) };
+            self.core.passed_dead_run(key, reached);
+        }
         let from = self.base.lower().map_or(key, |lower| lower.max(key));
         self.own_at = own.buffer.first_from(from, false);
         self.generation = own.buffer.generation();
@@ -210,7 +215,12 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
+        let skipped = self.base.skipped();
         self.base.seek_lt(key)?;
+        if self.base.skipped() - skipped >= DEAD_RUN {
+            let reached = if self.base.valid() { self.base.key() } else { self.base.lower().unwrap_or(key) };
+            self.core.passed_dead_run(reached, key);
+        }
         let from = self.base.upper().map_or(key, |upper| upper.min(key));
         self.own_at = own.buffer.last_before(from);
         self.generation = own.buffer.generation();
