@@ -33,6 +33,7 @@ use crate::io::NICE_MAX;
 use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::options::{Compression, Durability};
 use crate::sst::{self, Table, TableMeta, TableOptions};
+use crate::step::Step;
 
 const RETRY: Duration = Duration::from_secs(1);
 /// Waits shorter than this are collected and slept together: a timer costs about as much.
@@ -259,7 +260,7 @@ impl Background {
     /// Memory is full: waits for a flush.
     fn wait_for_memory(&self, core: &Core) -> Result<()> {
         // The active memtable alone may be what fills the budget (one huge transaction).
-        core.committer.seal(core.sinks());
+        core.committer.seal(core.sinks(), core.log_bytes_max());
         let started = core.options.clock.now_us();
         let mut shared = self.shared.lock();
         shared.check()?;
@@ -576,6 +577,11 @@ fn flush_once(core: &Core) -> Result<()> {
     let last = newest.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.committer.publish(last);
+    if let Err(error) = core.committer.carry(&core.log, state.active.min_lsn(), core.prepared_slack()) {
+        // The flush goes on without: what is held back is released by a later one.
+        core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
+    }
+    core.step(Step::Carried);
     let logged = core.log.end();
     let tables: Vec<_> = sealed.iter().map(|mem| mem.table.clone()).collect();
     let base = core.background.last_scores().base;
@@ -700,6 +706,11 @@ fn clean_loop(core: &Core) {
             if let Err(error) = core.options.disk.remove(&table_path(&core.dir, no)) {
                 core.options.report(&format!("cannot remove a file that is no longer needed: {error}"));
             }
+        }
+        let limit = core.log_bytes_max();
+        if core.log.end().0 > core.states.load().active.min_lsn().0 + limit {
+            core.committer.seal(core.sinks(), limit);
+            background.wake_flush();
         }
         let mut log = core.log.prepare_next();
         if core.durability() != Durability::EveryCommit {

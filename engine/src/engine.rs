@@ -24,6 +24,7 @@ use crate::read_point::{ReadPoint, ReadPoints};
 use crate::sst::BlockCache;
 use crate::sst::Table;
 use crate::state::StateCell;
+use crate::step::Step;
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
 use crate::write_buffer::WriteBuffer;
@@ -41,9 +42,8 @@ const DEAD_RUN_SAMPLE: u64 = 64;
 const BASE_BYTES_MIN: u64 = 16 << 20;
 
 /// A prepared transaction that no session holds.
-pub(crate) struct Prepared {
+pub(crate) struct Detached {
     pub id: TxnId,
-    pub batch: Arc<[u8]>,
     pub owner: Arc<LockOwner>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub locks: LockTable,
     pub read_points: ReadPoints,
     pub installer: Installer,
-    pub prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
+    pub prepared: Mutex<BTreeMap<Vec<u8>, Detached>>,
     pub cache: Arc<BlockCache>,
     pub graveyard: Arc<Graveyard>,
     pub next_file: AtomicU64,
@@ -131,6 +131,33 @@ impl Core {
         self.log.reserve(bytes)
     }
 
+    /// Tells whoever watches that a transaction has come this far.
+    #[inline]
+    pub fn step(&self, step: Step) {
+        if let Some(watch) = &self.options.on_step {
+            watch(step);
+        }
+    }
+
+    /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain.
+    pub fn rollback_prepared(&self, id: TxnId) -> Result<Lsn> {
+        self.step(Step::RollbackBegins);
+        let end = self.committer.rollback_prepared(&self.log, id)?;
+        self.step(Step::RollbackLogged);
+        Ok(end)
+    }
+
+    /// Log that a memtable may keep before it is sealed for that reason alone. Small commits, each synced, take a page of
+    /// log and a few hundred bytes of memtable; what they keep must not force small tables on everybody.
+    pub fn log_bytes_max(&self) -> u64 {
+        (8 * self.memtable_budget()).max(16 * self.options.log_segment_bytes)
+    }
+
+    /// Log that prepared transactions may hold back without anything being done about it.
+    pub fn prepared_slack(&self) -> u64 {
+        (2 * self.options.log_segment_bytes).max(self.memtable_budget() / 16)
+    }
+
     /// Cheap; wakes the flusher if there is something to flush.
     pub fn after_commit(&self) {
         if !self.states.load().sealed.is_empty() {
@@ -146,7 +173,7 @@ impl Core {
         let state = self.states.load();
         // While a flush is under way, the run may lie in what it is about to drop.
         if state.sealed.is_empty() && state.active.table.estimate_keys(from, to, DEAD_RUN_SAMPLE) >= DEAD_RUN / 2 {
-            self.committer.seal(self.sinks());
+            self.committer.seal(self.sinks(), self.log_bytes_max());
             self.background.wake_flush();
         }
     }
@@ -185,7 +212,7 @@ pub(crate) struct Parts {
     pub states: StateCell,
     pub locks: LockTable,
     pub installer: Installer,
-    pub prepared: BTreeMap<Vec<u8>, Prepared>,
+    pub prepared: BTreeMap<Vec<u8>, Detached>,
     pub cache: Arc<BlockCache>,
     pub next_file: FileNo,
     pub graveyard: Arc<Graveyard>,
@@ -243,11 +270,16 @@ impl Engine {
         self.core.read_point()
     }
 
-    /// A snapshot that includes every transaction whose order is fixed, even if it is not yet visible: under the
-    /// server's commit-order mutex this is exactly the state at the binlog position.
+    /// A snapshot of every transaction whose order is fixed and of no other: under the server's commit-order mutex this
+    /// is exactly the state at the binlog position. Short, for that mutex's sake; before the first read at the point, and
+    /// outside of the mutex, [`Engine::await_visible`] must be called.
     pub fn read_point_ordered(&self) -> ReadPoint {
-        self.core.committer.publish(self.core.committer.last_assigned());
-        self.core.read_point()
+        self.core.read_points.register(|| self.core.committer.last_assigned())
+    }
+
+    /// Returns once everything up to `seq` is visible. Not more than a load if it is.
+    pub fn await_visible(&self, seq: SeqNo) {
+        self.core.committer.publish(seq);
     }
 
     /// Reads committed data only; see [`Txn::get`].
@@ -318,7 +350,7 @@ impl Engine {
 
     /// Seals the active memtable and waits until everything is in tables.
     pub fn flush(&self) -> Result<()> {
-        self.core.committer.seal(self.core.sinks());
+        self.core.committer.seal(self.core.sinks(), self.core.log_bytes_max());
         self.core.background.flush_and_wait(&self.core)
     }
 
@@ -347,8 +379,8 @@ impl Engine {
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
         let core = &self.core;
-        let ordered = core.committer.order_prepared(core.sinks(), prepared.id, prepared.batch.clone());
-        let ordered = match ordered {
+        core.step(Step::OrderBegins);
+        let ordered = match core.committer.order_prepared(core.sinks(), prepared.id) {
             Ok(ordered) => ordered,
             Err(error) => {
                 // Still prepared, in the log as in memory.
@@ -356,10 +388,13 @@ impl Engine {
                 return Err(error);
             }
         };
+        core.step(Step::Ordered);
         core.committer.publish(ordered.seq);
         core.locks.release_all(&prepared.owner);
         core.after_commit();
+        core.step(Step::CommitVisible);
         core.log.sync(ordered.log_end)?;
+        core.step(Step::CommitDurable);
         Ok(true)
     }
 
@@ -367,10 +402,11 @@ impl Engine {
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
         let core = &self.core;
-        match core.committer.rollback_prepared(&core.log, prepared.id) {
+        match core.rollback_prepared(prepared.id) {
             Ok(end) => {
                 core.locks.release_all(&prepared.owner);
                 core.log.sync(end)?;
+                core.step(Step::RolledBack);
                 Ok(true)
             }
             Err(error) => {

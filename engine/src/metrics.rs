@@ -47,7 +47,7 @@ pub struct Metrics {
     pub log_bytes_written: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
-    /// Log that recovery would read now, in bytes.
+    /// Bytes of log segments in use, the one made ahead included.
     pub log_live_bytes: u64,
     /// Live read points.
     pub read_points: u64,
@@ -89,7 +89,7 @@ impl Metrics {
             log_payload_bytes: log.payload_bytes,
             log_bytes_written: log.payload_bytes + log.padding_bytes,
             log_syncs: log.syncs,
-            log_live_bytes: core.log.end().0 - core.log.start().0.min(core.log.end().0),
+            log_live_bytes: core.log.live_bytes(),
             read_points: live.len() as u64,
             oldest_read_point_lag: live.first().map_or(0, |oldest| visible.0.saturating_sub(oldest.0)),
             prepared_detached: core.prepared.lock().len() as u64,

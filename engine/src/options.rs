@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
+use crate::step::Watch;
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +66,8 @@ pub struct Options {
     pub table_bytes: u64,
     /// Told, in words, about failures of background work. Called from background threads.
     pub on_report: Option<Report>,
+    /// Told of each step of each transaction on its way to its end, on the transaction's thread. For crash tests.
+    pub on_step: Option<Watch>,
 }
 
 impl Options {
@@ -88,6 +91,7 @@ impl Default for Options {
             durability: Durability::EveryCommit,
             table_bytes: 64 << 20,
             on_report: None,
+            on_step: None,
         }
     }
 }

@@ -14,9 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, FileNo, Lsn, Result, SeqNo, TxnId};
+use crate::commit::carry::Place;
 use crate::commit::record::Record;
-use crate::commit::{Committer, apply, record};
-use crate::engine::{Parts, Prepared, table_path};
+use crate::commit::{Committer, Prepared, apply, record};
+use crate::engine::{Detached, Parts, table_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::lock::{LockMode, LockTable, Wait};
@@ -26,7 +27,7 @@ use crate::options::Options;
 use crate::sst::BlockCache;
 use crate::state::{Mem, ReadState, StateCell, chunk_pool};
 use crate::wal::format::{segment_number, segment_path};
-use crate::wal::{self, Log, LogOptions, Tail};
+use crate::wal::{self, Log, LogOptions, Span, Tail};
 use crate::write_buffer::BatchReader;
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
@@ -67,8 +68,8 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         last: state.flushed_seq,
         prepared: BTreeMap::new(),
     };
-    let tail = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut |start, _, bytes| {
-        replay.record(start, bytes)
+    let tail = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut |start, end, bytes| {
+        replay.record(Span { start, end }, bytes)
     })?;
     if tail.cut < state.log_durable {
         let (path, offset) = wal::blame(&disk, &log_dir, state.log_segment_bytes, tail.cut, state.log_durable)?;
@@ -82,15 +83,13 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
 
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
-    let mut ids = Vec::new();
-    for (id, (xid, batch)) in undecided {
+    for (&id, found) in &undecided {
         let owner = locks.new_owner();
-        for (_, key, _) in BatchReader::new(&batch) {
+        for (_, key, _) in BatchReader::new(&found.batch) {
             // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
             locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
         }
-        ids.push(id);
-        prepared.insert(xid, Prepared { id, batch: batch.into(), owner });
+        prepared.insert(found.xid.to_vec(), Detached { id, owner });
     }
 
     // The pool keeps what one flush releases: it is wanted again until the next one.
@@ -113,7 +112,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let log = Log::open(disk, &log_dir, log_options, tail, announce)?;
     let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {
-        committer: Committer::new(last, ids),
+        committer: Committer::new(last, undecided, &log),
         states: StateCell::new(newest, pool),
         locks,
         installer: Installer::new(manifest, state.dropped, last),
@@ -138,11 +137,12 @@ struct Replay<'a> {
     seal_bytes: u64,
     pool: &'a Arc<ChunkPool>,
     last: SeqNo,
-    prepared: BTreeMap<TxnId, (Vec<u8>, Vec<u8>)>,
+    prepared: BTreeMap<TxnId, Prepared>,
 }
 
 impl Replay<'_> {
-    fn record(&mut self, start: Lsn, bytes: &[u8]) -> Result<()> {
+    fn record(&mut self, span: Span, bytes: &[u8]) -> Result<()> {
+        let start = span.start;
         let damaged = |what: String| Error::corruption(&self.path, start.0, what);
         let Some(record) = record::decode(bytes) else {
             return Err(damaged("log record of unknown form".into()));
@@ -150,11 +150,15 @@ impl Replay<'_> {
         match record {
             Record::Commit { seq, batch } => self.commit(start, start, seq, batch),
             Record::Prepare { xid, batch } => {
-                self.prepared.insert(TxnId(start.0), (xid.to_vec(), batch.to_vec()));
+                self.prepare(TxnId(start.0), xid, batch, span);
+                Ok(())
+            }
+            Record::Carried { id, xid, batch } => {
+                self.prepare(id, xid, batch, span);
                 Ok(())
             }
             Record::Ordered { id, seq } => match self.prepared.remove(&id) {
-                Some((_, batch)) => self.commit(start, Lsn(id.0), seq, &batch),
+                Some(prepared) => self.commit(start, prepared.place.at, seq, &prepared.batch),
                 None if seq <= self.last => Ok(()),
                 None => Err(damaged(format!("commit of transaction {id}, whose prepare record is missing"))),
             },
@@ -163,6 +167,10 @@ impl Replay<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn prepare(&mut self, id: TxnId, xid: &[u8], batch: &[u8], span: Span) {
+        self.prepared.insert(id, Prepared { xid: xid.into(), batch: batch.into(), place: Place::of(span) });
     }
 
     /// A commit whose record is at `start`, and whose batch is in the log at `needs`.

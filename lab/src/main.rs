@@ -5,7 +5,7 @@
 //! ([`tpcc`], [`sysbench`]) loads it, [`meter`] reads what the server's process
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
-//! [`damage`] to break its files.
+//! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit.
 //! `docs/benchmarking.md` says what each number means.
 
 mod binlog;
@@ -13,6 +13,7 @@ mod crash;
 mod damage;
 mod engine;
 mod ledger;
+mod matrix;
 mod meter;
 mod oltp;
 mod options;
@@ -46,6 +47,8 @@ enum Command {
     Crash(crash::Args),
     /// Broken files, a full disk and killed statements: what the server makes of them
     Damage(damage::Args),
+    /// Crashes a server at each step of a commit and checks that tables and binary log agree
+    CrashMatrix(matrix::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
     /// Prints the report of result files again
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Oltp(args) => oltp::run(args),
         Command::Crash(args) => crash::run(args),
         Command::Damage(args) => damage::run(args),
+        Command::CrashMatrix(args) => matrix::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),

@@ -133,6 +133,11 @@ impl Instance {
 
     /// Starts the server and returns at once.
     pub fn launch(&self, conditions: &Conditions) -> Result<Server> {
+        self.launch_to_crash(conditions, None)
+    }
+
+    /// As `launch`; the server ends itself at a step of a transaction, which `STRATA_CRASH_AT` names.
+    pub fn launch_to_crash(&self, conditions: &Conditions, crash_at: Option<&str>) -> Result<Server> {
         self.write_option_file(conditions)?;
         fs::create_dir_all(self.binlogs())?;
         let _ = fs::remove_file(&self.socket);
@@ -146,6 +151,9 @@ impl Instance {
         } else {
             Command::new(&mariadbd)
         };
+        if let Some(step) = crash_at {
+            command.env("STRATA_CRASH_AT", step);
+        }
         let child = command
             .arg(format!("--defaults-file={}", self.option_file().display()))
             .stdin(Stdio::null())
@@ -365,6 +373,15 @@ impl Server {
             self.gone = true;
             return Err(self.ended(status, "under load"));
         }
+        Ok(())
+    }
+
+    /// Waits until the process has ended by itself, as it was told to.
+    pub fn wait_ended(mut self, patience: Duration) -> Result<()> {
+        let child = &mut self.child;
+        wait_for(patience, || matches!(child.try_wait(), Ok(Some(_)))).context("the server has not ended itself")?;
+        self.gone = true;
+        let _ = fs::remove_file(self.instance.pid_file());
         Ok(())
     }
 

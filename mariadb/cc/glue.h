@@ -17,6 +17,7 @@ ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, seconds */
 
 /* handlerton.cc */
 void install_transaction_hooks(handlerton *hton);
+void install_wait_callbacks(StrataCallbacks *callbacks);
 StrataSession *session_of(THD *thd);  /* creates the connection's session; null: out of memory, the error is pushed */
 /* Registers the statement (and the transaction it is part of) with the server and begins it in the row layer.
    `no_wait` becomes true if the user does not want to wait for row locks. */

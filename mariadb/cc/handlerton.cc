@@ -9,6 +9,9 @@
 
 /* Exported by the server without a declaration in its headers. */
 extern void commit_checkpoint_notify_ha(void *cookie);
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
+extern "C" int thd_deadlock_victim_preference(const MYSQL_THD thd1, const MYSQL_THD thd2);
 
 namespace strata {
 namespace {
@@ -62,7 +65,9 @@ int prepare(HTON_FIRST THD *thd, bool all)
   XID xid;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   std::string bytes= xid_to_bytes(xid);
-  return handler_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()),
+  int users= xid.get_my_xid() == 0;
+  return handler_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size(),
+                                      users),
                        thd);
 }
 
@@ -163,6 +168,17 @@ int start_consistent_snapshot(HTON_FIRST THD *thd)
   /* Below REPEATABLE READ each statement takes a snapshot of its own: there is nothing to do. */
   return handler_error(strata_consistent_snapshot(connection_of(thd)->session, isolation), thd);
 }
+
+/* ---- waits for row locks ---- */
+
+MYSQL_THD thd_of(const void *thd) { return static_cast<MYSQL_THD>(const_cast<void *>(thd)); }
+
+int wants_waits(const void *thd) { return thd_need_wait_reports(thd_of(thd)); }
+
+/* If the other one must commit later, the server has it killed, by another thread: the wait goes on until then. */
+void waits(const void *thd, const void *ahead) { thd_rpl_deadlock_check(thd_of(thd), thd_of(ahead)); }
+
+int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
 
 /* ---- recovery ---- */
 
@@ -305,6 +321,13 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
   return handler_error(strata_statement_begin(*session, isolation_of(thd), seconds * 1000000), thd);
+}
+
+void install_wait_callbacks(StrataCallbacks *callbacks)
+{
+  callbacks->wants_waits= wants_waits;
+  callbacks->waits= waits;
+  callbacks->victim= victim;
 }
 
 void install_transaction_hooks(handlerton *hton)

@@ -136,6 +136,7 @@ int init(void *p)
 
   StrataCallbacks callbacks= {};
   install_collation_callbacks(&callbacks);
+  install_wait_callbacks(&callbacks);
   callbacks.log= log_line;
   callbacks.killed= killed;
   StrataConfig config= {};

@@ -76,6 +76,12 @@ typedef struct {
   void (*log)(int severity, const char *text, size_t len);
   /* non-zero once the statement of this THD must stop; polled in long scans */
   int (*killed)(const void *thd);
+  /* Waits for row locks, on the waiting thread; none of these may come back into this interface. Does anybody want to
+     know what `thd` waits for? If so: it waits for a lock that `ahead` has or gets first (null: a lock of no connection). */
+  int (*wants_waits)(const void *thd);
+  void (*waits)(const void *thd, const void *ahead);
+  /* Two connections in a deadlock: negative if `a` should give way, positive if `b` should, 0 if it does not matter. */
+  int (*victim)(const void *a, const void *b);
 } StrataCallbacks;
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */
@@ -174,7 +180,8 @@ void strata_session_kill(StrataSession *session);          /* any thread: wakes 
 int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
 int strata_statement_end(StrataSession *session);          /* success: drops the savepoint and an RC snapshot */
 int strata_statement_rollback(StrataSession *session);     /* undoes the statement's writes; locks stay */
-int strata_prepare(StrataSession *session, const uint8_t *xid, size_t xid_len); /* durable per flush_log */
+/* Durable per flush_log. users: the id is not the server's own, so after a crash the server cannot tell what was decided. */
+int strata_prepare(StrataSession *session, const uint8_t *xid, size_t xid_len, int users);
 void strata_commit_ordered(StrataSession *session);        /* after prepare; fixes the order; no I/O, cannot fail */
 int strata_commit(StrataSession *session);                 /* finishes after commit_ordered, or does it all (one phase) */
 int strata_rollback(StrataSession *session);

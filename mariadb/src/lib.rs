@@ -8,6 +8,8 @@
 //! - `collation`: the server's collations behind the row layer's trait
 //! - `definition`: table definitions
 //! - `machine`: defaults derived from the machine
+//! - `waits`: waits for row locks, reported for replication
+//! - `crash`: ends the process at a step of a transaction (tests)
 //! - `store`, `session`, `cursor`, `stats`: the functions
 //!
 //! # Pointers
@@ -20,6 +22,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod collation;
+pub mod crash;
 pub mod cursor;
 pub mod definition;
 pub mod machine;
@@ -28,3 +31,4 @@ pub mod session;
 pub mod stats;
 pub mod store;
 pub mod types;
+pub mod waits;

@@ -2,6 +2,7 @@
 
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
 use crate::store::StoreHandle;
+use crate::waits::Waits;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use strata_row::{Error, Result};
 pub struct SessionHandle {
     session: UnsafeCell<Session>,
     kill: Arc<KillSwitch>,
+    waits: Arc<Waits>,
 }
 
 impl SessionHandle {
@@ -25,11 +27,14 @@ impl SessionHandle {
     }
 }
 
-/// A pointer that only goes back to the server.
-struct Thd(*const c_void);
+/// A connection: a pointer that only goes back to the server.
+#[derive(Clone, Copy)]
+pub struct Thd(pub *const c_void);
 
 // SAFETY: never dereferenced here.
 unsafe impl Send for Thd {}
+// SAFETY: the same.
+unsafe impl Sync for Thd {}
 
 fn isolation(number: u32) -> Result<Isolation> {
     match number {
@@ -68,7 +73,9 @@ pub unsafe extern "C" fn strata_session_new(
         });
         let session = Session::new(&handle.store, probe);
         let kill = session.kill_switch();
-        let made = Box::new(SessionHandle { session: UnsafeCell::new(session), kill });
+        handle.waits.join(&kill, thd);
+        let waits = handle.waits.clone();
+        let made = Box::new(SessionHandle { session: UnsafeCell::new(session), kill, waits });
         unsafe { store_out(out, Box::into_raw(made))? };
         Ok(code::OK)
     })
@@ -79,7 +86,9 @@ pub unsafe extern "C" fn strata_session_new(
 pub unsafe extern "C" fn strata_session_free(session: *mut SessionHandle) {
     guard(|| {
         if !session.is_null() {
-            unsafe { Box::from_raw(session) }.session.into_inner().close()?;
+            let handle = unsafe { Box::from_raw(session) };
+            handle.waits.leave(&handle.kill);
+            handle.session.into_inner().close()?;
         }
         Ok(code::OK)
     });
@@ -124,8 +133,13 @@ pub unsafe extern "C" fn strata_statement_rollback(session: *mut SessionHandle) 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_prepare(session: *mut SessionHandle, xid: *const u8, len: usize) -> c_int {
-    unsafe { on_session(session, |s| s.prepare(bytes(xid, len))) }
+pub unsafe extern "C" fn strata_prepare(
+    session: *mut SessionHandle,
+    xid: *const u8,
+    len: usize,
+    is_users: c_int,
+) -> c_int {
+    unsafe { on_session(session, |s| s.prepare(bytes(xid, len), is_users != 0)) }
 }
 
 /// See the header.

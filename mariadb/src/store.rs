@@ -1,9 +1,11 @@
 //! The open database, and the catalog.
 
+use crate::crash;
 use crate::definition::table_def;
 use crate::machine;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
+use crate::waits::Waits;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ pub struct StoreHandle {
     pub store: Arc<Store>,
     /// The server's functions.
     pub calls: CCallbacks,
+    /// The sessions, for reports of lock waits.
+    pub waits: Arc<Waits>,
 }
 
 /// `StrataTable`.
@@ -38,6 +42,7 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         log_segment_bytes: or_default(config.log_segment_bytes, || base.log_segment_bytes),
         compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
         durability: durability(config.flush_log)?,
+        on_step: crash::watch()?,
         on_report: Some(Arc::new(move |what: &str| log(&calls, 1, what))),
         ..base
     })
@@ -65,7 +70,9 @@ pub unsafe extern "C" fn strata_open(
         let (config, calls) = unsafe { (reference(config)?, *reference(callbacks)?) };
         let dir = unsafe { text(config.dir)? };
         let store = Store::open(Path::new(dir), options(config, calls)?)?;
-        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls })))? };
+        let waits = Arc::new(Waits::new(calls));
+        store.engine().locks().set_observer(Some(waits.clone()));
+        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls, waits })))? };
         Ok(code::OK)
     })
 }

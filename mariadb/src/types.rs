@@ -41,6 +41,12 @@ pub struct CCallbacks {
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char, usize)>,
     /// Must the statement stop?
     pub killed: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
+    /// Does the server want to know what the connection waits for?
+    pub wants_waits: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
+    /// The first connection waits for a lock that the second has or gets before (null: a lock of no connection).
+    pub waits: Option<unsafe extern "C" fn(*const c_void, *const c_void)>,
+    /// Of two connections in a deadlock: negative if the first should give way, positive if the second, 0 either.
+    pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
 }
 
 /// `StrataColumn`.
@@ -183,7 +189,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 56);
+        assert_eq!(size_of::<CCallbacks>(), 80);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);
         assert_eq!(offset_of!(CColumn, collation), 24);

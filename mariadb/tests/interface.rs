@@ -24,6 +24,9 @@ fn callbacks() -> CCallbacks {
         find: None,
         log: None,
         killed: Some(never),
+        wants_waits: None,
+        waits: None,
+        victim: None,
     }
 }
 
@@ -136,7 +139,7 @@ fn run(primary: bool) {
             assert_eq!(strata_autoinc_next(table), 10);
         }
         assert_eq!(strata_session_has_writes(session), 1);
-        assert_eq!(strata_prepare(session, b"xid".as_ptr(), 3), code::OK);
+        assert_eq!(strata_prepare(session, b"xid".as_ptr(), 3, 1), code::OK);
         strata_commit_ordered(session);
         assert_eq!(strata_commit(session), code::OK);
 

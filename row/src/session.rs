@@ -15,7 +15,7 @@ use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strata_engine::lock::Granted;
 
@@ -48,6 +48,8 @@ pub enum Waiting {
 pub struct KillSwitch {
     killed: AtomicBool,
     owner: Mutex<Option<Arc<kv::LockOwner>>>,
+    /// Number of the owner, to be compared without the mutex.
+    number: AtomicU64,
 }
 
 impl KillSwitch {
@@ -57,6 +59,25 @@ impl KillSwitch {
         if let Some(owner) = &*self.owner.lock() {
             owner.interrupt();
         }
+    }
+
+    /// Number of the owner of the session's locks at this moment. Any thread.
+    pub fn owner_number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body` if the owner of that number is still the session's; its transaction does not end meanwhile. Any
+    /// thread; `body` must not wait for the session.
+    pub fn while_owner(&self, number: u64, body: impl FnOnce()) {
+        let owner = self.owner.lock();
+        if owner.as_ref().is_some_and(|owner| owner.id() == number) {
+            body();
+        }
+    }
+
+    fn set_owner(&self, owner: Option<Arc<kv::LockOwner>>) {
+        self.number.store(owner.as_ref().map_or(0, |owner| owner.id()), Ordering::Relaxed);
+        *self.owner.lock() = owner;
     }
 }
 
@@ -88,7 +109,7 @@ impl Session {
     pub fn new(store: &Arc<Store>, probe: KillProbe) -> Session {
         let txn = store.engine().begin();
         let kill = Arc::new(KillSwitch::default());
-        *kill.owner.lock() = Some(txn.owner().clone());
+        kill.set_owner(Some(txn.owner().clone()));
         Session {
             store: store.clone(),
             txn,
@@ -194,6 +215,8 @@ impl Session {
     /// The sequence number that consistent reads use, taking a read point if there is none.
     pub fn consistent(&mut self) -> SeqNo {
         if let Some(point) = &self.point {
+            // Taken under the server's commit order, it may be ahead of what is visible.
+            self.store.engine().await_visible(point.seq());
             return point.seq();
         }
         let point = self.store.engine().read_point();
@@ -204,6 +227,7 @@ impl Session {
     }
 
     /// START TRANSACTION WITH CONSISTENT SNAPSHOT: the read point is taken now, after all transactions whose order is fixed.
+    /// The server calls this under its commit order mutex: nothing is waited for here.
     pub fn consistent_snapshot(&mut self, isolation: Isolation) {
         self.begun = true;
         self.isolation = isolation;
@@ -238,10 +262,16 @@ impl Session {
         if self.kill.killed.load(Ordering::Relaxed) || (self.probe)() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Makes the writes durable (as the store's setting says) under a transaction id.
-    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+    /// Makes the writes durable (as the store's setting says) under a transaction id. If the id is a user's and not the
+    /// server's, the server does not know after a crash what became of it.
+    pub fn prepare(&mut self, xid: &[u8], is_users: bool) -> Result<()> {
         self.used = true;
+        if is_users {
+            self.txn.decide_here();
+        }
         let result = self.txn.prepare(xid);
+        // It reads no more, and may stay prepared for days.
+        self.drop_read_point();
         // Even if the last sync failed, the record may have reached the disk.
         self.prepared = self.txn.is_prepared();
         Ok(result?)
@@ -292,7 +322,7 @@ impl Session {
 
     /// Ends the session: a prepared transaction stays with the engine under its id, another is rolled back.
     pub fn close(mut self) -> Result<()> {
-        *self.kill.owner.lock() = None;
+        self.kill.set_owner(None);
         if self.txn.is_prepared() {
             self.txn.detach();
             return Ok(());
@@ -314,7 +344,7 @@ impl Session {
         self.statement = None;
         self.drop_read_point();
         if self.used {
-            *self.kill.owner.lock() = Some(self.txn.owner().clone());
+            self.kill.set_owner(Some(self.txn.owner().clone()));
             self.used = false;
         }
     }

@@ -186,7 +186,7 @@ fn prepared_transactions_outlive_their_session_and_a_restart() {
         for (c, xid) in [(1, b"one"), (2, b"two")] {
             let mut t = Client::new(&store, &table);
             t.insert(&row(c, 0, None, Some(c as i32))).unwrap();
-            t.session.prepare(xid).unwrap();
+            t.session.prepare(xid, true).unwrap();
             assert!(t.session.is_prepared());
             assert!(t.session.statement_begin(Isolation::RepeatableRead, t.timeout).is_err());
             t.session.close().unwrap();
@@ -206,7 +206,7 @@ fn prepared_transactions_outlive_their_session_and_a_restart() {
     assert!(!store.engine().rollback_prepared(b"two").unwrap());
     t.insert(&row(2, 0, None, None)).unwrap();
     // Both phases in one session.
-    t.session.prepare(b"three").unwrap();
+    t.session.prepare(b"three", true).unwrap();
     t.session.commit_ordered();
     t.commit();
     assert_eq!(t.scan(None, true).unwrap().len(), 2);

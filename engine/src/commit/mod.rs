@@ -18,9 +18,14 @@
 //! (two-phase commit: the binlog leader orders the whole group) waits in the queue together with its work, and whoever
 //! needs it visible applies it.
 //!
+//! A prepared transaction keeps the identity that the place of its prepare record gave it, also when the record is
+//! written again further on ([`carry`]). Its batch waits here for the decision, and the log keeps a page of room for the
+//! record that ends it, so that a full disk cannot refuse a commit that the binlog already has.
+//!
 //! Rejected: inserting into the memtable at prepare with a prepared-to-committed map (RocksDB's write-prepared): every
 //! reader pays for consulting the map, and a rollback has to write.
 
+pub(crate) mod carry;
 pub(crate) mod record;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,10 +34,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::base::{Lsn, Result, SeqNo, TxnId};
+use self::carry::{Place, to_carry};
+use crate::base::{Error, Lsn, Result, SeqNo, TxnId};
 use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
 use crate::write_buffer::BatchReader;
+
+/// Bytes of prepare records that are carried on before they are written out.
+const CARRY_BUFFERED_BYTES: usize = 1 << 20;
 
 /// What the order step decided.
 #[derive(Clone)]
@@ -70,10 +79,39 @@ struct Queue {
     waiters: u32,
 }
 
+/// A transaction that is neither ordered nor rolled back. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub xid: Arc<[u8]>,
+    pub batch: Arc<[u8]>,
+    /// Its prepare record, or the newest copy of it; recovery needs the log from there.
+    pub place: Place,
+}
+
 struct Order {
     last: SeqNo,
-    /// Prepare records of transactions that are neither ordered nor rolled back; they hold back the log.
-    prepared: BTreeMap<TxnId, ()>,
+    prepared: BTreeMap<TxnId, Prepared>,
+    /// The same by the position of their records.
+    places: BTreeMap<Lsn, TxnId>,
+    /// For each prepare record that is being appended, a position at or before it.
+    arriving: Vec<Lsn>,
+}
+
+impl Order {
+    fn insert(&mut self, id: TxnId, prepared: Prepared) {
+        self.places.insert(prepared.place.at, id);
+        self.prepared.insert(id, prepared);
+    }
+
+    fn get(&self, id: TxnId) -> Result<&Prepared> {
+        self.prepared.get(&id).ok_or_else(|| Error::Invalid(format!("transaction {id} is not prepared")))
+    }
+
+    fn remove(&mut self, id: TxnId) {
+        if let Some(prepared) = self.prepared.remove(&id) {
+            self.places.remove(&prepared.place.at);
+        }
+    }
 }
 
 /// See the module.
@@ -95,9 +133,14 @@ pub(crate) fn apply(mem: &Mem, batch: &[u8], seq: SeqNo) -> bool {
 
 impl Committer {
     /// A pipeline whose last committed number is `last` and which knows the transactions left prepared by recovery.
-    pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = TxnId>) -> Committer {
+    pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = (TxnId, Prepared)>, log: &Log) -> Committer {
+        let mut order = Order { last, prepared: BTreeMap::new(), places: BTreeMap::new(), arriving: Vec::new() };
+        for (id, prepared) in prepared {
+            log.pledge_end();
+            order.insert(id, prepared);
+        }
         Committer {
-            order: Mutex::new(Order { last, prepared: prepared.into_iter().map(|id| (id, ())).collect() }),
+            order: Mutex::new(order),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
             visible: AtomicU64::new(last.0),
@@ -154,35 +197,87 @@ impl Committer {
     }
 
     /// Logs a prepare record. The transaction holds back the log until it is ordered or rolled back.
-    pub fn prepare(&self, log: &Log, xid: &[u8], batch: &[u8]) -> Result<(TxnId, Lsn)> {
+    pub fn prepare(&self, log: &Log, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
         let header = record::prepare_header(xid);
-        let body = Body::compress(batch);
-        // Under the order lock: between the append and the registration no flush may move the start of the log past it.
+        let body = Body::compress(&batch);
+        // The record may be long, and those who order must not wait for it. Until it is registered, the position noted
+        // here keeps a flush from moving the start of the log past it.
+        let floor = {
+            let mut order = self.order.lock();
+            let floor = log.end();
+            order.arriving.push(floor);
+            floor
+        };
+        let appended = log.append_parts(&header, &body);
         let mut order = self.order.lock();
-        let Span { start, end } = log.append_parts(&header, &body)?;
-        let id = TxnId(start.0);
-        order.prepared.insert(id, ());
-        Ok((id, end))
+        if let Some(at) = order.arriving.iter().position(|&noted| noted == floor) {
+            order.arriving.swap_remove(at);
+        }
+        let span = appended?;
+        log.pledge_end();
+        let id = TxnId(span.start.0);
+        order.insert(id, Prepared { xid: xid.into(), batch: batch.clone(), place: Place::of(span) });
+        Ok((id, span.end))
     }
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
-    pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId, batch: Arc<[u8]>) -> Result<Ordered> {
+    pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
         let mut order = self.order.lock();
+        let prepared = order.get(id)?;
+        let (batch, at) = (prepared.batch.clone(), prepared.place.at);
         let record = record::commit_prepared(id, order.last.next());
         let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), |mem| {
-            mem.needs_log_from(Lsn(id.0));
+            mem.needs_log_from(at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
-        order.prepared.remove(&id);
+        order.remove(id);
+        sinks.log.redeem_end();
         Ok(ordered)
     }
 
     /// Logs that a prepared transaction is rolled back.
     pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<Lsn> {
         let mut order = self.order.lock();
+        order.get(id)?;
         let span = log.append(&record::rollback_prepared(id))?;
-        order.prepared.remove(&id);
+        order.remove(id);
+        log.redeem_end();
         Ok(span.end)
+    }
+
+    /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`carry`].
+    /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
+    pub fn carry(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
+        let (places, ids): (Vec<Place>, Vec<TxnId>) = {
+            let order = self.order.lock();
+            match order.places.keys().next() {
+                Some(oldest) if oldest.0 + slack < floor.0 => {}
+                _ => return Ok(()),
+            }
+            order.places.range(..floor).map(|(_, &id)| (order.prepared[&id].place, id)).unzip()
+        };
+        let mut buffered = 0;
+        for &id in &ids[..to_carry(&places, floor, slack)] {
+            let Some(Prepared { xid, batch, .. }) = self.order.lock().prepared.get(&id).cloned() else { continue };
+            let room = log.reserve(xid.len() + batch.len())?;
+            let header = record::carried_header(id, &xid);
+            let body = Body::compress(&batch);
+            // The append below, under the lock, must not find the log's buffer full.
+            buffered += batch.len();
+            if buffered > CARRY_BUFFERED_BYTES {
+                log.write(log.end())?;
+                buffered = batch.len();
+            }
+            let mut order = self.order.lock();
+            // Decided meanwhile: a copy behind the decision would bring it back to life.
+            if let Some(prepared) = order.prepared.remove(&id) {
+                order.places.remove(&prepared.place.at);
+                let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
+                order.insert(id, Prepared { place, ..prepared });
+            }
+            drop(room);
+        }
+        Ok(())
     }
 
     /// Returns once everything up to `seq` is visible, applying what nobody has applied yet.
@@ -232,11 +327,14 @@ impl Committer {
         }
     }
 
-    /// Seals the active memtable if it holds anything.
-    pub fn seal(&self, sinks: Sinks<'_>) {
+    /// Seals the active memtable if it holds anything, or if more than `log_bytes` of log are kept for it: transactions
+    /// that are rolled back fill the log and no memtable.
+    pub fn seal(&self, sinks: Sinks<'_>, log_bytes: u64) {
         let order = self.order.lock();
-        if !sinks.states.load().active.table.is_empty() {
-            sinks.states.rotate(order.last, sinks.log.end(), sinks.seal_bytes);
+        let active = sinks.states.load().active.clone();
+        let end = sinks.log.end();
+        if !active.table.is_empty() || active.min_lsn().0 + log_bytes < end.0 {
+            sinks.states.rotate(order.last, end, sinks.seal_bytes);
         }
     }
 
@@ -245,13 +343,8 @@ impl Committer {
         let order = self.order.lock();
         let state = states.load();
         let kept = state.sealed.len() - flushed;
-        let mut start = log.end();
-        for mem in std::iter::once(&state.active).chain(&state.sealed[..kept]) {
-            start = start.min(mem.min_lsn());
-        }
-        match order.prepared.keys().next() {
-            Some(oldest) => start.min(Lsn(oldest.0)),
-            None => start,
-        }
+        let mems = std::iter::once(&state.active).chain(&state.sealed[..kept]).map(|mem| mem.min_lsn());
+        let prepared = order.places.keys().copied().take(1).chain(order.arriving.iter().copied());
+        mems.chain(prepared).fold(log.end(), Lsn::min)
     }
 }

@@ -9,6 +9,7 @@ const COMMIT: u8 = 1;
 const PREPARE: u8 = 2;
 const ORDERED: u8 = 3;
 const UNDONE: u8 = 4;
+const CARRIED: u8 = 5;
 
 /// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +18,7 @@ pub(crate) enum Record<'a> {
     Prepare { xid: &'a [u8], batch: &'a [u8] },
     Ordered { id: TxnId, seq: SeqNo },
     Undone { id: TxnId },
+    Carried { id: TxnId, xid: &'a [u8], batch: &'a [u8] },
 }
 
 pub(crate) fn commit_batch_header(seq: SeqNo) -> [u8; 9] {
@@ -45,6 +47,14 @@ pub(crate) fn rollback_prepared(id: TxnId) -> [u8; 9] {
     record
 }
 
+pub(crate) fn carried_header(id: TxnId, xid: &[u8]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(xid.len() + 11);
+    header.push(CARRIED);
+    header.extend_from_slice(&id.0.to_le_bytes());
+    put_bytes(&mut header, xid);
+    header
+}
+
 /// Decodes a record; `None` if its bytes make no sense.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
     let mut reader = Reader::new(bytes);
@@ -56,6 +66,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Record<'_>> {
         }
         ORDERED => Record::Ordered { id: TxnId(reader.u64()?), seq: SeqNo(reader.u64()?) },
         UNDONE => Record::Undone { id: TxnId(reader.u64()?) },
+        CARRIED => {
+            let id = TxnId(reader.u64()?);
+            let xid = reader.bytes()?;
+            Record::Carried { id, xid, batch: reader.rest() }
+        }
         _ => return None,
     };
     Some(record)
@@ -76,6 +91,9 @@ mod tests {
         let ordered = commit_prepared(TxnId(3), SeqNo(9));
         assert_eq!(decode(&ordered), Some(Record::Ordered { id: TxnId(3), seq: SeqNo(9) }));
         assert_eq!(decode(&rollback_prepared(TxnId(3))), Some(Record::Undone { id: TxnId(3) }));
+        let mut bytes = carried_header(TxnId(3), b"xid");
+        bytes.extend_from_slice(b"b");
+        assert_eq!(decode(&bytes), Some(Record::Carried { id: TxnId(3), xid: b"xid", batch: b"b" }));
     }
 
     /// docs/format/batch.md shows what is written.
@@ -92,6 +110,7 @@ mod tests {
             [&commit_batch_header(SeqNo(7))[..], &batch].concat(),
             [&prepare_header(b"x1")[..], &batch].concat(),
             commit_prepared(TxnId(4096), SeqNo(8)).to_vec(),
+            [&carried_header(TxnId(4096), b"x1")[..], &batch].concat(),
         ];
         let document = include_str!("../../../docs/format/batch.md");
         let example = document.split("## Example").nth(1).unwrap();
@@ -103,7 +122,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for bytes in [&[][..], &[0], &[9, 1], &[COMMIT, 1, 2], &[ORDERED; 16], &[PREPARE, 200]] {
+        for bytes in [&[][..], &[0], &[9, 1], &[COMMIT, 1, 2], &[ORDERED; 16], &[PREPARE, 200], &[CARRIED; 9]] {
             assert_eq!(decode(bytes), None);
         }
     }

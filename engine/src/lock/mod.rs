@@ -12,7 +12,8 @@
 //! periodically. The search reads one shard at a time and may see a cycle that never was, so the shards of a found
 //! cycle are locked together and every edge is checked again before anybody is shot. No cycle is missed: every new edge
 //! appears with the beginning of a wait, and the one whose wait closed the cycle finds all other edges in place. The
-//! victim has done the least work; of equals, the youngest.
+//! victim is the one that the [`WaitObserver`] prefers, else the one that has done the least work; of equals, the
+//! youngest.
 //!
 //! Time: lock waits are the one place in the engine that uses real time rather than the `Clock`: parking needs it, and
 //! no decision but giving up depends on it. Rules are tested without threads or time, in `queue`.
@@ -100,11 +101,15 @@ pub struct LockCounters {
     pub timeouts: u64,
 }
 
-/// Is told of waits; replication uses it to let an earlier transaction go first.
+/// Takes part in waits: replication has transactions whose order of commits is fixed, and lets the earlier go first.
 pub trait WaitObserver: Send + Sync {
-    /// `waiter` begins to wait for `blockers` (numbers of owners). Called on the waiting thread without any lock of
-    /// the table; it may interrupt owners, but must not request locks.
-    fn wait_begins(&self, waiter: u64, blockers: &[u64]);
+    /// `waiter` waits, and cannot have its lock before `ahead` (numbers of owners) have given it up. Told when the wait
+    /// begins, and again with each search for deadlocks, since others may have come to stand in front. Called on the
+    /// waiting thread without any lock of the table; it may interrupt owners, but must not request locks.
+    fn waits(&self, waiter: u64, ahead: &[u64]);
+
+    /// Which of the owners on a cycle of waits should give way, if that matters. Called like `waits`.
+    fn victim(&self, cycle: &[u64]) -> Option<u64>;
 }
 
 /// Times of the deadlock search, in microseconds of real time.
@@ -448,13 +453,7 @@ impl LockTable {
         let begin = Instant::now();
         // A timeout beyond the clock's range never comes.
         let deadline = begin.checked_add(Duration::from_micros(timeout_us));
-        let observer = self.observer.read().clone();
-        if let Some(observer) = observer {
-            let blockers = self.blockers_of(owner.id, place);
-            if !blockers.is_empty() {
-                observer.wait_begins(owner.id, &blockers);
-            }
-        }
+        self.report_wait(owner, place);
         let first = if length >= self.options.long_queue { 0 } else { self.options.first_search_us };
         let mut search_at = begin + Duration::from_micros(first);
         loop {
@@ -480,6 +479,7 @@ impl LockTable {
             } else {
                 // One search may only break one of several cycles.
                 while self.break_cycle(owner, place) {}
+                self.report_wait(owner, place);
                 search_at = Instant::now() + Duration::from_micros(self.options.next_search_us);
                 continue;
             };
@@ -497,6 +497,21 @@ impl LockTable {
             }
             return Err(failure);
         }
+    }
+
+    fn report_wait(&self, owner: &LockOwner, place: Place) {
+        let observer = self.observer.read().clone();
+        if let Some(observer) = observer {
+            let ahead = self.ahead_of(owner.id, place);
+            if !ahead.is_empty() {
+                observer.waits(owner.id, &ahead);
+            }
+        }
+    }
+
+    fn ahead_of(&self, id: u64, place: Place) -> Vec<u64> {
+        let shard = self.shard(place.shard);
+        shard.entries.get(place.slot as usize).map_or_else(Vec::new, |entry| entry.queue.ahead(id))
     }
 
     fn blockers_of(&self, id: u64, place: Place) -> Vec<u64> {
@@ -553,6 +568,9 @@ impl LockTable {
         let Some(cycle) = self.find_cycle(owner, place) else {
             return false;
         };
+        let observer = self.observer.read().clone();
+        let ids: Vec<u64> = cycle.iter().map(|(waiter, _)| waiter.id).collect();
+        let preferred = observer.and_then(|observer| observer.victim(&ids));
         let mut numbers: Vec<u32> = cycle.iter().map(|(_, place)| place.shard).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -565,7 +583,7 @@ impl LockTable {
             }
         }
         let lightest = cycle.iter().min_by_key(|(owner, _)| (owner.weight(), std::cmp::Reverse(owner.id)));
-        let Some((victim, place)) = lightest else {
+        let Some((victim, place)) = cycle.iter().find(|(owner, _)| Some(owner.id) == preferred).or(lightest) else {
             return false;
         };
         let mut text = String::new();

@@ -159,6 +159,15 @@ impl<T> LockQueue<T> {
         c.waiting.iter().take(at).find(|w| w.mode == Exclusive).map(|w| w.id).into_iter().collect()
     }
 
+    /// Everybody who can get or keep the lock before the waiting `id` and excludes it: the conflicting holders and those
+    /// who wait in front. Unlike `blockers` this stays true while the queue moves on.
+    pub fn ahead(&self, id: Id) -> Vec<Id> {
+        let Some((mode, _)) = self.waiter(id) else { return Vec::new() };
+        let before = self.waiters().take_while(|w| w.0 != id);
+        let excludes = |other: &(Id, LockMode)| other.0 != id && (mode == Exclusive || other.1 == Exclusive);
+        self.holders().chain(before).filter(excludes).map(|other| other.0).collect()
+    }
+
     /// Mode in which `id` waits, and what is needed to wake it.
     pub fn waiter(&self, id: Id) -> Option<(LockMode, &T)> {
         self.contended.as_ref()?.waiting.iter().find(|w| w.id == id).map(|w| (w.mode, &w.token))

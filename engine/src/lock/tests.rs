@@ -226,22 +226,96 @@ fn a_cycle_through_a_waiter_ahead_in_the_queue_is_found() {
     assert_empty(&table);
 }
 
-#[test]
-fn the_observer_learns_of_waits() {
-    struct Record(Mutex<Vec<(u64, Vec<u64>)>>);
-    impl WaitObserver for Record {
-        fn wait_begins(&self, waiter: u64, blockers: &[u64]) {
-            self.0.lock().push((waiter, blockers.to_vec()));
-        }
+/// Writes down waits, and prefers the owner of a number as victim.
+#[derive(Default)]
+struct Observer {
+    told: Mutex<Vec<(u64, Vec<u64>)>>,
+    prefers: AtomicU64,
+}
+
+impl WaitObserver for Observer {
+    fn waits(&self, waiter: u64, ahead: &[u64]) {
+        self.told.lock().push((waiter, ahead.to_vec()));
     }
+    fn victim(&self, cycle: &[u64]) -> Option<u64> {
+        cycle.iter().copied().find(|&id| id == self.prefers.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn the_observer_learns_of_all_who_come_before() {
     let table = table();
-    let record = Arc::new(Record(Mutex::new(Vec::new())));
-    table.set_observer(Some(record.clone()));
-    let (a, b) = (table.new_owner(), table.new_owner());
-    table.lock(&a, b"k", Shared, Wait::No).unwrap();
-    assert!(table.lock(&b, b"k", Exclusive, Wait::TimeoutUs(0)).is_err());
-    assert_eq!(*record.0.lock(), [(b.id(), vec![a.id()])]);
-    table.release_all(&a);
+    let observer = Arc::new(Observer::default());
+    table.set_observer(Some(observer.clone()));
+    let owners: Vec<_> = (0..5).map(|_| table.new_owner()).collect();
+    let [a, b, c, d, e] = &owners[..] else { unreachable!() };
+    table.lock(a, b"k", Shared, Wait::No).unwrap();
+    assert!(table.lock(b, b"k", Exclusive, Wait::TimeoutUs(0)).is_err());
+    assert_eq!(observer.told.lock().remove(0), (b.id(), vec![a.id()]));
+    // The holder goes, and those in front of the queue hold instead: they count from the beginning.
+    thread::scope(|scope| {
+        let wait = |owner, mode, count| {
+            let table = &table;
+            scope.spawn(move || {
+                table.lock(owner, b"k", mode, LONG).unwrap();
+                if mode == Exclusive {
+                    table.release_all(owner);
+                }
+            });
+            until_waiting(table, count);
+        };
+        wait(c, Exclusive, 1);
+        wait(d, Shared, 2);
+        observer.told.lock().clear();
+        wait(e, Shared, 3);
+        while !observer.told.lock().contains(&(e.id(), vec![c.id()])) {
+            thread::yield_now();
+        }
+        table.release_all(a);
+    });
+    // Told again while the wait goes on: somebody may have come to stand in front.
+    thread::scope(|scope| {
+        scope.spawn(|| table.lock(b, b"k", Exclusive, LONG).unwrap());
+        until_waiting(&table, 1);
+        observer.told.lock().clear();
+        while observer.told.lock().len() < 2 {
+            thread::yield_now();
+        }
+        let (waiter, ahead) = observer.told.lock()[0].clone();
+        assert_eq!((waiter, ahead.len()), (b.id(), 2));
+        table.release_all(d);
+        table.release_all(e);
+    });
+    table.release_all(b);
+    assert_empty(&table);
+}
+
+#[test]
+fn the_observer_chooses_the_victim() {
+    for first in [true, false] {
+        let table = table();
+        let observer = Arc::new(Observer::default());
+        table.set_observer(Some(observer.clone()));
+        let (a, b) = (table.new_owner(), table.new_owner());
+        let preferred = if first { &a } else { &b };
+        // Weight would choose the other one.
+        preferred.set_weight(100);
+        observer.prefers.store(preferred.id(), Ordering::Relaxed);
+        table.lock(&a, b"1", Exclusive, Wait::No).unwrap();
+        table.lock(&b, b"2", Exclusive, Wait::No).unwrap();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let result = table.lock(&b, b"1", Exclusive, LONG);
+                table.release_all(&b);
+                result
+            });
+            until_waiting(&table, 1);
+            let result = table.lock(&a, b"2", Exclusive, LONG);
+            table.release_all(&a);
+            let (a_failed, b_failed) = (result.is_err(), other.join().unwrap().is_err());
+            assert_eq!((a_failed, b_failed), (first, !first));
+        });
+    }
 }
 
 #[test]

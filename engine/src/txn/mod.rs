@@ -15,6 +15,7 @@ use crate::base::{Error, IndexId, Kind, Result, SeqNo, TxnId};
 use crate::commit::Ordered;
 use crate::engine::Core;
 use crate::lock::{Granted, LockMode, LockOwner, Wait};
+use crate::step::Step;
 use crate::write_buffer::{Savepoint, WriteBuffer};
 pub use cursor::Cursor;
 
@@ -23,7 +24,6 @@ enum State {
     Prepared {
         id: TxnId,
         xid: Vec<u8>,
-        batch: Arc<[u8]>,
     },
     /// Its order is fixed; `commit` makes it visible. An error means that the log refused the commit record.
     Ordered(Result<Ordered>),
@@ -35,12 +35,14 @@ pub struct Txn {
     pub(crate) buffer: WriteBuffer,
     owner: Arc<LockOwner>,
     state: State,
+    /// See `decide_here`.
+    decides: bool,
 }
 
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
-        Txn { core, buffer: WriteBuffer::new(), owner, state: State::Active }
+        Txn { core, buffer: WriteBuffer::new(), owner, state: State::Active, decides: false }
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -138,43 +140,52 @@ impl Txn {
         if self.buffer.is_empty() {
             return Ok(());
         }
+        self.core.step(Step::PrepareBegins);
         let room = self.core.admit(self.buffer.bytes() + xid.len())?;
         let batch: Arc<[u8]> = self.buffer.encode().into();
-        let (id, end) = self.core.committer.prepare(&self.core.log, xid, &batch)?;
+        let (id, end) = self.core.committer.prepare(&self.core.log, xid, batch)?;
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
-        self.state = State::Prepared { id, xid: xid.to_vec(), batch };
-        self.core.make_durable(end)
+        self.state = State::Prepared { id, xid: xid.to_vec() };
+        self.core.step(Step::PrepareLogged);
+        self.core.make_durable(end)?;
+        self.core.step(Step::PrepareDurable);
+        Ok(())
+    }
+
+    /// After a crash nobody repeats the decision about this transaction: its commit is durable when `commit` returns, also
+    /// after `commit_ordered`.
+    pub fn decide_here(&mut self) {
+        self.decides = true;
     }
 
     /// Fixes the place of a prepared transaction in the order of commits. No I/O and no failure: an error of the log is
     /// kept for `commit`.
     pub fn commit_ordered(&mut self) {
-        let State::Prepared { id, batch, .. } = &self.state else { return };
+        let State::Prepared { id, .. } = self.state else { return };
         let core = &self.core;
-        let ordered = core.committer.order_prepared(core.sinks(), *id, batch.clone());
+        core.step(Step::OrderBegins);
+        let ordered = core.committer.order_prepared(core.sinks(), id);
+        core.step(Step::Ordered);
         self.state = State::Ordered(ordered);
     }
 
     /// Commits: finishes what `commit_ordered` began, or does everything in one phase. When this returns `Ok` the writes
-    /// are visible, and durable as the store's durability says (after `prepare`: the prepare was). The transaction is
-    /// empty and active again in every case.
+    /// are visible, and durable as the store's durability says (after `commit_ordered`: the prepare was, and whoever called
+    /// that repeats the decision after a crash). The transaction is empty and active again in every case.
     pub fn commit(&mut self) -> Result<()> {
         if self.is_prepared() {
+            self.decides = true;
             self.commit_ordered();
-            let end = match &self.state {
-                State::Ordered(Ok(ordered)) => Some(ordered.log_end),
-                _ => None,
-            };
-            let done = self.finish_ordered();
-            return match end {
-                // A user's XA COMMIT: nobody else can repeat the decision after a crash.
-                Some(end) if done.is_ok() => self.core.make_durable(end),
-                _ => done,
-            };
         }
-        if matches!(self.state, State::Ordered(_)) {
-            return self.finish_ordered();
+        if let State::Ordered(ordered) = &self.state {
+            let end = ordered.as_ref().ok().map(|ordered| ordered.log_end).filter(|_| self.decides);
+            self.finish_ordered()?;
+            if let Some(end) = end {
+                self.core.make_durable(end)?;
+                self.core.step(Step::CommitDurable);
+            }
+            return Ok(());
         }
         if self.buffer.is_empty() {
             self.end();
@@ -187,14 +198,19 @@ impl Txn {
 
     fn commit_one_phase(&mut self) -> Result<()> {
         let core = self.core.clone();
+        core.step(Step::OrderBegins);
         let room = core.admit(self.buffer.bytes())?;
         let batch = self.buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room);
+        core.step(Step::Ordered);
         core.committer.apply_own(&ordered, batch);
         core.after_commit();
         self.core.locks.release_all(&self.owner);
-        core.make_durable(ordered.log_end)
+        core.step(Step::CommitVisible);
+        core.make_durable(ordered.log_end)?;
+        core.step(Step::CommitDurable);
+        Ok(())
     }
 
     fn finish_ordered(&mut self) -> Result<()> {
@@ -204,17 +220,17 @@ impl Txn {
             self.core.after_commit();
         });
         self.end();
+        self.core.step(Step::CommitVisible);
         result
     }
 
     /// Undoes everything and releases the locks.
     pub fn rollback(&mut self) -> Result<()> {
+        let was_prepared = self.is_prepared();
         let state = std::mem::replace(&mut self.state, State::Active);
         let result = match state {
             State::Active => Ok(()),
-            State::Prepared { id, .. } => {
-                self.core.committer.rollback_prepared(&self.core.log, id).and_then(|end| self.core.make_durable(end))
-            }
+            State::Prepared { id, .. } => self.core.rollback_prepared(id).and_then(|end| self.core.make_durable(end)),
             // The order is fixed: the transaction is committed and can only go forward.
             State::Ordered(ordered) => {
                 self.state = State::Ordered(ordered);
@@ -222,15 +238,19 @@ impl Txn {
             }
         };
         self.end();
+        if was_prepared {
+            self.core.step(Step::RolledBack);
+        }
         result
     }
 
     /// Hands a prepared transaction over to the engine, which keeps it, with its locks, under its xid.
     pub fn detach(&mut self) {
-        if let State::Prepared { id, xid, batch } = std::mem::replace(&mut self.state, State::Active) {
+        if let State::Prepared { id, xid } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
-            self.core.prepared.lock().insert(xid, crate::engine::Prepared { id, batch, owner });
+            self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
             self.buffer = WriteBuffer::new();
+            self.decides = false;
         }
     }
 
@@ -239,6 +259,7 @@ impl Txn {
         self.owner = self.core.locks.new_owner();
         self.buffer = WriteBuffer::new();
         self.state = State::Active;
+        self.decides = false;
     }
 }
 

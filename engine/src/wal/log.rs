@@ -11,7 +11,8 @@
 //!
 //! A full disk must not come as a failed write, which stops the log for good. Whoever is about to append asks for room
 //! first ([`Log::reserve`]): segments are made, at full size, before they are needed, and if one cannot be made the
-//! caller gets the error while nothing has been written. Small records that end a transaction may use the margin.
+//! caller gets the error while nothing has been written. A prepared transaction keeps a page of room ([`END_BYTES`]) for
+//! the record that ends it, whenever that is: the decision may be somebody else's, and cannot be refused.
 //!
 //! Lock order: `io` before `buffer`; the leader takes `buffer` only for moments. Waiters park one by one (no herd).
 //!
@@ -36,6 +37,11 @@ use crate::io::{AlignedBuf, Disk, File};
 /// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
 /// larger than a unit, and then they cost less than the write.
 const SPARE_BUFS: usize = 2;
+/// Room for the record that ends a prepared transaction: alone in a unit, it takes a page.
+const END_BYTES: u64 = IO_ALIGN as u64;
+/// Records up to this size (frame included) are taken even if the buffer is full: those that end a transaction are, and
+/// they are appended under locks that must not wait for I/O.
+const SHORT_BYTES: usize = 64;
 
 /// How a log is kept.
 #[derive(Clone, Debug)]
@@ -279,7 +285,8 @@ impl Log {
     /// Appends a record of up to 64 GiB (stored) in memory; not durable before a [`Log::sync`] to the span's end.
     /// Compresses it first if it is long; with [`Log::append_parts`] that can be done ahead.
     ///
-    /// Does no I/O unless the buffer bound is reached; then it waits for the leader at work, or writes itself.
+    /// Does no I/O unless the buffer bound is reached; then it waits for the leader at work, or writes itself. A record of
+    /// a few bytes never waits.
     ///
     /// Errors: `Poisoned`.
     pub fn append(&self, record: &[u8]) -> Result<Span> {
@@ -300,7 +307,8 @@ impl Log {
             if let Some(e) = &buffer.poison {
                 return Err(Error::Poisoned(e.clone()));
             }
-            if buffer.unwritten == 0 || buffer.unwritten + bytes <= self.options.buffer_bytes {
+            let fits = buffer.unwritten + bytes <= self.options.buffer_bytes;
+            if fits || buffer.unwritten == 0 || bytes <= SHORT_BYTES {
                 break;
             }
             if buffer.led {
@@ -575,7 +583,7 @@ impl Log {
     /// Errors: `Io`, notably of a full disk. The log is as before, and another attempt may succeed.
     pub fn reserve(&self, bytes: usize) -> Result<Room<'_>> {
         let size = self.options.segment_bytes;
-        // Headers, and padding of the units that it begins and ends.
+        // Headers, padding of the units that it begins and ends, and a page for the end of what it prepares.
         let cost = bytes as u64 + bytes as u64 / 16 + 4 * IO_ALIGN as u64;
         let pledged = self.pledged.fetch_add(cost, Ordering::AcqRel) + cost;
         let room = Room { log: self, cost };
@@ -587,6 +595,22 @@ impl Log {
             self.segments.prepare(made / size, false)?;
             self.room_end.fetch_max(made + size, Ordering::AcqRel);
         }
+    }
+
+    /// Keeps a page of the room that the caller holds (see [`Log::reserve`]; a prepare record's is large enough) for a
+    /// short record later on, until [`Log::redeem_end`].
+    pub(crate) fn pledge_end(&self) {
+        self.pledged.fetch_add(END_BYTES, Ordering::AcqRel);
+    }
+
+    /// The short record has been appended.
+    pub(crate) fn redeem_end(&self) {
+        self.pledged.fetch_sub(END_BYTES, Ordering::AcqRel);
+    }
+
+    /// Bytes of log that have files: what a start would read at most, and a little ahead.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.live().len() as u64 * self.options.segment_bytes
     }
 
     /// The files of the log: (start of the segment, path), for checkpoints. A copy is to be cut at [`Log::durable`].

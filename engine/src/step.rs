@@ -1,0 +1,72 @@
+//! The steps of a transaction on its way to its end, as crash tests see them.
+//!
+//! A test that wants to know what a crash at a certain step leaves behind sets [`crate::Options::on_step`] and takes an
+//! image of the disk, or ends the process, when it is told of the step. Without a watcher a step costs one load of a
+//! value that never changes.
+//!
+//! ```text
+//! two phases   prepare-begins  prepare-logged  prepare-durable  (binlog)  order-begins  ordered  commit-visible
+//! one phase                                                               order-begins  ordered  commit-visible  commit-durable
+//! XA COMMIT                                                               order-begins  ordered  commit-visible  commit-durable
+//! XA ROLLBACK  rollback-begins  rollback-logged  rolled-back
+//! log cleaning carried
+//! ```
+
+use std::sync::Arc;
+
+/// Is told of steps.
+pub type Watch = Arc<dyn Fn(Step) + Send + Sync>;
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident $name:literal,)*) => {
+        /// A step of a transaction; see the module.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Step {
+            $($(#[$doc])* $step,)*
+        }
+
+        impl Step {
+            /// All of them.
+            pub const ALL: &'static [Step] = &[$(Step::$step),*];
+
+            /// What it is called in test descriptions.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Step::$step => $name,)*
+                }
+            }
+        }
+    };
+}
+
+steps! {
+    /// Nothing of it is in the log yet.
+    PrepareBegins "prepare-begins",
+    /// Its prepare record is in the log's buffer.
+    PrepareLogged "prepare-logged",
+    /// Its prepare record is as durable as the store's setting says. The server writes the binlog next.
+    PrepareDurable "prepare-durable",
+    /// It is about to get its place in the order of commits. With a binlog: the binlog has it, durably.
+    OrderBegins "order-begins",
+    /// Its commit record is in the log's buffer.
+    Ordered "ordered",
+    /// Others see it, its locks are free.
+    CommitVisible "commit-visible",
+    /// Its commit record is as durable as the store's setting says.
+    CommitDurable "commit-durable",
+    /// A prepared transaction is about to be rolled back.
+    RollbackBegins "rollback-begins",
+    /// The record of the rollback is in the log's buffer.
+    RollbackLogged "rollback-logged",
+    /// The rollback is as durable as the store's setting says, and its locks are free.
+    RolledBack "rolled-back",
+    /// Prepare records were written again ahead of a flush, in the log's buffer.
+    Carried "carried",
+}
+
+impl Step {
+    /// The step of this name.
+    pub fn from_name(name: &str) -> Option<Step> {
+        Step::ALL.iter().copied().find(|step| step.name() == name)
+    }
+}

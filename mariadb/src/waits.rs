@@ -1,0 +1,122 @@
+//! Waits for row locks, as replication sees them.
+//!
+//! The server has transactions whose order of commits is fixed before they begin: the workers of a parallel replica. One
+//! that waits for a row lock of another that must commit after it would wait for ever, since the other waits for its turn
+//! with the lock in its hands. So every wait is told to the server, which has the later one killed and tried again. A
+//! source is asked, too: it marks transactions that had to wait in the binlog, and ends pauses of its group commit.
+//!
+//! Locks belong to owners by number, connections to the server; a session knows its owner of the moment. The search goes
+//! through all sessions: a wait costs two switches of threads, so many look-ups cost less than keeping a map up to date in
+//! every transaction would.
+//!
+//! Lock order: the list of sessions -> a session's owner -> the server's own mutexes that its functions below take. Neither
+//! of the first two is held when a session begins or ends work in the server.
+
+use crate::session::Thd;
+use crate::types::CCallbacks;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use strata_engine::lock::WaitObserver;
+use strata_row::session::KillSwitch;
+
+type Sessions = BTreeMap<usize, (Arc<KillSwitch>, Thd)>;
+
+/// All sessions of the store, and what the server wants to know about them.
+pub struct Waits {
+    sessions: RwLock<Sessions>,
+    calls: CCallbacks,
+}
+
+impl Waits {
+    /// Without sessions.
+    pub fn new(calls: CCallbacks) -> Waits {
+        Waits { sessions: RwLock::default(), calls }
+    }
+
+    /// A session begins. The connection must live until `leave`.
+    pub fn join(&self, session: &Arc<KillSwitch>, thd: Thd) {
+        self.sessions.write().insert(Arc::as_ptr(session).addr(), (session.clone(), thd));
+    }
+
+    /// The session ends; nobody speaks of its connection when this returns.
+    pub fn leave(&self, session: &Arc<KillSwitch>) {
+        self.sessions.write().remove(&Arc::as_ptr(session).addr());
+    }
+}
+
+fn thd_of(sessions: &Sessions, owner: u64) -> Option<&Thd> {
+    sessions.values().find(|(session, _)| session.owner_number() == owner).map(|(_, thd)| thd)
+}
+
+impl WaitObserver for Waits {
+    fn waits(&self, waiter: u64, ahead: &[u64]) {
+        let (Some(wanted), Some(waits)) = (self.calls.wants_waits, self.calls.waits) else { return };
+        let sessions = self.sessions.read();
+        let Some(thd) = thd_of(&sessions, waiter) else { return };
+        // SAFETY: the connection lives, as this is its thread.
+        if unsafe { wanted(thd.0) } == 0 {
+            return;
+        }
+        // Nobody's locks count, too: those of prepared transactions without a connection.
+        // SAFETY: as above.
+        unsafe { waits(thd.0, std::ptr::null()) };
+        for (session, other) in sessions.values() {
+            let number = session.owner_number();
+            if ahead.contains(&number) {
+                // SAFETY: the other connection lives, as it cannot leave meanwhile; nor can its transaction end.
+                session.while_owner(number, || unsafe { waits(thd.0, other.0) });
+            }
+        }
+    }
+
+    fn victim(&self, cycle: &[u64]) -> Option<u64> {
+        let prefer = self.calls.victim?;
+        let sessions = self.sessions.read();
+        let owners: Vec<(u64, &Thd)> =
+            cycle.iter().filter_map(|&owner| Some((owner, thd_of(&sessions, owner)?))).collect();
+        // SAFETY: connections live, as they cannot leave meanwhile.
+        choose(&owners, |a, b| unsafe { prefer(a.0, b.0) })
+    }
+}
+
+/// The one that gives way to all others of those between which there is a preference: negative if the first gives way.
+fn choose<T>(owners: &[(u64, T)], prefer: impl Fn(&T, &T) -> i32) -> Option<u64> {
+    let mut chosen: Option<&(u64, T)> = None;
+    for a in owners {
+        for b in owners.iter().filter(|b| b.0 != a.0) {
+            if prefer(&a.1, &b.1) < 0 && chosen.is_none_or(|chosen| chosen.0 == a.0 || prefer(&a.1, &chosen.1) < 0) {
+                chosen = Some(a);
+            }
+        }
+    }
+    chosen.map(|chosen| chosen.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the server has it: of two workers the one whose turn to commit is later gives way; others do not matter.
+    fn by_turn(a: &Option<u32>, b: &Option<u32>) -> i32 {
+        match (a, b) {
+            (Some(a), Some(b)) if a < b => 1,
+            (Some(_), Some(_)) => -1,
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn the_latest_worker_gives_way() {
+        for (cycle, expected) in [
+            (vec![(1, None), (2, None)], None),
+            (vec![(1, Some(5)), (2, None)], None),
+            (vec![(1, Some(5)), (2, Some(6))], Some(2)),
+            (vec![(1, Some(6)), (2, Some(5))], Some(1)),
+            (vec![(1, Some(6)), (2, None), (3, Some(9)), (4, Some(7))], Some(3)),
+            (vec![(1, Some(9)), (2, None), (3, Some(6)), (4, Some(7))], Some(1)),
+        ] {
+            assert_eq!(choose(&cycle, by_turn), expected, "{cycle:?}");
+        }
+    }
+}
