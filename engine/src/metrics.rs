@@ -196,8 +196,5 @@ pub(crate) fn status_text(core: &Core) -> String {
     if let Some(error) = core.log.poison() {
         line(format_args!("\nTHE LOG HAS FAILED, NO WRITES ARE ACCEPTED: {error}"));
     }
-    if let Some(deadlock) = core.locks.latest_deadlock() {
-        line(format_args!("\nLATEST DEADLOCK\n{deadlock}"));
-    }
     text
 }

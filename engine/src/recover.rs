@@ -88,6 +88,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         for (_, key, _) in BatchReader::new(&found.batch) {
             // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
             locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
+            locks.enter(&owner, key, Wait::No)?;
         }
         prepared.insert(found.xid.to_vec(), Detached { id, owner });
     }

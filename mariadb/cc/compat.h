@@ -33,6 +33,9 @@
 #define HTON_FIRST handlerton *,
 #endif
 
+/* As innodb_snapshot_isolation of the same version. */
+#define STRATA_SNAPSHOT_ISOLATION_DEFAULT (MYSQL_VERSION_ID >= 110602)
+
 /* 11.0 replaced the costs of plans, given in reads, by times. */
 #define STRATA_COSTS_IN_READS (MYSQL_VERSION_ID < 110000)
 

@@ -167,6 +167,8 @@ int Definition::describe(TABLE *table, bool temporary, int compression)
       index.flags|= STRATA_INDEX_LONG_HASH; /* the server checks uniqueness itself */
     else if (key.flags & HA_NOSAME)
       index.flags|= STRATA_INDEX_UNIQUE;
+    if (key.without_overlaps)
+      index.flags|= STRATA_INDEX_WITHOUT_OVERLAPS;
     index.part_count= key.user_defined_key_parts;
     index.parts= part;
     for (uint p= 0; p < key.user_defined_key_parts; p++, part++)

@@ -15,6 +15,8 @@ extern handlerton *engine;       /* null before init */
 extern StrataStore *store;       /* the open database; null before init and after deinit */
 ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, seconds */
 
+bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
+
 /* handlerton.cc */
 void install_transaction_hooks(handlerton *hton);
 void install_wait_callbacks(StrataCallbacks *callbacks);
@@ -23,6 +25,9 @@ StrataSession *session_of(THD *thd);  /* creates the connection's session; null:
    `no_wait` becomes true if the user does not want to wait for row locks. */
 int begin_statement(THD *thd, StrataSession **session, bool *no_wait);
 uint32_t isolation_of(THD *thd);
+uint32_t statement_kind(THD *thd);    /* a StrataStatement */
+/* True, with the error pushed, if the statement is to be logged as such but an engine with these flags needs rows. */
+bool cannot_log_statement(THD *thd, handler::Table_flags flags);
 bool in_transaction(THD *thd); /* more than one autocommitted statement */
 
 /* collations.cc */

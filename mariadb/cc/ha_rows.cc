@@ -259,6 +259,10 @@ int ha_strata::read_range_first(const key_range *start, const key_range *end, bo
 
 void ha_strata::unlock_row() { strata_unlock_row(cursor_); }
 
+void ha_strata::try_semi_consistent_read(bool yes) { strata_cursor_semi_consistent(cursor_, yes); }
+
+bool ha_strata::was_semi_consistent_read() { return strata_cursor_is_unlocked(cursor_); }
+
 /* ---- conditions and batches of reads ---- */
 
 Item *ha_strata::idx_cond_push(uint index, Item *condition)

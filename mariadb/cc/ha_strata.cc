@@ -83,6 +83,11 @@ handler::Table_flags ha_strata::table_flags() const
                      HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE;
   if (table_share && table_share->primary_key < MAX_KEY)
     flags|= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
+  /* A statement in the binary log reads the same on a replica only if what it has read was locked. The server asks anew
+     for each statement. */
+  if (const THD *thd= ha_thd())
+    if (strata::isolation_of(const_cast<THD *>(thd)) >= STRATA_REPEATABLE_READ)
+      flags|= HA_BINLOG_STMT_CAPABLE;
   return flags;
 }
 
@@ -236,7 +241,7 @@ int ha_strata::truncate()
   release();
   if (int error= attach())
     return error;
-  return begin(thd(), locking_);
+  return begin(thd(), request_);
 }
 
 void ha_strata::update_create_info(HA_CREATE_INFO *create_info)
@@ -256,16 +261,16 @@ bool ha_strata::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
 
 /* ---- statements ---- */
 
-ha_strata::Locking ha_strata::locking_for(thr_lock_type type)
+ha_strata::Request ha_strata::request_for(thr_lock_type type)
 {
-  Locking locking;
+  Request request;
   if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
-    locking.lock= STRATA_LOCK_SHARED;
+    request.request= STRATA_READ_SHARED;
   else if (type >= TL_FIRST_WRITE)
-    locking.lock= STRATA_LOCK_EXCLUSIVE;
+    request.request= STRATA_WRITE;
   if (type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED)
-    locking.wait= STRATA_SKIP_LOCKED;
-  return locking;
+    request.wait= STRATA_SKIP_LOCKED;
+  return request;
 }
 
 /* Other connections call this too, for TABLEs in use: it only takes a note. */
@@ -273,22 +278,23 @@ THR_LOCK_DATA **ha_strata::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type t
 {
   if (type != TL_IGNORE)
   {
-    requested_= locking_for(type);
+    requested_= request_for(type);
     is_requested_= true;
   }
   return to;
 }
 
-int ha_strata::begin(THD *thd, Locking locking)
+int ha_strata::begin(THD *thd, Request request)
 {
   StrataSession *session;
   bool no_wait;
   if (int error= strata::begin_statement(thd, &session, &no_wait))
     return error;
-  /* Without range locks yet, SERIALIZABLE locks the rows it reads. */
-  if (locking.lock == STRATA_LOCK_NONE && strata::isolation_of(thd) == STRATA_SERIALIZABLE &&
-      strata::in_transaction(thd))
-    locking.lock= STRATA_LOCK_SHARED;
+  request_= request;
+  Locking locking;
+  locking.lock= strata_lock_of(request.request, strata::statement_kind(thd), strata::isolation_of(thd),
+                               strata::in_transaction(thd));
+  locking.wait= request.wait;
   if (no_wait && locking.wait == STRATA_WAIT)
     locking.wait= STRATA_NOWAIT;
   locking_= locking;
@@ -306,13 +312,17 @@ int ha_strata::external_lock(THD *thd, int type)
     return 0;
   }
   /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
-  Locking locking= is_requested_ ? requested_ : Locking();
+  Request request= is_requested_ ? requested_ : Request();
   if (type == F_WRLCK)
-    locking.lock= STRATA_LOCK_EXCLUSIVE;
-  return begin(thd, locking);
+  {
+    request.request= STRATA_WRITE;
+    if (strata::cannot_log_statement(thd, table_flags()))
+      return HA_ERR_LOGGING_IMPOSSIBLE;
+  }
+  return begin(thd, request);
 }
 
-int ha_strata::start_stmt(THD *thd, thr_lock_type type) { return begin(thd, locking_for(type)); }
+int ha_strata::start_stmt(THD *thd, thr_lock_type type) { return begin(thd, request_for(type)); }
 
 int ha_strata::reset()
 {

@@ -67,6 +67,8 @@ public:
   int index_next_same(uchar *buf, const uchar *key, uint length) override;
   int read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted) override;
   void unlock_row() override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override;
 
   /* ---- conditions and batches of reads ---- */
   Item *idx_cond_push(uint index, Item *condition) override;
@@ -100,17 +102,22 @@ public:
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
 
 private:
-  /* What the statement does with the rows it reads. */
+  /* What the statement wants to do with the table. */
+  struct Request
+  {
+    uint32_t request= STRATA_READ, wait= STRATA_WAIT;
+  };
+  /* What comes of it: the locks of the rows it reads. */
   struct Locking
   {
     uint32_t lock= STRATA_LOCK_NONE, wait= STRATA_WAIT;
   };
-  static Locking locking_for(thr_lock_type type);
+  static Request request_for(thr_lock_type type);
 
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
-  int begin(THD *thd, Locking locking);
+  int begin(THD *thd, Request request);
   int end_bulk(bool abort);
   void fill_rec_per_key();
 
@@ -139,8 +146,9 @@ private:
   std::vector<IndexTraits> traits_;
   DsMrr_impl mrr_;
 
-  Locking requested_;            /* by store_lock */
+  Request requested_;            /* by store_lock */
   bool is_requested_= false;
+  Request request_;              /* in force */
   Locking locking_;              /* in force */
   int32_t duplicate_index_= -1;
   int autoinc_result_= 0; /* StrataResult of the last reservation of auto-increment values */

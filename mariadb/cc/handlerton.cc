@@ -8,6 +8,9 @@
 #include <string>
 
 /* Exported by the server without a declaration in its headers. */
+extern "C" int thd_binlog_format(const MYSQL_THD thd);
+extern "C" bool thd_binlog_filter_ok(const MYSQL_THD thd);
+extern "C" bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
 extern void commit_checkpoint_notify_ha(void *cookie);
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
@@ -295,6 +298,38 @@ bool in_transaction(THD *thd) { return thd_test_options(thd, OPTION_NOT_AUTOCOMM
 
 uint32_t isolation_of(THD *thd) { return (uint32_t) thd_tx_isolation(thd); }
 
+uint32_t statement_kind(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_SELECT: return STRATA_QUERY;
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_DELETE:
+  case SQLCOM_DELETE_MULTI:
+  case SQLCOM_LOAD:
+  case SQLCOM_CREATE_TABLE: /* ... SELECT */
+  case SQLCOM_SET_OPTION:
+  case SQLCOM_DO:
+  case SQLCOM_CALL: return STRATA_CHANGE;
+  default: return STRATA_OTHER;
+  }
+}
+
+bool cannot_log_statement(THD *thd, handler::Table_flags flags)
+{
+  if ((flags & HA_BINLOG_STMT_CAPABLE) || thd_binlog_format(thd) != BINLOG_FORMAT_STMT || !thd_binlog_filter_ok(thd) ||
+      !thd_sqlcom_can_generate_row_events(thd))
+    return false;
+  my_error(ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
+           " STRATA logs rows only at READ COMMITTED and READ UNCOMMITTED.");
+  return true;
+}
+
 StrataSession *session_of(THD *thd)
 {
   if (Connection *connection= connection_of(thd))
@@ -306,6 +341,7 @@ StrataSession *session_of(THD *thd)
     my_error(ER_OUT_OF_RESOURCES, MYF(0));
     return nullptr;
   }
+  strata_session_connection(connection->session, thd_get_thread_id(thd));
   thd_set_ha_data(thd, engine, connection); /* from now on kills reach the session */
   return connection->session;
 }
@@ -320,6 +356,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   /* NOWAIT and WAIT n set the server's timeout for the statement. */
   ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
+  strata_session_snapshot_isolation(*session, snapshot_isolation(thd));
   return handler_error(strata_statement_begin(*session, isolation_of(thd), seconds * 1000000), thd);
 }
 

@@ -5,6 +5,7 @@
 #include "errors.h"
 #include "glue.h"
 #include "ha_strata.h"
+#include "schema_tables.h"
 #include <string>
 
 /* Exported by the server without a declaration in its headers. */
@@ -90,9 +91,15 @@ MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "NOWAIT and WAIT n set, counts too: the smaller wins.",
                    nullptr, nullptr, 50, 0, 1024UL * 1024 * 1024, 0);
 
+MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+                  "At REPEATABLE READ and above, locking or changing a row that has changed since the transaction's "
+                  "snapshot is an error (1020) that rolls the transaction back.",
+                  nullptr, nullptr, STRATA_SNAPSHOT_ISOLATION_DEFAULT);
+
 st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(block_cache_size),   MYSQL_SYSVAR(memtable_budget),  MYSQL_SYSVAR(log_segment_size),
-    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout), nullptr};
+    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(snapshot_isolation), nullptr};
 
 /* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
 int show_metrics(MYSQL_THD thd, st_mysql_show_var *var, void *, system_status_var *, enum_var_type)
@@ -171,6 +178,7 @@ st_mysql_storage_engine plugin_info= {MYSQL_HANDLERTON_INTERFACE_VERSION};
 } // namespace
 
 ulong lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 
 } // namespace strata
 
@@ -187,4 +195,5 @@ maria_declare_plugin(strata){
     strata::status_variables,
     strata::system_variables,
     "0.1",
-    MariaDB_PLUGIN_MATURITY_EXPERIMENTAL} maria_declare_plugin_end;
+    MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
+    strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions maria_declare_plugin_end;

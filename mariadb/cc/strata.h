@@ -116,7 +116,8 @@ typedef struct {
   uint32_t store_length;      /* bytes of the part in a key image (KEY_PART_INFO::store_length) */
 } StrataKeyPart;
 
-enum { STRATA_INDEX_UNIQUE = 1, STRATA_INDEX_LONG_HASH = 2 /* hidden hash column of a long UNIQUE; not unique itself */ };
+enum { STRATA_INDEX_UNIQUE = 1, STRATA_INDEX_LONG_HASH = 2 /* hidden hash column of a long UNIQUE; not unique itself */,
+       STRATA_INDEX_WITHOUT_OVERLAPS = 4 /* the last two parts are a period's end and start, which the server checks */ };
 typedef struct {
   const char *name;
   uint32_t flags;
@@ -153,6 +154,10 @@ void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
 int strata_flush(StrataStore *store);                      /* memtables to tables (tests, backup) */
+/* Tables of information_schema: emit is called once per row. */
+enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2 };
+typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
+int strata_report(StrataStore *store, uint32_t which, void (*emit)(void *ctx, const StrataCell *cells, size_t count), void *ctx);
 size_t strata_metrics(StrataStore *store, StrataMetric *out, size_t cap);
 /* The text of SHOW ENGINE STRATA STATUS, in pieces. */
 int strata_status(StrataStore *store, void (*emit)(void *ctx, const char *text, size_t len), void *ctx);
@@ -178,6 +183,9 @@ void strata_session_kill(StrataSession *session);          /* any thread: wakes 
 /* Begins a transaction if none is open, sets the statement savepoint. Called at the first external_lock/start_stmt of a
    statement; repeating within a statement is harmless. */
 int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
+/* Before strata_statement_begin: is locking a row that has changed since the snapshot a STRATA_CONFLICT? From REPEATABLE READ on. */
+void strata_session_connection(StrataSession *session, uint64_t connection); /* its number, for reports */
+int strata_session_snapshot_isolation(StrataSession *session, int on);
 int strata_statement_end(StrataSession *session);          /* success: drops the savepoint and an RC snapshot */
 int strata_statement_rollback(StrataSession *session);     /* undoes the statement's writes; locks stay */
 /* Durable per flush_log. users: the id is not the server's own, so after a crash the server cannot tell what was decided. */
@@ -198,11 +206,19 @@ int strata_rollback_by_xid(StrataStore *store, const uint8_t *xid, size_t len);
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 int strata_cursor_new(StrataTable *table, StrataCursor **cursor);
 void strata_cursor_free(StrataCursor *cursor);
+/* Which locks reading a table takes: a StrataLock. `in_transaction`: not an autocommitted statement of its own. */
+enum StrataRequest { STRATA_READ = 0, STRATA_READ_SHARED = 1 /* LOCK IN SHARE MODE */, STRATA_WRITE = 2 /* or FOR UPDATE */ };
+enum StrataStatement { STRATA_QUERY = 0 /* SELECT */, STRATA_CHANGE = 1 /* changes data by what it reads */, STRATA_OTHER = 2 };
+uint32_t strata_lock_of(uint32_t request, uint32_t statement, uint32_t isolation, int in_transaction);
 enum StrataLock { STRATA_LOCK_NONE = 0 /* consistent read */, STRATA_LOCK_SHARED = 1, STRATA_LOCK_EXCLUSIVE = 2 };
 enum StrataWait { STRATA_WAIT = 0, STRATA_NOWAIT = 1, STRATA_SKIP_LOCKED = 2 };
 /* How the cursor reads from now on (set in external_lock / start_stmt). Locking reads see the latest committed row.
    session NULL: the cursor lets go of the engine's memory and files but keeps its place in an open scan (F_UNLCK, HANDLER). */
 void strata_cursor_mode(StrataCursor *cursor, StrataSession *session, uint32_t lock, uint32_t wait);
+/* Semi-consistent reads, where the isolation level allows them: a scan gives out rows that others have locked, unlocked. If the
+   last row is such a one (is_unlocked), the next read gives it again, locked, unless strata_unlock_row came before. */
+void strata_cursor_semi_consistent(StrataCursor *cursor, int on);
+int strata_cursor_is_unlocked(StrataCursor *cursor);
 /* Columns to fill on reads: bitmap as MY_BITMAP's words (bit i = column i); NULL = all stored columns. Copied. */
 void strata_cursor_columns(StrataCursor *cursor, const uint64_t *bits, size_t bit_count);
 /* Pushed index condition / rowid filter: called with the index columns decoded into the record of the running call.

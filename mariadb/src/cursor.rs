@@ -1,7 +1,7 @@
 //! Scans, look-ups and row writes of one handler.
 
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
-use crate::session::SessionHandle;
+use crate::session::{SessionHandle, isolation};
 use crate::store::TableHandle;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strata_row::index::Updated;
 use strata_row::kv::LockMode;
 use strata_row::rowcode::{ColumnSet, Record};
+use strata_row::scan::locking::{self, Request, Statement};
 use strata_row::scan::{Check, RowCursor, Seek};
-use strata_row::session::{Session, Waiting};
+use strata_row::session::{Isolation, Session, Waiting};
 use strata_row::table::Table;
 use strata_row::{Error, Result};
 
@@ -138,6 +139,28 @@ pub unsafe extern "C" fn strata_cursor_free(cursor: *mut CursorHandle) {
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub extern "C" fn strata_lock_of(request: u32, statement: u32, level: u32, in_transaction: c_int) -> u32 {
+    let request = match request {
+        0 => Request::Read,
+        1 => Request::ReadShared,
+        _ => Request::Write,
+    };
+    let statement = match statement {
+        0 => Statement::Query,
+        1 => Statement::Change,
+        _ => Statement::Other,
+    };
+    // An unknown level is refused where the statement begins.
+    let level = isolation(level).unwrap_or(Isolation::Serializable);
+    match locking::lock_of(request, statement, level, in_transaction != 0) {
+        None => 0,
+        Some(LockMode::Shared) => 1,
+        Some(LockMode::Exclusive) => 2,
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_mode(
     cursor: *mut CursorHandle,
     session: *mut SessionHandle,
@@ -164,6 +187,26 @@ pub unsafe extern "C" fn strata_cursor_mode(
             Ok(code::OK)
         })
     };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_cursor_semi_consistent(cursor: *mut CursorHandle, on: c_int) {
+    unsafe {
+        on_cursor(cursor, |c| {
+            c.set_semi_consistent(on != 0);
+            Ok(code::OK)
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_cursor_is_unlocked(cursor: *mut CursorHandle) -> c_int {
+    guard_value(0, || {
+        // SAFETY: as in `on_cursor`.
+        unsafe { reference(cursor) }.map_or(0, |handle| c_int::from(unsafe { &*handle.cursor.get() }.is_unlocked()))
+    })
 }
 
 /// See the header.

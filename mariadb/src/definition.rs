@@ -12,6 +12,7 @@ const COL_NULL_HIGH: u8 = 4;
 const PART_DESC: u32 = 1;
 const INDEX_UNIQUE: u32 = 1;
 const INDEX_LONG_HASH: u32 = 2;
+const INDEX_WITHOUT_OVERLAPS: u32 = 4;
 const TABLE_TEMPORARY: u32 = 1;
 const TABLE_NO_ROLLBACK: u32 = 2;
 
@@ -83,6 +84,7 @@ fn index(i: &CIndex, columns: usize) -> Result<Index> {
         name: name.to_owned(),
         unique: i.flags & INDEX_UNIQUE != 0,
         long_hash: i.flags & INDEX_LONG_HASH != 0,
+        without_overlaps: i.flags & INDEX_WITHOUT_OVERLAPS != 0,
         parts: parts
             .iter()
             .map(|p| KeyPart {

@@ -36,7 +36,7 @@ unsafe impl Send for Thd {}
 // SAFETY: the same.
 unsafe impl Sync for Thd {}
 
-fn isolation(number: u32) -> Result<Isolation> {
+pub(crate) fn isolation(number: u32) -> Result<Isolation> {
     match number {
         0 => Ok(Isolation::ReadUncommitted),
         1 => Ok(Isolation::ReadCommitted),
@@ -101,6 +101,28 @@ pub unsafe extern "C" fn strata_session_kill(session: *mut SessionHandle) {
         unsafe { reference(session)? }.kill.kill();
         Ok(code::OK)
     });
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_connection(session: *mut SessionHandle, connection: u64) {
+    unsafe {
+        on_session(session, |s| {
+            s.set_connection(connection);
+            Ok(())
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_session_snapshot_isolation(session: *mut SessionHandle, on: c_int) -> c_int {
+    unsafe {
+        on_session(session, |s| {
+            s.set_snapshot_isolation(on != 0);
+            Ok(())
+        })
+    }
 }
 
 /// See the header.

@@ -4,12 +4,13 @@ use crate::crash;
 use crate::definition::table_def;
 use crate::machine;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
-use crate::types::{CCallbacks, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
+use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
 use crate::waits::Waits;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::Arc;
 use strata_row::kv::{Durability, Metrics, Options};
+use strata_row::report::{self, Cell};
 use strata_row::store::Store;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
@@ -197,9 +198,41 @@ pub unsafe extern "C" fn strata_metrics(store: *mut StoreHandle, out: *mut CMetr
 pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<EmitText>, ctx: *mut c_void) -> c_int {
     unsafe {
         on_store(store, |s| {
-            let status = s.store.engine().status_text();
+            let status = s.store.engine().status_text() + &report::deadlock(&s.store);
             if let Some(emit) = emit {
                 emit(ctx, status.as_ptr().cast(), status.len());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_report(
+    store: *mut StoreHandle,
+    which: u32,
+    emit: Option<unsafe extern "C" fn(*mut c_void, *const CCell, usize)>,
+    ctx: *mut c_void,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let rows = match which {
+                0 => report::locks(&s.store),
+                1 => report::lock_waits(&s.store),
+                2 => report::transactions(&s.store),
+                n => return Err(Error::invalid(format!("there is no report {n}"))),
+            };
+            let Some(emit) = emit else { return Ok(()) };
+            for row in &rows {
+                let cells: Vec<CCell> = row
+                    .iter()
+                    .map(|cell| match cell {
+                        Cell::Number(number) => CCell { text: std::ptr::null(), len: 0, number: *number },
+                        Cell::Text(text) => CCell { text: text.as_ptr().cast(), len: text.len(), number: 0 },
+                    })
+                    .collect();
+                emit(ctx, cells.as_ptr(), cells.len());
             }
             Ok(())
         })

@@ -157,6 +157,18 @@ pub struct CMetric {
     pub value: u64,
 }
 
+/// `StrataCell`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CCell {
+    /// Text, or null for a number.
+    pub text: *const c_char,
+    /// Bytes of the text.
+    pub len: usize,
+    /// The number.
+    pub number: u64,
+}
+
 /// `StrataStats`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -202,6 +214,7 @@ mod tests {
         assert_eq!(offset_of!(CTableDef, compression), 68);
         assert_eq!(size_of::<CConfig>(), 40);
         assert_eq!(size_of::<CMetric>(), 16);
+        assert_eq!(size_of::<CCell>(), 24);
         assert_eq!(size_of::<CStats>(), 48);
     }
 }

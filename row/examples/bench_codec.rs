@@ -63,7 +63,13 @@ impl Builder {
             KeyPart { column, length: c.size, descending: false, store_length }
         });
         let parts = parts.collect();
-        self.def.indexes.push(Index { name: String::new(), unique: false, long_hash: false, parts });
+        self.def.indexes.push(Index {
+            name: String::new(),
+            unique: false,
+            long_hash: false,
+            without_overlaps: false,
+            parts,
+        });
     }
 }
 

@@ -108,6 +108,8 @@ pub struct Index {
     pub unique: bool,
     /// Index over the hidden hash column of a long UNIQUE.
     pub long_hash: bool,
+    /// Its last two parts are the end and the start of a period; the server sees to it that periods do not overlap.
+    pub without_overlaps: bool,
     /// Parts in order, without the primary-key suffix.
     pub parts: Vec<KeyPart>,
 }

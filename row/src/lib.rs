@@ -7,6 +7,7 @@ pub mod index;
 pub mod keycode;
 pub mod kv;
 pub mod rowcode;
+pub mod report;
 pub mod scan;
 pub mod sequence;
 pub mod session;

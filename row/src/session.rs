@@ -12,10 +12,11 @@
 
 use crate::error::{Error, Result};
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
+use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use strata_engine::lock::Granted;
 
@@ -50,9 +51,31 @@ pub struct KillSwitch {
     owner: Mutex<Option<Arc<kv::LockOwner>>>,
     /// Number of the owner, to be compared without the mutex.
     number: AtomicU64,
+    connection: AtomicU64,
+    /// When the transaction began, in microseconds of the engine's clock; 0: none is open.
+    began_us: AtomicU64,
+    isolation: AtomicU8,
+}
+
+/// An open transaction, for reports.
+pub(crate) struct OpenTransaction {
+    pub owner: Arc<kv::LockOwner>,
+    pub connection: u64,
+    pub began_us: u64,
+    pub isolation: &'static str,
 }
 
 impl KillSwitch {
+    /// The open transaction.
+    pub(crate) fn transaction(&self) -> Option<OpenTransaction> {
+        let owner = self.owner.lock().clone()?;
+        let began_us = self.began_us.load(Ordering::Relaxed);
+        let names = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+        let isolation = names[usize::from(self.isolation.load(Ordering::Relaxed)) % names.len()];
+        let connection = self.connection.load(Ordering::Relaxed);
+        (began_us > 0).then_some(OpenTransaction { owner, connection, began_us, isolation })
+    }
+
     /// Ends a lock wait and long scans of the session. Any thread.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
@@ -94,6 +117,7 @@ pub struct Session {
     in_statement: bool,
     prepared: bool,
     isolation: Isolation,
+    snapshot_isolation: bool,
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
@@ -110,6 +134,7 @@ impl Session {
         let txn = store.engine().begin();
         let kill = Arc::new(KillSwitch::default());
         kill.set_owner(Some(txn.owner().clone()));
+        store.add_session(&kill);
         Session {
             store: store.clone(),
             txn,
@@ -118,6 +143,7 @@ impl Session {
             in_statement: false,
             prepared: false,
             isolation: Isolation::RepeatableRead,
+            snapshot_isolation: false,
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
@@ -127,6 +153,19 @@ impl Session {
             kill,
             probe,
         }
+    }
+
+    /// The number of the connection, for reports.
+    pub fn set_connection(&mut self, connection: u64) {
+        self.kill.connection.store(connection, Ordering::Relaxed);
+        self.txn.owner().set_tag(connection);
+    }
+
+    fn note_begin(&self) {
+        if self.kill.began_us.load(Ordering::Relaxed) == 0 {
+            self.kill.began_us.store(self.engine().now_us().max(1), Ordering::Relaxed);
+        }
+        self.kill.isolation.store(self.isolation as u8, Ordering::Relaxed);
     }
 
     /// The switch for other threads.
@@ -171,6 +210,17 @@ impl Session {
         self.isolation
     }
 
+    /// Whether locking a row that has changed since the transaction's snapshot is an error, at REPEATABLE READ and above.
+    pub fn set_snapshot_isolation(&mut self, on: bool) {
+        self.snapshot_isolation = on;
+    }
+
+    /// The snapshot that locking reads are held to.
+    pub(crate) fn protected_snapshot(&self) -> Option<SeqNo> {
+        let point = self.point.as_ref().filter(|_| self.snapshot_isolation && protects_snapshot(self.isolation))?;
+        Some(point.seq())
+    }
+
     /// Begins a transaction unless one is open, and a statement unless one is running.
     pub fn statement_begin(&mut self, isolation: Isolation, timeout: Duration) -> Result<()> {
         if self.prepared {
@@ -183,6 +233,7 @@ impl Session {
         self.begun = true;
         self.in_statement = true;
         self.isolation = isolation;
+        self.note_begin();
         self.statement = Some(self.txn.savepoint());
         // A kill of an earlier statement does not touch this one; the server knows about a kill of this one.
         if self.kill.killed.swap(false, Ordering::SeqCst) {
@@ -231,25 +282,66 @@ impl Session {
     pub fn consistent_snapshot(&mut self, isolation: Isolation) {
         self.begun = true;
         self.isolation = isolation;
+        self.note_begin();
         if isolation >= Isolation::RepeatableRead {
             self.point = Some(self.store.engine().read_point_ordered());
             self.epoch += 1;
         }
     }
 
-    /// Locks a key for the transaction.
-    pub(crate) fn lock(&mut self, key: &[u8], mode: LockMode, waiting: Waiting) -> Result<Granted> {
-        let wait = match waiting {
+    fn patience(&self, waiting: Waiting) -> Wait {
+        match waiting {
             Waiting::Wait if self.timeout.is_zero() => Wait::No,
             Waiting::Wait => Wait::TimeoutUs(self.timeout.as_micros() as u64),
             Waiting::NoWait | Waiting::SkipLocked => Wait::No,
-        };
+        }
+    }
+
+    /// Locks a key for the transaction.
+    pub(crate) fn lock(&mut self, key: &[u8], mode: LockMode, waiting: Waiting) -> Result<Granted> {
+        let wait = self.patience(waiting);
         self.used = true;
         match self.txn.lock(key, mode, wait) {
             Ok(granted) => Ok(granted),
             Err(kv::Error::LockBusy) if waiting == Waiting::Wait => Err(kv::Error::LockTimeout.into()),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Announces a new key of an index, unless somebody else has locked its place: then false. A key that the transaction
+    /// has written before is its own to bring back: it holds the row, or was the first to bring the key in.
+    pub(crate) fn try_enter(&mut self, key: &[u8]) -> Result<bool> {
+        self.used = true;
+        match self.txn.enter(key, Wait::No) {
+            Ok(_) => Ok(true),
+            Err(kv::Error::LockBusy) => Ok(self.txn.own(key).is_some()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Announces a new key of an index, when its place is free.
+    pub(crate) fn enter(&mut self, key: &[u8]) -> Result<()> {
+        if self.try_enter(key)? {
+            return Ok(());
+        }
+        let wait = self.patience(Waiting::Wait);
+        match self.txn.enter(key, wait) {
+            Ok(_) => Ok(()),
+            Err(kv::Error::LockBusy) => Err(kv::Error::LockTimeout.into()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Announces a scan that locks intervals of an index.
+    pub(crate) fn range_version(&mut self, index: kv::IndexId) -> u64 {
+        self.used = true;
+        self.txn.range_version(index)
+    }
+
+    /// Locks an interval that was read after `range_version` returned `read`.
+    pub(crate) fn cover(&mut self, from: &[u8], to: &[u8], read: u64) -> kv::Covered {
+        self.used = true;
+        self.txn.cover(from, to, read)
     }
 
     /// Releases a lock early.
@@ -343,7 +435,9 @@ impl Session {
         self.prepared = false;
         self.statement = None;
         self.drop_read_point();
+        self.kill.began_us.store(0, Ordering::Relaxed);
         if self.used {
+            self.txn.owner().set_tag(self.kill.connection.load(Ordering::Relaxed));
             self.kill.set_owner(Some(self.txn.owner().clone()));
             self.used = false;
         }

@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::index::limits;
 use crate::kv::{Engine, Options};
 use crate::sequence::{Counter, Which};
+use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// An open database.
 pub struct Store {
@@ -22,6 +23,8 @@ pub struct Store {
     catalog: Catalog,
     /// State of tables that were opened since start, by name.
     tables: Mutex<HashMap<String, Arc<TableState>>>,
+    /// Sessions, for reports.
+    sessions: Mutex<Vec<Weak<KillSwitch>>>,
 }
 
 impl Store {
@@ -29,7 +32,7 @@ impl Store {
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
         let engine = Engine::open(dir, options)?;
         let catalog = Catalog::open(&engine)?;
-        Ok(Arc::new(Store { engine, catalog, tables: Mutex::default() }))
+        Ok(Arc::new(Store { engine, catalog, tables: Mutex::default(), sessions: Mutex::default() }))
     }
 
     /// The engine.
@@ -40,6 +43,17 @@ impl Store {
     /// The catalog.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    pub(crate) fn add_session(&self, session: &Arc<KillSwitch>) {
+        let mut sessions = self.sessions.lock();
+        sessions.retain(|s| s.strong_count() > 0);
+        sessions.push(Arc::downgrade(session));
+    }
+
+    /// The parts of all sessions that other threads may look at.
+    pub(crate) fn sessions(&self) -> Vec<Arc<KillSwitch>> {
+        self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Writes the exact counters and closes the engine cleanly.

@@ -358,3 +358,60 @@ fn concurrent_transfers_keep_indexes_and_rows_together() {
     threads.into_iter().for_each(|t| t.join().unwrap());
     Client::new(&store, &table).check();
 }
+
+/// Everybody counts the rows of a group with a lock and adds one while there are fewer than a limit: more would be a phantom.
+#[test]
+fn nobody_adds_to_what_another_has_counted() {
+    const LIMIT: usize = 6;
+    for index in [BY_B, PRIMARY] {
+        let (_dir, store, table) = setup(0);
+        let threads: Vec<_> = (0..4i32)
+            .map(|id| {
+                let (store, table) = (store.clone(), table.clone());
+                std::thread::spawn(move || {
+                    let mut t = Client::new(&store, &table);
+                    let mut added = 0;
+                    for n in 0..120i32 {
+                        let group = n % 8;
+                        let name = format!("g{group}");
+                        let image = if index == BY_B { image_b(Some(&name), 20) } else { image_c(i64::from(group)) };
+                        let work = |t: &mut Client| -> strata_row::Result<bool> {
+                            t.begin();
+                            t.locking(Some(if n % 2 == 0 { LockMode::Exclusive } else { LockMode::Shared }));
+                            t.cursor.begin(Some(index), false)?;
+                            let mut count = 0;
+                            let mut found = t.cursor.seek(&mut t.session, Seek::Exact, &image, &mut t.record)?;
+                            while found {
+                                count += 1;
+                                found = t.cursor.next_same(&mut t.session, &mut t.record)?;
+                            }
+                            if count < LIMIT {
+                                t.insert(&row(i64::from(group), id * 1000 + n, Some(&name), None))?;
+                            }
+                            Ok(count < LIMIT)
+                        };
+                        match work(&mut t) {
+                            Ok(did) => {
+                                t.session.statement_end();
+                                t.commit();
+                                added += usize::from(did);
+                            }
+                            Err(Error::Engine(kv::Error::Deadlock)) => t.session.rollback().unwrap(),
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                    added
+                })
+            })
+            .collect();
+        let added: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        let mut t = Client::new(&store, &table);
+        let rows = t.scan(None, true).unwrap();
+        assert_eq!(rows.len(), added);
+        for group in 0..8 {
+            let count = rows.iter().filter(|r| r.c == group).count();
+            assert!(count <= LIMIT, "group {group} has {count} rows");
+        }
+        assert!(store.engine().locks().snapshot().is_empty());
+    }
+}

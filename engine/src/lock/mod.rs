@@ -1,4 +1,5 @@
-//! Row locks: shared and exclusive locks on single keys, first come first served, with deadlock detection.
+//! Row and range locks, with deadlock detection: shared and exclusive locks on single keys, first come first served, here;
+//! locks of intervals, which keep new keys out, in [`gap`].
 //!
 //! The hash of a key picks a shard; the shard maps full keys to their [`queue::LockQueue`], which holds all rules. An
 //! uncontended lock costs one shard mutex and one probe; the key is stored inline up to 40 bytes and released entries
@@ -6,7 +7,8 @@
 //!
 //! Waiting: a waiter parks on its own [`LockOwner`]; whoever ends the wait (a grant, a deadlock verdict, an interrupt)
 //! writes the reason there and wakes it. Reasons are written only under the mutex of the shard in whose queue the waiter
-//! stands, together with its removal from the queue. Mutex order: shards by ascending number, then an owner's.
+//! stands, together with its removal from the queue. Mutex order: range shards, slots (see [`gap`]), shards by ascending
+//! number, then an owner's.
 //!
 //! Deadlocks: a waiter looks for a cycle through itself after a short wait (at once if the queue is long), then
 //! periodically. The search reads one shard at a time and may see a cycle that never was, so the shards of a found
@@ -18,25 +20,25 @@
 //! Time: lock waits are the one place in the engine that uses real time rather than the `Clock`: parking needs it, and
 //! no decision but giving up depends on it. Rules are tested without threads or time, in `queue`.
 //!
-//! Range locks, when they come, are a second structure per index (intervals with a counter that lets point locks pass
-//! when it is zero) whose waits use the same owner, parking and search: only `WaitPlace` and `blockers_of` need a
-//! second case.
-//!
 //! Rejected: a condition variable per shard (wakes everybody for one grant); optimistic validation at commit
 //! (applications written for InnoDB expect to wait); detection on every wait (pays for what short waits never need).
 
+mod gap;
 mod queue;
+mod range;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt::Write;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
+use self::gap::{Indexes, Ranges};
 use self::queue::{Answer, LockQueue};
-use crate::base::{Error, Result};
+pub use self::range::Covered;
+use crate::base::{Error, IndexId, Result};
 use crate::mem::hash::hash_bytes;
 
 /// How strongly a key is locked.
@@ -77,17 +79,75 @@ pub struct Granted {
     pub waited: bool,
 }
 
+/// What is locked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    /// One key.
+    Row(LockMode),
+    /// The interval from the key up to `end`, which is not part of it, against new keys.
+    Range {
+        /// Where it ends.
+        end: Vec<u8>,
+    },
+    /// The key is to be new in an interval that others have locked.
+    Insert,
+}
+
 /// One held or awaited lock, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LockInfo {
     /// Number of the owner.
     pub owner: u64,
-    /// The key.
+    /// The key, or where the interval begins.
     pub key: Vec<u8>,
-    /// Mode held or asked for.
-    pub mode: LockMode,
+    /// What is held or asked for.
+    pub kind: LockKind,
     /// True if the owner waits for it.
     pub waiting: bool,
+}
+
+/// A wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaitInfo {
+    /// Who waits.
+    pub owner: u64,
+    /// See `LockOwner::set_tag`.
+    pub tag: u64,
+    /// See `LockOwner::set_weight`.
+    pub weight: u64,
+    /// The key it waits for.
+    pub key: Vec<u8>,
+    /// `Row` or `Insert`.
+    pub kind: LockKind,
+    /// Whom it waits for.
+    pub blockers: Vec<u64>,
+}
+
+/// A deadlock that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deadlock {
+    /// The cycle, from the victim on: each waits for the next one, and the last for the victim.
+    pub waits: Vec<WaitInfo>,
+    /// Who had to give up.
+    pub victim: u64,
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for wait in &self.waits {
+            let what = match wait.kind {
+                LockKind::Row(LockMode::Shared) => "a shared lock on",
+                LockKind::Row(LockMode::Exclusive) => "an exclusive lock on",
+                LockKind::Range { .. } | LockKind::Insert => "the right to insert",
+            };
+            write!(f, "owner {} (weight {}) waits for {what} ", wait.owner, wait.weight)?;
+            for byte in &wait.key {
+                write!(f, "{byte:02x}")?;
+            }
+            writeln!(f, " held by {:?}", wait.blockers)?;
+        }
+        write!(f, "victim: owner {}", self.victim)
+    }
 }
 
 /// Totals since the table was made.
@@ -133,9 +193,14 @@ impl Default for LockOptions {
 /// interrupt it or read its weight.
 pub struct LockOwner {
     id: u64,
+    tag: AtomicU64,
     weight: AtomicU64,
     killed: AtomicBool,
     held: Mutex<Vec<Place>>,
+    /// Indexes whose range rules know the owner.
+    indexes: Mutex<Vec<IndexId>>,
+    /// What there is to release besides point locks: see `gap`.
+    beyond: AtomicU8,
     wait: Mutex<WaitState>,
     wake: Condvar,
 }
@@ -146,11 +211,18 @@ struct Place {
     slot: u32,
 }
 
+/// Where an owner waits: in the queue of a key, or for a place in an index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitPlace {
+    Point(Place),
+    Range(IndexId),
+}
+
 /// Where an owner waits, and how the wait ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitState {
     Idle,
-    Waiting(Place),
+    Waiting(WaitPlace),
     Granted,
     Victim,
 }
@@ -159,6 +231,10 @@ impl LockOwner {
     /// The owner's number, unique in its table; a later owner has a higher one.
     pub fn id(&self) -> u64 {
         self.id
+    }
+    /// Sets the number by which the owner's user knows it, for reports.
+    pub fn set_tag(&self, tag: u64) {
+        self.tag.store(tag, Ordering::Relaxed);
     }
     /// Sets the work done so far (any unit, the same for all); of a deadlock's participants the lightest is the victim.
     pub fn set_weight(&self, weight: u64) {
@@ -191,6 +267,24 @@ impl LockOwner {
     fn end_wait(&self, state: WaitState) {
         *self.wait.lock() = state;
         self.wake.notify_all();
+    }
+
+    fn note_index(&self, index: IndexId) {
+        let mut indexes = self.indexes.lock();
+        if !indexes.contains(&index) {
+            indexes.push(index);
+        }
+        drop(indexes);
+        self.set_beyond(gap::RANGED);
+    }
+    fn set_beyond(&self, flag: u8) {
+        self.beyond.fetch_or(flag, Ordering::Relaxed);
+    }
+    fn beyond(&self) -> u8 {
+        self.beyond.load(Ordering::Relaxed)
+    }
+    fn clear_beyond(&self) {
+        self.beyond.store(0, Ordering::Relaxed);
     }
 }
 
@@ -336,6 +430,7 @@ struct PaddedShard(Mutex<Shard>);
 /// All row locks of a store.
 pub struct LockTable {
     shards: Box<[PaddedShard]>,
+    ranges: Ranges,
     options: LockOptions,
     next_owner: AtomicU64,
     /// Owners that wait, by number: touched only when a wait begins and ends.
@@ -343,12 +438,67 @@ pub struct LockTable {
     waits: AtomicU64,
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
-    latest_deadlock: Mutex<Option<String>>,
+    latest_deadlock: Mutex<Option<Deadlock>>,
     observer: RwLock<Option<Arc<dyn WaitObserver>>>,
 }
 
 /// An owner on a cycle and the place where it waits.
-type Edge = (Arc<LockOwner>, Place);
+type Edge = (Arc<LockOwner>, WaitPlace);
+
+/// All places of a cycle, held together.
+struct Latched<'a> {
+    ranges: Vec<(usize, MutexGuard<'a, Indexes>)>,
+    shards: Vec<(u32, MutexGuard<'a, Shard>)>,
+}
+
+impl Latched<'_> {
+    fn shard(&mut self, number: u32) -> &mut Shard {
+        let at = self.shards.binary_search_by_key(&number, |s| s.0).expect("a shard of the cycle");
+        &mut self.shards[at].1
+    }
+
+    fn indexes(&mut self, index: IndexId) -> &mut Indexes {
+        let at = self.ranges.binary_search_by_key(&Ranges::number(index), |r| r.0).expect("a shard of the cycle");
+        &mut self.ranges[at].1
+    }
+
+    fn blockers(&mut self, id: u64, place: WaitPlace) -> Vec<u64> {
+        match place {
+            WaitPlace::Point(place) => LockTable::blockers_in(self.shard(place.shard), id, place),
+            WaitPlace::Range(index) => self.indexes(index).get(&index).map_or_else(Vec::new, |r| r.blockers(id)),
+        }
+    }
+
+    /// Everybody who can get or keep what `id` waits for before it. Nobody can come in front at a range.
+    fn ahead(&mut self, id: u64, place: WaitPlace) -> Vec<u64> {
+        match place {
+            WaitPlace::Point(place) => {
+                let entry = self.shard(place.shard).entries.get(place.slot as usize);
+                entry.map_or_else(Vec::new, |entry| entry.queue.ahead(id))
+            }
+            WaitPlace::Range(_) => self.blockers(id, place),
+        }
+    }
+
+    /// The wait of `waiter`, which is known to wait there.
+    fn wait_info(&mut self, waiter: &LockOwner, place: WaitPlace, blockers: Vec<u64>) -> WaitInfo {
+        let id = waiter.id;
+        let (key, kind) = match place {
+            WaitPlace::Point(place) => {
+                let entry = &self.shard(place.shard).entries[place.slot as usize];
+                let mode = entry.queue.waiter(id).map_or(LockMode::Exclusive, |w| w.0);
+                (entry.key.bytes().to_vec(), LockKind::Row(mode))
+            }
+            WaitPlace::Range(index) => {
+                let ranges = self.indexes(index).get(&index);
+                let key = ranges.and_then(|r| r.waiters().find(|w| w.0 == id).map(|w| w.1.to_vec()));
+                (key.unwrap_or_default(), LockKind::Insert)
+            }
+        };
+        let (tag, weight) = (waiter.tag.load(Ordering::Relaxed), waiter.weight());
+        WaitInfo { owner: id, tag, weight, key, kind, blockers }
+    }
+}
 
 fn granted(_: u64, owner: &Arc<LockOwner>) {
     owner.end_wait(WaitState::Granted);
@@ -365,6 +515,7 @@ impl LockTable {
         let shards = shards.clamp(1, 1 << 16).next_power_of_two();
         LockTable {
             shards: (0..shards).map(|_| PaddedShard(Mutex::new(Shard::new()))).collect(),
+            ranges: Ranges::new(),
             options,
             next_owner: AtomicU64::new(1),
             waiting: Mutex::new(HashMap::new()),
@@ -380,9 +531,12 @@ impl LockTable {
     pub fn new_owner(&self) -> Arc<LockOwner> {
         Arc::new(LockOwner {
             id: self.next_owner.fetch_add(1, Ordering::Relaxed),
+            tag: AtomicU64::new(0),
             weight: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             held: Mutex::new(Vec::new()),
+            indexes: Mutex::new(Vec::new()),
+            beyond: AtomicU8::new(0),
             wait: Mutex::new(WaitState::Idle),
             wake: Condvar::new(),
         })
@@ -426,14 +580,9 @@ impl LockTable {
                 };
                 let kind = if queue.held(owner.id).is_some() { GrantKind::Upgraded } else { GrantKind::New };
                 let length = queue.enqueue(owner.id, mode, owner.clone());
-                *owner.wait.lock() = WaitState::Waiting(place);
-                // Before the shard is unlocked: a search that sees the queue must find its waiters here.
-                self.waiting.lock().insert(owner.id, owner.clone());
+                self.begin_wait(owner, WaitPlace::Point(place));
                 drop(shard);
-                let result = self.wait(owner, place, timeout_us, length);
-                self.waiting.lock().remove(&owner.id);
-                *owner.wait.lock() = WaitState::Idle;
-                result?;
+                self.finish_wait(owner, WaitPlace::Point(place), timeout_us, length)?;
                 if kind == GrantKind::New {
                     owner.held.lock().push(place);
                 }
@@ -447,8 +596,21 @@ impl LockTable {
         Ok(Granted { kind, waited: false })
     }
 
+    /// Before the mutex of the queue is unlocked: a search that sees the queue must find its waiters here.
+    fn begin_wait(&self, owner: &Arc<LockOwner>, place: WaitPlace) {
+        *owner.wait.lock() = WaitState::Waiting(place);
+        self.waiting.lock().insert(owner.id, owner.clone());
+    }
+
+    fn finish_wait(&self, owner: &Arc<LockOwner>, place: WaitPlace, timeout_us: u64, length: usize) -> Result<()> {
+        let result = self.wait(owner, place, timeout_us, length);
+        self.waiting.lock().remove(&owner.id);
+        *owner.wait.lock() = WaitState::Idle;
+        result
+    }
+
     #[cold]
-    fn wait(&self, owner: &Arc<LockOwner>, place: Place, timeout_us: u64, length: usize) -> Result<()> {
+    fn wait(&self, owner: &Arc<LockOwner>, place: WaitPlace, timeout_us: u64, length: usize) -> Result<()> {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let begin = Instant::now();
         // A timeout beyond the clock's range never comes.
@@ -483,15 +645,15 @@ impl LockTable {
                 search_at = Instant::now() + Duration::from_micros(self.options.next_search_us);
                 continue;
             };
-            let mut shard = self.shard(place.shard);
+            let mut latched = self.latch(&[place]);
             // Under the shard's mutex nobody else can end the wait any more: it has either ended or is ended here.
             match *owner.wait.lock() {
                 WaitState::Granted => return Ok(()),
                 WaitState::Victim => return Err(Error::Deadlock),
                 WaitState::Waiting(_) | WaitState::Idle => {}
             }
-            shard.entries[place.slot as usize].queue.cancel(owner.id, granted);
-            shard.drop_if_free(place.slot);
+            Self::cancel(&mut latched, owner.id, place);
+            drop(latched);
             if matches!(failure, Error::LockTimeout) {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
             }
@@ -499,23 +661,52 @@ impl LockTable {
         }
     }
 
-    fn report_wait(&self, owner: &LockOwner, place: Place) {
+    fn report_wait(&self, owner: &LockOwner, place: WaitPlace) {
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
-            let ahead = self.ahead_of(owner.id, place);
+            let ahead = self.latch(&[place]).ahead(owner.id, place);
             if !ahead.is_empty() {
                 observer.waits(owner.id, &ahead);
             }
         }
     }
 
-    fn ahead_of(&self, id: u64, place: Place) -> Vec<u64> {
-        let shard = self.shard(place.shard);
-        shard.entries.get(place.slot as usize).map_or_else(Vec::new, |entry| entry.queue.ahead(id))
+    fn blockers_of(&self, id: u64, place: WaitPlace) -> Vec<u64> {
+        self.latch(&[place]).blockers(id, place)
     }
 
-    fn blockers_of(&self, id: u64, place: Place) -> Vec<u64> {
-        Self::blockers_in(&self.shard(place.shard), id, place)
+    /// Locks the mutexes of places in the right order.
+    fn latch(&self, places: &[WaitPlace]) -> Latched<'_> {
+        let (mut ranges, mut shards) = (Vec::new(), Vec::new());
+        for place in places {
+            match *place {
+                WaitPlace::Point(place) => shards.push(place.shard),
+                WaitPlace::Range(index) => ranges.push(Ranges::number(index)),
+            }
+        }
+        ranges.sort_unstable();
+        ranges.dedup();
+        shards.sort_unstable();
+        shards.dedup();
+        Latched {
+            ranges: ranges.into_iter().map(|n| (n, self.ranges.latch(n))).collect(),
+            shards: shards.into_iter().map(|n| (n, self.shard(n))).collect(),
+        }
+    }
+
+    fn cancel(latched: &mut Latched<'_>, id: u64, place: WaitPlace) {
+        match place {
+            WaitPlace::Point(place) => {
+                let shard = latched.shard(place.shard);
+                shard.entries[place.slot as usize].queue.cancel(id, granted);
+                shard.drop_if_free(place.slot);
+            }
+            WaitPlace::Range(index) => {
+                if let Some(ranges) = latched.indexes(index).get_mut(&index) {
+                    ranges.cancel(id);
+                }
+            }
+        }
     }
 
     /// Empty if `id` does not wait there any more (the slot may serve another key, or be gone, by now).
@@ -534,7 +725,7 @@ impl LockTable {
     }
 
     /// A shortest cycle of waits through `owner`, as far as can be told without stopping the others.
-    fn find_cycle(&self, owner: &Arc<LockOwner>, place: Place) -> Option<Vec<Edge>> {
+    fn find_cycle(&self, owner: &Arc<LockOwner>, place: WaitPlace) -> Option<Vec<Edge>> {
         let mut reached: Vec<(Edge, usize)> = vec![((owner.clone(), place), usize::MAX)];
         let mut seen: HashSet<u64> = HashSet::new();
         let mut todo = VecDeque::from([0usize]);
@@ -564,50 +755,34 @@ impl LockTable {
 
     /// Looks for a deadlock of `owner` and shoots the victim. True if another owner was shot, so that a further cycle
     /// may remain.
-    fn break_cycle(&self, owner: &Arc<LockOwner>, place: Place) -> bool {
+    fn break_cycle(&self, owner: &Arc<LockOwner>, place: WaitPlace) -> bool {
         let Some(cycle) = self.find_cycle(owner, place) else {
             return false;
         };
         let observer = self.observer.read().clone();
         let ids: Vec<u64> = cycle.iter().map(|(waiter, _)| waiter.id).collect();
         let preferred = observer.and_then(|observer| observer.victim(&ids));
-        let mut numbers: Vec<u32> = cycle.iter().map(|(_, place)| place.shard).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut shards: Vec<MutexGuard<'_, Shard>> = numbers.iter().map(|&n| self.shard(n)).collect();
-        let index = |place: Place| numbers.binary_search(&place.shard).expect("collected above");
+        let places: Vec<WaitPlace> = cycle.iter().map(|edge| edge.1).collect();
+        let mut latched = self.latch(&places);
+        let mut waits = Vec::with_capacity(cycle.len());
         for (i, (waiter, place)) in cycle.iter().enumerate() {
             let (next, _) = &cycle[(i + 1) % cycle.len()];
-            if !Self::blockers_in(&shards[index(*place)], waiter.id, *place).contains(&next.id) {
+            let blockers = latched.blockers(waiter.id, *place);
+            if !blockers.contains(&next.id) {
                 return false;
             }
+            waits.push(latched.wait_info(waiter, *place, blockers));
         }
         let lightest = cycle.iter().min_by_key(|(owner, _)| (owner.weight(), std::cmp::Reverse(owner.id)));
         let Some((victim, place)) = cycle.iter().find(|(owner, _)| Some(owner.id) == preferred).or(lightest) else {
             return false;
         };
-        let mut text = String::new();
-        for (waiter, at) in &cycle {
-            let entry = &shards[index(*at)].entries[at.slot as usize];
-            let mode = entry.queue.waiter(waiter.id).map(|w| w.0);
-            let _ = write!(text, "owner {} (weight {}) waits for ", waiter.id, waiter.weight());
-            let _ =
-                write!(text, "{} lock on ", if mode == Some(LockMode::Shared) { "a shared" } else { "an exclusive" });
-            for byte in entry.key.bytes() {
-                let _ = write!(text, "{byte:02x}");
-            }
-            text.push_str(" held by");
-            for (holder, mode) in entry.queue.holders() {
-                let _ = write!(text, " {holder} ({})", if mode == LockMode::Shared { "shared" } else { "exclusive" });
-            }
-            text.push('\n');
+        if let Some(at) = waits.iter().position(|wait| wait.owner == victim.id) {
+            waits.rotate_left(at);
         }
-        let _ = write!(text, "victim: owner {}", victim.id);
         self.deadlocks.fetch_add(1, Ordering::Relaxed);
-        *self.latest_deadlock.lock() = Some(text);
-        let shard = &mut shards[index(*place)];
-        shard.entries[place.slot as usize].queue.cancel(victim.id, granted);
-        shard.drop_if_free(place.slot);
+        *self.latest_deadlock.lock() = Some(Deadlock { waits, victim: victim.id });
+        Self::cancel(&mut latched, victim.id, *place);
         victim.end_wait(WaitState::Victim);
         victim.id != owner.id
     }
@@ -635,6 +810,9 @@ impl LockTable {
 
     /// Gives back all locks of `owner`.
     pub fn release_all(&self, owner: &Arc<LockOwner>) {
+        if owner.beyond() != 0 {
+            self.release_ranges(owner);
+        }
         let mut held = std::mem::take(&mut *owner.held.lock());
         for place in held.drain(..) {
             Self::release(&mut self.shard(place.shard), place.slot, owner.id);
@@ -667,11 +845,25 @@ impl LockTable {
             for entry in &shard.entries {
                 let held = entry.queue.holders().map(|h| (h, false));
                 for ((owner, mode), waiting) in held.chain(entry.queue.waiters().map(|w| (w, true))) {
-                    out.push(LockInfo { owner, key: entry.key.bytes().to_vec(), mode, waiting });
+                    let kind = LockKind::Row(mode);
+                    out.push(LockInfo { owner, key: entry.key.bytes().to_vec(), kind, waiting });
                 }
             }
         }
+        self.ranges_snapshot(&mut out);
         out
+    }
+
+    /// All waits, one after the other: each is consistent, the whole need not be.
+    pub fn waits(&self) -> Vec<WaitInfo> {
+        let ids: Vec<u64> = self.waiting.lock().keys().copied().collect();
+        let edges = ids.into_iter().filter_map(|id| self.waiting_at(id));
+        let info = |(waiter, place): Edge| {
+            let mut latched = self.latch(&[place]);
+            let blockers = latched.blockers(waiter.id, place);
+            (!blockers.is_empty()).then(|| latched.wait_info(&waiter, place, blockers))
+        };
+        edges.filter_map(info).collect()
     }
 
     /// Totals since the table was made.
@@ -683,8 +875,8 @@ impl LockTable {
         }
     }
 
-    /// Description of the most recent deadlock: one line per participant, then the victim.
-    pub fn latest_deadlock(&self) -> Option<String> {
+    /// The most recent deadlock.
+    pub fn latest_deadlock(&self) -> Option<Deadlock> {
         self.latest_deadlock.lock().clone()
     }
 }

@@ -14,7 +14,7 @@ use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, IndexId, Kind, Result, SeqNo, TxnId};
 use crate::commit::Ordered;
 use crate::engine::Core;
-use crate::lock::{Granted, LockMode, LockOwner, Wait};
+use crate::lock::{Covered, Granted, LockMode, LockOwner, Wait};
 use crate::step::Step;
 use crate::write_buffer::{Savepoint, WriteBuffer};
 pub use cursor::Cursor;
@@ -104,6 +104,23 @@ impl Txn {
     /// Gives one lock back early. Only for locks whose row was not written.
     pub fn unlock(&mut self, key: &[u8]) {
         self.core.locks.unlock(&self.owner, key);
+    }
+
+    /// Waits until nobody else has locked the interval that `key`, which is to be new in its index, falls into. Before the key
+    /// is locked and put. True if it waited.
+    pub fn enter(&mut self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.core.locks.enter(&self.owner, key, wait)
+    }
+
+    /// Announces a scan of `index` that locks what it reads; see [`Txn::cover`].
+    pub fn range_version(&mut self, index: IndexId) -> u64 {
+        self.core.locks.range_version(&self.owner, index)
+    }
+
+    /// Locks the interval `[from, to)` of one index against new keys until the transaction ends. The transaction has read it
+    /// at a read point taken after `range_version` returned `read`.
+    pub fn cover(&mut self, from: &[u8], to: &[u8], read: u64) -> Covered {
+        self.core.locks.cover(&self.owner, from, to, read)
     }
 
     /// The owner of its locks; `LockOwner::interrupt` ends its waits from another thread.

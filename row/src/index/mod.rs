@@ -6,6 +6,9 @@
 //! insert of the same value waits for the deleting transaction's end instead of reporting a duplicate that may vanish.
 //! Entries of other secondary indexes are written blind: the old entry is known from the record in hand.
 //!
+//! Every key that is new in an index, the clustered one included, is announced (`enter`) before it is locked and put, and
+//! waits while another transaction has locked the interval it falls into.
+//!
 //! A failure half way goes back to a savepoint taken at the start of the row.
 //!
 //! Rejected: locking the row that an existing unique entry points to (no lock for leaving values needed). A transaction
@@ -127,6 +130,8 @@ impl Writer<'_> {
         table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
         if let Some(primary) = table.def.primary {
             claim(self.session, &self.buffers.row_key, &mut self.buffers.found, primary)?;
+        } else {
+            self.session.enter(&self.buffers.row_key)?;
         }
         self.encode_row(record)?;
         self.session.txn_mut().put(&self.buffers.row_key, &self.buffers.row_value)?;
@@ -137,6 +142,8 @@ impl Writer<'_> {
             codec.encode_value(record, row_id, &mut b.value)?;
             if enforced(codec, record) {
                 claim(self.session, &b.key, &mut b.found, i)?;
+            } else {
+                self.session.enter(&b.key)?;
             }
             self.session.txn_mut().put(&b.key, &b.value)?;
         }
@@ -179,6 +186,8 @@ impl Writer<'_> {
             }
             if enforced(codec, new) {
                 claim(self.session, &b.key, &mut b.found, i)?;
+            } else {
+                self.session.enter(&b.key)?;
             }
             let txn = self.session.txn_mut();
             txn.delete(&b.old_key)?;
@@ -222,14 +231,23 @@ pub(crate) fn enforced(codec: &KeyCodec, record: Record<'_>) -> bool {
     codec.is_unique() && !codec.has_null_part(record)
 }
 
-/// Locks a key that is to be new, and checks that it is.
+/// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked
+/// intervals around it; only the holder of its lock is waited for.
 fn claim(session: &mut Session, key: &[u8], found: &mut Vec<u8>, index: usize) -> Result<()> {
-    session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
-    let newest = session.engine().visible();
-    match session.txn().get(key, newest, found)? {
-        true => Err(Error::Duplicate(index)),
-        false => Ok(()),
+    let mut entered = session.try_enter(key)?;
+    if !entered && !exists(session, key, found)? {
+        session.enter(key)?;
+        entered = true;
     }
+    session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+    if exists(session, key, found)? {
+        return Err(Error::Duplicate(index));
+    }
+    if entered { Ok(()) } else { session.enter(key) }
+}
+
+fn exists(session: &Session, key: &[u8], found: &mut Vec<u8>) -> Result<bool> {
+    Ok(session.txn().get(key, session.engine().visible(), found)?)
 }
 
 /// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, `same` decides

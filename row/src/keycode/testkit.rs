@@ -185,7 +185,7 @@ pub(crate) fn part(specs: &[Spec], column: usize, chars: Option<usize>, descendi
 }
 
 pub(crate) fn index(name: &str, unique: bool, parts: Vec<KeyPart>) -> Index {
-    Index { name: name.into(), unique, long_hash: false, parts }
+    Index { name: name.into(), unique, long_hash: false, without_overlaps: false, parts }
 }
 
 /// A row: values, and the record made of them, whose BLOBs point into the values.

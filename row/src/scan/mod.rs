@@ -15,8 +15,12 @@
 //! - `seek`: where a search starts and which way it goes on
 //! - `walk`: stepping, end conditions, reopening after the read point changed
 //! - `take`: what happens with one entry (condition, lock, row)
+//! - `locking`: which locks a read takes and keeps
+//! - `cover`: locking the intervals that were read
 //! - `position`: row references
 
+mod cover;
+pub mod locking;
 mod position;
 mod seek;
 mod take;
@@ -25,6 +29,7 @@ pub mod write;
 
 pub use seek::Seek;
 
+use crate::def::Index;
 use crate::error::Result;
 use crate::index::WriteBuffers;
 use crate::index::bulk::Bulk;
@@ -70,6 +75,9 @@ struct Scan {
     codec: Arc<KeyCodec>,
     clustered: bool,
     long_hash: bool,
+    /// Bytes of a key image without the period that must not overlap others.
+    neighbourhood: Option<usize>,
+    index_id: IndexId,
     /// Fill only what the entry holds.
     covering: bool,
     lower: [u8; 4],
@@ -93,9 +101,18 @@ struct Scan {
     writes: u64,
     /// Keeps the newest state of a locking scan readable.
     point: Option<ReadPoint>,
+    /// Up to where a scan that locks intervals has locked them: the lower end of what is to be read, or the upper one when it
+    /// goes backward. And the index's version when it began to read from there.
+    frontier: Vec<u8>,
+    version: u64,
     /// `entry_key` holds the key of the entry that the engine cursor stands on.
     entry_saved: bool,
     target: Vec<u8>,
+}
+
+fn neighbourhood(index: &Index) -> Option<usize> {
+    let before = index.parts.len().checked_sub(2).filter(|_| index.without_overlaps)?;
+    Some(index.parts[..before].iter().map(|p| p.store_length as usize).sum())
 }
 
 /// A handler's reads and writes of one table.
@@ -119,6 +136,12 @@ pub struct RowCursor {
     row_value: Vec<u8>,
     /// The last read acquired the lock on `current`.
     fresh_lock: bool,
+    /// See [`RowCursor::set_semi_consistent`].
+    semi_consistent: bool,
+    /// The last read gave out a row that somebody else has locked.
+    unlocked: bool,
+    /// This read waits for locks, whatever `semi_consistent` says.
+    patient: bool,
     pub(crate) buffers: WriteBuffers,
     pub(crate) bulk: Option<Bulk>,
 }
@@ -141,6 +164,9 @@ impl RowCursor {
             row_id: Arc::default(),
             row_value: Vec::new(),
             fresh_lock: false,
+            semi_consistent: false,
+            unlocked: false,
+            patient: false,
             buffers: WriteBuffers::default(),
             bulk: None,
         }
@@ -160,6 +186,19 @@ impl RowCursor {
     pub fn set_mode(&mut self, lock: Option<LockMode>, waiting: Waiting) {
         self.lock = lock;
         self.waiting = waiting;
+    }
+
+    /// From now on a scan, where the isolation level allows it, does not wait for a row that somebody else has locked but gives
+    /// out its newest committed version, unlocked: it may not be wanted. If it is, the next read in the same direction gives
+    /// it again, locked; after [`RowCursor::unlock_row`] the read goes on.
+    pub fn set_semi_consistent(&mut self, on: bool) {
+        self.semi_consistent = on;
+        self.unlocked = false;
+    }
+
+    /// True if the row read last is not locked.
+    pub fn is_unlocked(&self) -> bool {
+        self.unlocked
     }
 
     /// Columns to fill; `None` = all stored ones.
@@ -186,6 +225,8 @@ impl RowCursor {
         self.scan = Some(Scan {
             clustered,
             long_hash: index.is_some_and(|i| self.table.def.indexes[i].long_hash),
+            neighbourhood: index.and_then(|i| neighbourhood(&self.table.def.indexes[i])),
+            index_id: id,
             covering: covering && !clustered,
             lower: id.prefix(),
             upper: IndexId(id.0 + 1).prefix(),
@@ -202,6 +243,8 @@ impl RowCursor {
             transaction: 0,
             writes: 0,
             point: None,
+            frontier: Vec::new(),
+            version: 0,
             entry_saved: false,
             target,
             codec,

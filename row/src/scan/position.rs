@@ -16,6 +16,7 @@ impl RowCursor {
     /// Reads the row of a reference; false if it is gone.
     pub fn read_position(&mut self, session: &mut Session, reference: &[u8], record: &mut [u8]) -> Result<bool> {
         self.fresh_lock = false;
+        self.unlocked = false;
         self.forget_row();
         if let Some(bulk) = &mut self.bulk {
             bulk.flush(&self.table)?;

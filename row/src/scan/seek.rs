@@ -3,7 +3,7 @@
 //! All modes compare encoded prefixes: the rows whose leading parts equal the search key are exactly the entries whose keys
 //! start with its encoding, and `prefix_end` is the smallest key above them all.
 
-use super::take::Verdict;
+use super::take::{Verdict, copy};
 use super::walk::Way;
 use super::{Place, RowCursor};
 use crate::error::{Error, Result};
@@ -36,6 +36,7 @@ impl RowCursor {
     /// Starts anew at a key image; false if no row is there.
     pub fn seek(&mut self, session: &mut Session, mode: Seek, image: &[u8], record: &mut [u8]) -> Result<bool> {
         self.fresh_lock = false;
+        self.unlocked = false;
         self.forget_row();
         if let Some(bulk) = &mut self.bulk {
             bulk.flush(&self.table)?;
@@ -66,6 +67,13 @@ impl RowCursor {
             // The server decides uniqueness by this search: nobody else may find, or not find, the same hash meanwhile.
             session.lock(&scan.prefix, LockMode::Exclusive, Waiting::Wait)?;
         }
+        if let Some(bytes) = scan.neighbourhood.filter(|&b| mode == Seek::Gt && b <= image.len()) {
+            if self.lock == Some(LockMode::Exclusive) {
+                // Likewise for a period's neighbours: those whose other parts are the same, whether or not there are any.
+                scan.codec.encode_image(&image[..bytes], &mut scan.target)?;
+                session.lock(&scan.target, LockMode::Exclusive, Waiting::Wait)?;
+            }
+        }
         let way = match mode {
             Seek::Exact | Seek::Ge | Seek::Gt | Seek::First => Way::Forward,
             Seek::Le | Seek::Lt | Seek::LastInPrefix | Seek::Last => Way::Backward,
@@ -83,6 +91,7 @@ impl RowCursor {
             Way::Forward => self.walk.seek_ge(session.txn(), &scan.target)?,
             Way::Backward => self.walk.seek_lt(session.txn(), &scan.target)?,
         }
+        copy(&mut scan.frontier, &scan.target);
         let same = matches!(mode, Seek::Exact | Seek::LastInPrefix);
         self.find(session, record, way, same)
     }
@@ -101,7 +110,7 @@ impl RowCursor {
         let mut former = Vec::new();
         loop {
             let seq = self.read_seq(session)?;
-            if !session.txn().get(&self.entry_key, seq, &mut self.entry_value)? {
+            if !session.txn().get(&self.entry_key, seq, &mut self.entry_value)? && !self.lock_absent(session)? {
                 return Ok(false);
             }
             if self.take_entry(session, record, seq)? == Verdict::Take {

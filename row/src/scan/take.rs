@@ -2,12 +2,12 @@
 //!
 //! A locking read locks the clustered key of the entry and then asks whether the entry still is what it was: unless nothing
 //! became visible since the cursor was opened, entry and row are read again at the newest state. A row that vanished or moved
-//! is skipped. After a wait the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
+//! is skipped. A semi-consistent scan does not wait for a locked row but gives out what is committed of it. After a wait the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
 
-use super::{Check, RowCursor};
+use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
 use crate::kv::{self, GrantKind, LockMode, SeqNo};
-use crate::session::{Isolation, Session, Waiting};
+use crate::session::{Session, Waiting};
 use std::sync::atomic::Ordering;
 
 /// What becomes of an entry.
@@ -105,10 +105,12 @@ impl RowCursor {
     pub(super) fn read_row(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
         let seq = match self.lock {
             Some(mode) => {
-                if !self.lock_current(session, mode)?.is_granted() {
+                if self.lock_current(session, mode, self.waiting)? == Outcome::Busy {
                     return Ok(false);
                 }
-                session.engine().visible()
+                let newest = session.engine().visible();
+                self.check_unchanged(session, newest)?;
+                newest
             }
             None => self.read_seq(session)?,
         };
@@ -123,12 +125,13 @@ impl RowCursor {
 
     /// Releases the lock that the last read acquired, if the isolation level allows it: the row did not match.
     pub fn unlock_row(&mut self, session: &mut Session) {
+        self.unlocked = false;
         self.release(session);
     }
 
     fn release(&mut self, session: &mut Session) {
         if self.fresh_lock
-            && session.isolation() <= Isolation::ReadCommitted
+            && !locking::keeps_unmatched(session.isolation())
             && session.txn().own(&self.current).is_none()
         {
             session.unlock(&self.current);
@@ -136,13 +139,30 @@ impl RowCursor {
         self.fresh_lock = false;
     }
 
-    fn lock_current(&mut self, session: &mut Session, mode: LockMode) -> Result<Outcome> {
-        match session.lock(&self.current, mode, self.waiting) {
+    /// With snapshot isolation, an error if the row at `current`, just locked, is not what the transaction's snapshot shows.
+    fn check_unchanged(&self, session: &Session, newest: SeqNo) -> Result<()> {
+        let Some(snapshot) = session.protected_snapshot().filter(|&s| s != newest) else {
+            return Ok(());
+        };
+        if session.txn().own(&self.current).is_some() || self.table.reads_newest() {
+            return Ok(());
+        }
+        let (mut then, mut now) = (Vec::new(), Vec::new());
+        let was = session.txn().get(&self.current, snapshot, &mut then)?;
+        let is = session.txn().get(&self.current, newest, &mut now)?;
+        match was == is && (!is || then == now) {
+            true => Ok(()),
+            false => Err(kv::Error::Conflict.into()),
+        }
+    }
+
+    fn lock_current(&mut self, session: &mut Session, mode: LockMode, waiting: Waiting) -> Result<Outcome> {
+        match session.lock(&self.current, mode, waiting) {
             Ok(granted) => {
                 self.fresh_lock = granted.kind == GrantKind::New;
                 Ok(if granted.waited { Outcome::Waited } else { Outcome::AtOnce })
             }
-            Err(e) if self.waiting == Waiting::SkipLocked && e.is_lock_busy() => Ok(Outcome::Busy),
+            Err(e) if waiting == Waiting::SkipLocked && e.is_lock_busy() => Ok(Outcome::Busy),
             Err(e) => Err(e),
         }
     }
@@ -150,13 +170,22 @@ impl RowCursor {
     /// Locks the entry in `entry_key`, `entry_value`, whose row is at `current`, and reads again what may have changed.
     fn take_locked(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo, mode: LockMode) -> Result<Verdict> {
         self.fresh_lock = false;
-        let outcome = self.lock_current(session, mode)?;
-        if outcome == Outcome::Busy {
+        let patient = std::mem::take(&mut self.patient);
+        let single = self.scan.as_ref().is_none_or(|s| s.single);
+        let semi = self.semi_consistent && !patient && !single && self.waiting != Waiting::SkipLocked;
+        let outcome = match semi && locking::may_skip_waiting(session.isolation()) {
+            true => self.lock_current(session, mode, Waiting::SkipLocked)?,
+            false => self.lock_current(session, mode, self.waiting)?,
+        };
+        if outcome == Outcome::Busy && !semi {
             return Ok(Verdict::Reject);
         }
         let newest = session.engine().visible();
         if outcome == Outcome::Waited {
             self.go_on_at_newest(session)?;
+        }
+        if outcome != Outcome::Busy {
+            self.check_unchanged(session, newest)?;
         }
         let clustered = self.scan.as_ref().is_none_or(|s| s.clustered);
         let there = if clustered {
@@ -174,17 +203,16 @@ impl RowCursor {
             self.release(session);
             return Ok(Verdict::Reject);
         }
-        if !clustered && self.is_covering() {
+        let verdict = if !clustered && self.is_covering() {
             self.decode_entry(record)?;
-            return Ok(Verdict::Take);
-        }
-        self.decode_row(record)?;
-        if !clustered {
-            return Ok(Verdict::Take);
-        }
-        let verdict = self.condition_on_row(record)?;
-        if verdict != Verdict::Take {
-            self.release(session);
+            Verdict::Take
+        } else {
+            self.decode_row(record)?;
+            if clustered { self.condition_on_row(record)? } else { Verdict::Take }
+        };
+        match verdict {
+            Verdict::Take => self.unlocked = outcome == Outcome::Busy,
+            _ => self.release(session),
         }
         Ok(verdict)
     }
@@ -264,12 +292,6 @@ enum Outcome {
     AtOnce,
     Waited,
     Busy,
-}
-
-impl Outcome {
-    fn is_granted(self) -> bool {
-        self != Outcome::Busy
-    }
 }
 
 fn judge(check: Check) -> Result<Verdict> {

@@ -3,6 +3,7 @@
 //! The engine cursor stays open between calls. It is opened anew when what it may see has changed: another read point,
 //! another transaction, or (at a new search only) own writes. The place is then found again by its key.
 
+use super::cover::End;
 use super::take::{Verdict, copy};
 use super::{Place, RowCursor};
 use crate::error::{Error, Result};
@@ -49,8 +50,11 @@ impl RowCursor {
         if place == Place::Nowhere {
             return Ok(false);
         }
+        // The row given out without a lock is wanted: it is read again, this time with.
+        let again = std::mem::take(&mut self.unlocked);
         if place == Place::Engine && !self.is_stale(session)? {
             match way {
+                _ if again => {}
                 Way::Forward => self.walk.next(session.txn())?,
                 Way::Backward => self.walk.prev(session.txn())?,
             }
@@ -60,11 +64,21 @@ impl RowCursor {
             match way {
                 Way::Forward => {
                     self.walk.seek_ge(session.txn(), &self.entry_key)?;
-                    if self.walk.valid() && self.walk.key() == self.entry_key {
+                    if !again && self.walk.valid() && self.walk.key() == self.entry_key {
                         self.walk.next(session.txn())?;
                     }
                 }
-                Way::Backward => self.walk.seek_lt(session.txn(), &self.entry_key)?,
+                Way::Backward => {
+                    self.entry_key.extend(again.then_some(0));
+                    self.walk.seek_lt(session.txn(), &self.entry_key)?;
+                }
+            }
+        }
+        self.patient = again;
+        if let Some(scan) = &mut self.scan {
+            copy(&mut scan.frontier, &self.entry_key);
+            if way == Way::Forward {
+                scan.frontier.push(0);
             }
         }
         self.find(session, record, way, same)
@@ -73,11 +87,21 @@ impl RowCursor {
     /// From the entry under the engine cursor on: the first that the read takes.
     pub(super) fn find(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
         let mut steps = 0;
+        let covers = self.locks_ranges(session);
         let found = loop {
-            if !self.walk.valid() || !self.in_range(way, same) {
-                break false;
+            let at_end = !self.walk.valid() || !self.in_range(way, same);
+            let verdict = if at_end { Verdict::Stop } else { self.take(session, record)? };
+            if covers && verdict != Verdict::Reject {
+                let end = match verdict {
+                    Verdict::Take => End::After,
+                    _ if at_end => End::Limit(same),
+                    _ => End::Before,
+                };
+                if !self.cover(session, way, end)? {
+                    continue;
+                }
             }
-            match self.take(session, record)? {
+            match verdict {
                 Verdict::Take => break true,
                 Verdict::Stop => break false,
                 Verdict::Reject => {}
@@ -155,6 +179,7 @@ impl RowCursor {
         let seq = self.read_seq(session)?;
         let stale = self.is_stale(session)?;
         let consistent = self.lock.is_none() && !self.table.reads_newest();
+        let covers = self.locks_ranges(session);
         let Some(scan) = &mut self.scan else {
             return Ok(());
         };
@@ -165,6 +190,9 @@ impl RowCursor {
         if !stale && !outdated && scan.opened_upper == upper {
             scan.ends_at_bound = ends_at_bound;
             return Ok(());
+        }
+        if covers {
+            scan.version = session.range_version(scan.index_id);
         }
         scan.point = if consistent { None } else { Some(session.engine().read_point()) };
         scan.seq = scan.point.as_ref().map_or(seq, |p| p.seq());

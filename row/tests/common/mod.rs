@@ -115,7 +115,13 @@ pub fn definition(hidden: bool) -> TableDef {
     };
     let int = ColumnType::Int { unsigned: false };
     let part = |column, length, store_length| KeyPart { column, length, descending: false, store_length };
-    let index = |name: &str, unique, parts| Index { name: name.into(), unique, long_hash: false, parts };
+    let index = |name: &str, unique, parts| Index {
+        name: name.into(),
+        unique,
+        long_hash: false,
+        without_overlaps: false,
+        parts,
+    };
     let mut b = column("b", ColumnType::VarChar, 5, 20, 1);
     b.length_bytes = 1;
     b.collation = Some(Arc::new(Latin1 { ci: true, pad: true }));

@@ -1,0 +1,313 @@
+//! Range locks of all indexes, and how those who only use point locks pass them by.
+//!
+//! The rules are in [`range`](super::range), one [`IndexRanges`] per index, in shards by index. A transaction tells of every
+//! key that it brings into an index before the key can be read by others (`enter`); a scan tells of every interval it has
+//! read (`cover`). What makes this cheap where nobody scans:
+//!
+//! Each shard counts its scanners. While the count is zero, `enter` only appends the key to a list of its owner, in one of
+//! `SLOTS` slots by owner. The first scanner of a shard raises the count and then goes through all slots, moving the shard's
+//! keys from the lists to the rules; from then on `enter` goes to the rules. Nobody is overlooked:
+//!
+//! - `enter` reads the count and appends within one critical section of its slot. If that section comes before the scanner's
+//!   visit, the scanner finds the key. If it comes after, the mutex hands on what the scanner did before its visit, so the
+//!   count is read as raised. The mutex orders both; the count itself is read relaxed.
+//! - At its end an owner takes its list out of the slot, in one critical section too, after its writes are visible. If that
+//!   comes before the scanner's visit, the scanner's read, which follows, sees the writes. If it comes after, the keys were
+//!   moved, and leaving the rules raises the index's version, by which a scan that read before learns that it must read
+//!   again. A list that is taken out while the count is raised raises the version of its indexes as well.
+//!
+//! So every key is either seen in the list, or in the rules, or in what the scan reads. An owner's list is emptied before its
+//! point locks are released.
+//!
+//! A scanner that meets the key of another waits for that key's point lock. Where keys are unique the other has it already;
+//! entries of other indexes are not locked by their writers, so the scanner takes the lock in the name of the other: only
+//! while the key stands in the rules, that is, before the other's release begins to give point locks back.
+//!
+//! Mutex order: range shards by ascending number, then a slot, then point shards, then an owner's. One range shard or slot at
+//! a time, but for the deadlock search, which locks the places of a cycle together.
+//!
+//! Rejected: an ordered list that every insert joins (pays for scans that do not come); waiting at commit instead of at the
+//! insert (applications expect to wait, and to fail, at the statement); reading other transactions' write buffers (they
+//! belong to their threads).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::range::{Covered, IndexRanges};
+use super::{LockMode, LockOwner, LockTable, Place, Wait, WaitPlace};
+use crate::base::{Error, IndexId, Result};
+use crate::mem::hash::hash_bytes;
+
+const SHARDS: usize = 64;
+const SLOTS: usize = 64;
+/// A list longer than this gives its memory back.
+const LIST_BYTES_KEPT: usize = 4096;
+/// Lists that a slot keeps for the next owners.
+const LISTS_KEPT: usize = 4;
+
+pub(super) type Indexes = HashMap<IndexId, IndexRanges<Arc<LockOwner>>>;
+
+#[repr(align(128))]
+struct RangeShard {
+    /// Owners that scan, once per index.
+    scanners: AtomicU32,
+    indexes: Mutex<Indexes>,
+}
+
+/// Keys of one owner, each after its length in two bytes.
+struct Brought {
+    owner: Arc<LockOwner>,
+    keys: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Slot {
+    lists: Vec<Brought>,
+    spare: Vec<Vec<u8>>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct PaddedSlot(Mutex<Slot>);
+
+pub(super) struct Ranges {
+    shards: Box<[RangeShard]>,
+    slots: Box<[PaddedSlot]>,
+}
+
+fn keys_in(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = list.split_first_chunk::<2>()?;
+        let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+        list = rest;
+        Some(key)
+    })
+}
+
+fn append(list: &mut Vec<u8>, key: &[u8]) {
+    list.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    list.extend_from_slice(key);
+}
+
+impl Slot {
+    #[inline]
+    fn add(&mut self, owner: &Arc<LockOwner>, key: &[u8]) {
+        if let Some(list) = self.lists.iter_mut().rev().find(|l| l.owner.id == owner.id) {
+            append(&mut list.keys, key);
+            return;
+        }
+        let mut keys = self.spare.pop().unwrap_or_default();
+        append(&mut keys, key);
+        self.lists.push(Brought { owner: owner.clone(), keys });
+        owner.set_beyond(BROUGHT);
+    }
+
+    fn give_back(&mut self, mut keys: Vec<u8>) {
+        if self.spare.len() < LISTS_KEPT && keys.capacity() <= LIST_BYTES_KEPT {
+            keys.clear();
+            self.spare.push(keys);
+        }
+    }
+}
+
+/// The owner has a list in its slot.
+pub(super) const BROUGHT: u8 = 1;
+/// The owner is known to the rules of some index.
+pub(super) const RANGED: u8 = 2;
+
+impl Ranges {
+    pub fn new() -> Ranges {
+        let shard = |_| RangeShard { scanners: AtomicU32::new(0), indexes: Mutex::default() };
+        Ranges { shards: (0..SHARDS).map(shard).collect(), slots: (0..SLOTS).map(|_| PaddedSlot::default()).collect() }
+    }
+
+    pub fn number(index: IndexId) -> usize {
+        index.0 as usize % SHARDS
+    }
+
+    pub fn latch(&self, number: usize) -> MutexGuard<'_, Indexes> {
+        self.shards[number].indexes.lock()
+    }
+
+    fn slot(&self, owner: &LockOwner) -> MutexGuard<'_, Slot> {
+        self.slots[owner.id as usize % SLOTS].0.lock()
+    }
+
+    /// Makes `owner` a scanner of `index`. The first of a shard moves the lists' keys to the rules.
+    fn join(&self, owner: &Arc<LockOwner>, index: IndexId) -> MutexGuard<'_, Indexes> {
+        let number = Self::number(index);
+        let mut indexes = self.latch(number);
+        if !indexes.entry(index).or_insert_with(IndexRanges::new).join(owner.id) {
+            return indexes;
+        }
+        owner.note_index(index);
+        if self.shards[number].scanners.fetch_add(1, Ordering::Relaxed) > 0 {
+            return indexes;
+        }
+        for slot in &self.slots {
+            let mut slot = slot.0.lock();
+            for list in &mut slot.lists {
+                let mut others = Vec::new();
+                for key in keys_in(&list.keys) {
+                    let of = IndexId::of(key);
+                    if Self::number(of) != number {
+                        append(&mut others, key);
+                        continue;
+                    }
+                    indexes.entry(of).or_insert_with(IndexRanges::new).note(list.owner.id, key, &list.owner);
+                    list.owner.note_index(of);
+                }
+                list.keys = others;
+            }
+        }
+        indexes
+    }
+}
+
+impl LockTable {
+    /// Makes `owner` a scanner of `index` until it releases its locks. Returns the index's version: what is read after this
+    /// call is as new as that.
+    pub fn range_version(&self, owner: &Arc<LockOwner>, index: IndexId) -> u64 {
+        self.ranges.join(owner, index)[&index].version()
+    }
+
+    /// Locks the interval `[from, to)` of one index, which `owner` has read after `range_version` gave `read`: no other owner
+    /// brings a key into it before `owner` releases its locks. Never waits.
+    pub fn cover(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8], read: u64) -> Covered {
+        let index = IndexId::of(from);
+        let mut indexes = self.ranges.join(owner, index);
+        let Some(ranges) = indexes.get_mut(&index) else {
+            return Covered::Clean;
+        };
+        let covered = ranges.cover(owner.id, from, to, read);
+        if let Covered::Entering(key) = &covered {
+            for other in ranges.bringers_of(owner.id, key) {
+                self.lock_in_the_name_of(other, key);
+            }
+        }
+        covered
+    }
+
+    /// Gives `other` the point lock of a key that it is known to bring in, unless somebody has it.
+    fn lock_in_the_name_of(&self, other: &Arc<LockOwner>, key: &[u8]) {
+        let hash = hash_bytes(key);
+        let number = self.shard_of(hash);
+        let mut shard = self.shard(number);
+        let slot = shard.find_or_add(hash, key);
+        let answer = shard.entries[slot as usize].queue.request(other.id, LockMode::Exclusive);
+        if answer == super::queue::Answer::New {
+            other.held.lock().push(Place { shard: number, slot });
+        }
+    }
+
+    /// `owner` brings `key` into its index: waits until no other owner has covered it. To be called before the key can be read
+    /// by others, and before its point lock is asked for: whoever covers the key may want to bring it in itself. True if it
+    /// waited.
+    ///
+    /// # Errors
+    /// As `lock`.
+    pub fn enter(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
+        let index = IndexId::of(key);
+        let number = Ranges::number(index);
+        {
+            let mut slot = self.ranges.slot(owner);
+            if self.ranges.shards[number].scanners.load(Ordering::Relaxed) == 0 {
+                slot.add(owner, key);
+                return Ok(false);
+            }
+        }
+        self.enter_ranged(owner, key, wait)
+    }
+
+    #[cold]
+    fn enter_ranged(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
+        if owner.is_interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let index = IndexId::of(key);
+        let mut indexes = self.ranges.latch(Ranges::number(index));
+        let ranges = indexes.entry(index).or_insert_with(IndexRanges::new);
+        if ranges.enter(owner.id, key, owner) {
+            owner.note_index(index);
+            return Ok(false);
+        }
+        let Wait::TimeoutUs(timeout_us) = wait else {
+            return Err(Error::LockBusy);
+        };
+        owner.note_index(index);
+        let length = ranges.enqueue(owner.id, key, owner.clone());
+        let place = WaitPlace::Range(index);
+        self.begin_wait(owner, place);
+        drop(indexes);
+        self.finish_wait(owner, place, timeout_us, length)?;
+        Ok(true)
+    }
+
+    /// Takes `owner` out of lists and rules.
+    #[cold]
+    pub(super) fn release_ranges(&self, owner: &Arc<LockOwner>) {
+        if owner.beyond() & BROUGHT != 0 {
+            let list = {
+                let mut slot = self.ranges.slot(owner);
+                let at = slot.lists.iter().position(|l| l.owner.id == owner.id);
+                at.map(|at| slot.lists.swap_remove(at))
+            };
+            if let Some(list) = list {
+                let mut last = None;
+                for index in keys_in(&list.keys).map(IndexId::of) {
+                    let number = Ranges::number(index);
+                    if last != Some(index) && self.ranges.shards[number].scanners.load(Ordering::Relaxed) > 0 {
+                        if let Some(ranges) = self.ranges.latch(number).get_mut(&index) {
+                            ranges.touch();
+                        }
+                    }
+                    last = Some(index);
+                }
+                self.ranges.slot(owner).give_back(list.keys);
+            }
+        }
+        // Nobody else adds indexes once the list is gone.
+        for index in std::mem::take(&mut *owner.indexes.lock()) {
+            let number = Ranges::number(index);
+            let mut indexes = self.ranges.latch(number);
+            let Some(ranges) = indexes.get_mut(&index) else { continue };
+            if ranges.release(owner.id, |waiter| waiter.end_wait(super::WaitState::Granted)) {
+                self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
+            }
+            if ranges.is_free() {
+                indexes.remove(&index);
+            }
+        }
+        owner.clear_beyond();
+    }
+
+    /// Covers and waiters of all indexes, for display.
+    pub(super) fn ranges_snapshot(&self, out: &mut Vec<super::LockInfo>) {
+        for number in 0..SHARDS {
+            for ranges in self.ranges.latch(number).values() {
+                for (owner, from, to) in ranges.covers() {
+                    let kind = super::LockKind::Range { end: to.to_vec() };
+                    out.push(super::LockInfo { owner, key: from.to_vec(), kind, waiting: false });
+                }
+                for (owner, key) in ranges.waiters() {
+                    out.push(super::LockInfo {
+                        owner,
+                        key: key.to_vec(),
+                        kind: super::LockKind::Insert,
+                        waiting: true,
+                    });
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn ranges_are_empty(&self) -> bool {
+        let shards =
+            self.ranges.shards.iter().all(|s| s.indexes.lock().is_empty() && s.scanners.load(Ordering::Relaxed) == 0);
+        shards && self.ranges.slots.iter().all(|s| s.0.lock().lists.is_empty())
+    }
+}

@@ -1,0 +1,401 @@
+//! Range locks of one index: the rules, without threads.
+//!
+//! Three things are known of an index:
+//! - *covers*: half-open key intervals that owners have scanned. They exclude nobody but those who want to bring a new key
+//!   into them; covers of different owners overlap freely. Bytes are covered, not rows: nothing is inherited when rows come,
+//!   go or move to other blocks.
+//! - *entering keys*: keys that an owner has brought into the index and that nobody else can read before it ends.
+//! - *waiters*: owners whose key lies in a cover of somebody else, in the order of their requests.
+//!
+//! Rules
+//! - A key may enter if no other owner covers it. Entering keys do not exclude each other (point locks do, where keys are
+//!   unique); a waiter is granted as soon as nobody covers its key, whatever others wait for.
+//! - A cover is granted at once up to the first entering key of somebody else. The scanner waits for that owner, then goes
+//!   on: it must see the key or know that it was taken back.
+//! - A scan read the index at some *version*. The version grows whenever entering keys go away, which is when they may have
+//!   become visible. A cover that is new since the scan's version is `Stale`: something may stand in it that the scan has not
+//!   seen. It is registered all the same, so the second look at the same stretch is the last.
+//!
+//! Covers of one owner that touch are one; a scan holds one interval however many rows it reads.
+//!
+//! Invariants: intervals of an owner are disjoint and do not touch; no entering key of one owner lies in a cover of another
+//! unless it came first; a waiter's key is covered by somebody else.
+//!
+//! Rejected: an interval tree over all owners. Few owners cover one index at a time, and each needs its own set to merge.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::Arc;
+
+use super::queue::Id;
+
+/// What an attempt to cover an interval brought.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Covered {
+    /// What the scan has read is all there is and will be.
+    Clean,
+    /// Covered, but the scan has to read the interval again at the newest state.
+    Stale,
+    /// Covered up to this key, which another owner is bringing in: to be waited for.
+    Entering(Vec<u8>),
+}
+
+/// The rest of an interval: its upper end, and the version at which it was last widened.
+#[derive(Default)]
+struct Span {
+    end: Vec<u8>,
+    version: u64,
+}
+
+/// Disjoint intervals that do not touch, by their lower end.
+#[derive(Default)]
+struct Intervals(BTreeMap<Vec<u8>, Span>);
+
+impl Intervals {
+    /// The last interval that begins at or before `key`.
+    fn at_or_before(&self, key: &[u8]) -> Option<(&Vec<u8>, &Span)> {
+        self.0.range::<[u8], _>((Unbounded, Included(key))).next_back()
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        self.at_or_before(key).is_some_and(|(_, span)| key < span.end.as_slice())
+    }
+
+    /// The version of the interval that holds all of `[from, to)`.
+    fn version_of(&self, from: &[u8], to: &[u8]) -> Option<u64> {
+        self.at_or_before(from).filter(|(_, span)| to <= span.end.as_slice()).map(|(_, span)| span.version)
+    }
+
+    fn add(&mut self, from: &[u8], to: &[u8], version: u64) {
+        if from >= to {
+            return;
+        }
+        let mut end = to.to_vec();
+        let before =
+            self.at_or_before(from).filter(|(_, span)| from <= span.end.as_slice()).map(|(start, _)| start.clone());
+        let start = before.unwrap_or_else(|| from.to_vec());
+        loop {
+            let touching = (Excluded(start.as_slice()), Included(end.as_slice()));
+            let Some((next, _)) = self.0.range::<[u8], _>(touching).next() else { break };
+            let next = next.clone();
+            end = end.max(self.0.remove(&next).map_or_else(Vec::new, |span| span.end));
+        }
+        let span = self.0.entry(start).or_default();
+        span.end = std::mem::take(&mut span.end).max(end);
+        span.version = version;
+    }
+}
+
+struct Waiter<T> {
+    id: Id,
+    key: Vec<u8>,
+    token: T,
+}
+
+struct Bringer<T> {
+    token: T,
+    keys: Vec<Arc<[u8]>>,
+}
+
+/// What is known of one index. `T` is what the caller needs to wake a waiter.
+pub(super) struct IndexRanges<T> {
+    version: u64,
+    scanners: BTreeMap<Id, Intervals>,
+    entering: BTreeMap<Arc<[u8]>, Vec<Id>>,
+    bringers: BTreeMap<Id, Bringer<T>>,
+    waiting: Vec<Waiter<T>>,
+}
+
+impl<T: Clone> IndexRanges<T> {
+    pub const fn new() -> IndexRanges<T> {
+        IndexRanges {
+            version: 0,
+            scanners: BTreeMap::new(),
+            entering: BTreeMap::new(),
+            bringers: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Nobody scans, waits or brings anything in.
+    pub fn is_free(&self) -> bool {
+        self.scanners.is_empty() && self.bringers.is_empty() && self.waiting.is_empty()
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// `id` begins to scan. True unless it did already.
+    pub fn join(&mut self, id: Id) -> bool {
+        let known = self.scanners.contains_key(&id);
+        self.scanners.entry(id).or_default();
+        !known
+    }
+
+    /// `id`, whose scan read the index at version `read`, covers `[from, to)`.
+    pub fn cover(&mut self, id: Id, from: &[u8], to: &[u8], read: u64) -> Covered {
+        let mine = self.scanners.entry(id).or_default();
+        if from >= to || mine.version_of(from, to).is_some_and(|version| version <= read) {
+            return Covered::Clean;
+        }
+        let foreign = self
+            .entering
+            .range::<[u8], _>((Included(from), Excluded(to)))
+            .find(|(_, ids)| ids.iter().any(|&other| other != id));
+        if let Some((key, _)) = foreign {
+            mine.add(from, key, self.version);
+            return Covered::Entering(key.to_vec());
+        }
+        mine.add(from, to, self.version);
+        if read == self.version { Covered::Clean } else { Covered::Stale }
+    }
+
+    /// The others who are bringing `key` in.
+    pub fn bringers_of(&self, id: Id, key: &[u8]) -> impl Iterator<Item = &T> {
+        let ids = self.entering.get(key).map_or(&[] as &[Id], Vec::as_slice);
+        ids.iter().filter(move |&&other| other != id).filter_map(|other| self.bringers.get(other)).map(|b| &b.token)
+    }
+
+    fn is_covered_by_another(&self, id: Id, key: &[u8]) -> bool {
+        self.scanners.iter().any(|(&other, intervals)| other != id && intervals.contains(key))
+    }
+
+    /// `id` brings `key` in, if it may.
+    pub fn enter(&mut self, id: Id, key: &[u8], token: &T) -> bool {
+        let may = !self.is_covered_by_another(id, key);
+        if may {
+            self.note(id, key, token);
+        }
+        may
+    }
+
+    /// `id` has brought `key` in.
+    pub fn note(&mut self, id: Id, key: &[u8], token: &T) {
+        if self.entering.get(key).is_some_and(|ids| ids.contains(&id)) {
+            return;
+        }
+        let key: Arc<[u8]> = key.into();
+        self.entering.entry(key.clone()).or_default().push(id);
+        let bringer = self.bringers.entry(id).or_insert_with(|| Bringer { token: token.clone(), keys: Vec::new() });
+        bringer.keys.push(key);
+    }
+
+    /// Queues a request that `enter` refused.
+    pub fn enqueue(&mut self, id: Id, key: &[u8], token: T) -> usize {
+        debug_assert!(self.waiting.iter().all(|w| w.id != id), "an owner waits once");
+        self.waiting.push(Waiter { id, key: key.to_vec(), token });
+        self.waiting.len()
+    }
+
+    /// Ends the wait of `id` without a grant. False if it was not waiting.
+    pub fn cancel(&mut self, id: Id) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|w| w.id != id);
+        self.waiting.len() < before
+    }
+
+    /// `id` has ended: its covers and entering keys go. `granted` is told of those whose wait ends; their keys enter. True
+    /// if it was a scanner.
+    pub fn release(&mut self, id: Id, mut granted: impl FnMut(&T)) -> bool {
+        if let Some(bringer) = self.bringers.remove(&id) {
+            self.version += 1;
+            for key in bringer.keys {
+                if let Some(ids) = self.entering.get_mut(&key) {
+                    ids.retain(|&other| other != id);
+                    if ids.is_empty() {
+                        self.entering.remove(&key);
+                    }
+                }
+            }
+        }
+        let scanned = self.scanners.remove(&id).is_some();
+        let mut at = 0;
+        while at < self.waiting.len() {
+            if self.is_covered_by_another(self.waiting[at].id, &self.waiting[at].key) {
+                at += 1;
+                continue;
+            }
+            let waiter = self.waiting.remove(at);
+            self.note(waiter.id, &waiter.key, &waiter.token);
+            granted(&waiter.token);
+        }
+        scanned
+    }
+
+    /// Entering keys may have become visible without having been noted here.
+    pub fn touch(&mut self) {
+        self.version += 1;
+    }
+
+    /// Those who keep the waiting `id` from its key; empty if it does not wait.
+    pub fn blockers(&self, id: Id) -> Vec<Id> {
+        let Some(waiter) = self.waiting.iter().find(|w| w.id == id) else {
+            return Vec::new();
+        };
+        let covers = |(other, intervals): &(&Id, &Intervals)| **other != id && intervals.contains(&waiter.key);
+        self.scanners.iter().filter(covers).map(|(&other, _)| other).collect()
+    }
+
+    /// All covers: owner, from, to.
+    pub fn covers(&self) -> impl Iterator<Item = (Id, &[u8], &[u8])> {
+        self.scanners.iter().flat_map(|(&id, intervals)| {
+            intervals.0.iter().map(move |(from, span)| (id, from.as_slice(), span.end.as_slice()))
+        })
+    }
+
+    /// All waiters: owner and key.
+    pub fn waiters(&self) -> impl Iterator<Item = (Id, &[u8])> {
+        self.waiting.iter().map(|w| (w.id, w.key.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn apply(ranges: &mut IndexRanges<Id>, command: &str) -> String {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let id: Id = words.get(1).map_or(0, |w| w.parse().expect("owner number"));
+        let key = |n: usize| words[n].as_bytes();
+        match words[0] {
+            "cover" => match ranges.cover(id, key(2), key(3), words[4].parse().expect("version")) {
+                Covered::Clean => "clean".to_owned(),
+                Covered::Stale => "stale".to_owned(),
+                Covered::Entering(key) => format!("entering {}", String::from_utf8_lossy(&key)),
+            },
+            "enter" => {
+                if ranges.enter(id, key(2), &id) {
+                    return "ok".to_owned();
+                }
+                ranges.enqueue(id, key(2), id);
+                format!("waits for {:?}", ranges.blockers(id))
+            }
+            "cancel" => if ranges.cancel(id) { "ok" } else { "not waiting" }.to_owned(),
+            "release" => {
+                let mut answer = "ok".to_owned();
+                ranges.release(id, |woken| answer += &format!(", wakes {woken}"));
+                answer
+            }
+            "version" => ranges.version().to_string(),
+            "show" => {
+                if ranges.is_free() {
+                    return "free".to_owned();
+                }
+                let show = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+                let covers: Vec<_> = ranges.covers().map(|(i, a, b)| format!("{i}[{},{})", show(a), show(b))).collect();
+                let entering: Vec<_> = ranges.entering.iter().map(|(k, ids)| format!("{}{ids:?}", show(k))).collect();
+                format!("covers {}; entering {}", covers.join(" "), entering.join(" ")).trim_end().to_owned()
+            }
+            other => panic!("unknown command {other}"),
+        }
+    }
+
+    #[test]
+    fn scenarios() {
+        let text = include_str!("../../testdata/lock_range.txt");
+        let mut ranges = IndexRanges::new();
+        let mut checked = 0;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.starts_with('#') || line.is_empty() {
+                ranges = IndexRanges::new();
+                continue;
+            }
+            let (command, want) = line.split_once("->").expect("command -> answer");
+            assert_eq!(apply(&mut ranges, command), want.trim(), "line {}: {command}", number + 1);
+            checked += 1;
+        }
+        assert!(checked > 40);
+    }
+
+    /// One byte per key, everything in plain lists.
+    #[derive(Default)]
+    struct Naive {
+        covered: Vec<(Id, u8)>,
+        entering: Vec<(Id, u8)>,
+        waiting: Vec<(Id, u8)>,
+    }
+
+    impl Naive {
+        fn blocked(&self, id: Id, key: u8) -> bool {
+            self.covered.iter().any(|&(other, k)| other != id && k == key)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_plain_lists(steps in proptest::collection::vec((0u8..6, 1u64..5, 0u8..24, 1u8..10), 1..120)) {
+            let mut ranges: IndexRanges<Id> = IndexRanges::new();
+            let mut naive = Naive::default();
+            for (action, id, key, length) in steps {
+                let waits = naive.waiting.iter().any(|w| w.0 == id);
+                match action {
+                    0 | 1 if !waits => {
+                        let read = ranges.version();
+                        let end = key + length;
+                        let first = (key..end).find(|k| naive.entering.iter().any(|&(o, e)| o != id && e == *k));
+                        let fresh = (key..end).any(|k| !naive.covered.contains(&(id, k)));
+                        let got = ranges.cover(id, &[key], &[end], read);
+                        let want = match first {
+                            Some(first) if fresh => Covered::Entering(vec![first]),
+                            _ => Covered::Clean,
+                        };
+                        prop_assert_eq!(&got, &want);
+                        naive.covered.extend((key..first.unwrap_or(end)).map(|k| (id, k)));
+                        prop_assert_eq!(ranges.cover(id, &[key], &[key], 0), Covered::Clean);
+                    }
+                    2 | 3 if !waits => {
+                        let blocked = naive.blocked(id, key);
+                        prop_assert_eq!(ranges.enter(id, &[key], &id), !blocked);
+                        if blocked {
+                            ranges.enqueue(id, &[key], id);
+                            naive.waiting.push((id, key));
+                        } else {
+                            naive.entering.push((id, key));
+                        }
+                    }
+                    4 => {
+                        prop_assert_eq!(ranges.cancel(id), waits);
+                        naive.waiting.retain(|w| w.0 != id);
+                    }
+                    5 if !waits => {
+                        let mut woken = Vec::new();
+                        ranges.release(id, |&w| woken.push(w));
+                        naive.covered.retain(|c| c.0 != id);
+                        naive.entering.retain(|e| e.0 != id);
+                        let all = std::mem::take(&mut naive.waiting);
+                        let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(w, k)| naive.blocked(w, k));
+                        prop_assert_eq!(woken, go.iter().map(|w| w.0).collect::<Vec<_>>());
+                        naive.waiting = stay;
+                        naive.entering.extend(go);
+                    }
+                    _ => {}
+                }
+                for owner in 1..5u64 {
+                    let mut blockers: Vec<Id> = Vec::new();
+                    if let Some(&(_, key)) = naive.waiting.iter().find(|w| w.0 == owner) {
+                        blockers = naive.covered.iter().filter(|c| c.0 != owner && c.1 == key).map(|c| c.0).collect();
+                    }
+                    blockers.sort_unstable();
+                    blockers.dedup();
+                    prop_assert_eq!(ranges.blockers(owner), blockers);
+                    let mine: Vec<_> = ranges.covers().filter(|c| c.0 == owner).collect();
+                    for pair in mine.windows(2) {
+                        prop_assert!(pair[0].2 < pair[1].1, "intervals that touch");
+                    }
+                }
+            }
+            for id in 1..5 {
+                ranges.release(id, |_| ());
+                ranges.cancel(id);
+            }
+            for id in 1..5 {
+                ranges.release(id, |_| ());
+            }
+            prop_assert!(ranges.is_free());
+            prop_assert!(ranges.entering.is_empty());
+        }
+    }
+}

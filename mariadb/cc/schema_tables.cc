@@ -1,0 +1,113 @@
+/* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
+
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX: columns here, in the order of the row layer's cells. */
+
+#include "schema_tables.h"
+#include "errors.h"
+#include "glue.h"
+#include "sql_acl.h"
+#include "sql_i_s.h"
+#include "sql_show.h"
+
+namespace strata {
+namespace {
+
+using Show::CEnd;
+using Show::Column;
+using Show::ULonglong;
+using Show::Varchar;
+
+struct Filling
+{
+  THD *thd;
+  TABLE *table;
+  bool failed;
+};
+
+void store_row(void *to, const StrataCell *cells, size_t count)
+{
+  Filling *filling= static_cast<Filling *>(to);
+  if (filling->failed)
+    return;
+  TABLE *table= filling->table;
+  restore_record(table, s->default_values);
+  for (size_t i= 0; i < count && i < table->s->fields; i++)
+  {
+    if (cells[i].text)
+      table->field[i]->store(cells[i].text, cells[i].len, system_charset_info);
+    else
+      table->field[i]->store((longlong) cells[i].number, true);
+  }
+  filling->failed= schema_table_store_record(filling->thd, table);
+}
+
+int fill(THD *thd, TABLE_LIST *tables, uint32_t report)
+{
+  if (!store || check_global_access(thd, PROCESS_ACL, true))
+    return 0;
+  Filling filling= {thd, tables->table, false};
+  int result= strata_report(store, report, store_row, &filling);
+  if (result != STRATA_OK)
+    log_error("a report");
+  return filling.failed || result != STRATA_OK;
+}
+
+ST_FIELD_INFO lock_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
+                              Column("CONNECTION_ID", ULonglong(), NOT_NULL),
+                              Column("STATE", Varchar(8), NOT_NULL),
+                              Column("LOCK_TYPE", Varchar(16), NOT_NULL),
+                              Column("TABLE_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                              Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                              Column("LOCK_KEY", Varchar(1024), NOT_NULL),
+                              Column("LOCK_END", Varchar(1024), NOT_NULL),
+                              CEnd()};
+
+ST_FIELD_INFO wait_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
+                              Column("CONNECTION_ID", ULonglong(), NOT_NULL),
+                              Column("LOCK_TYPE", Varchar(16), NOT_NULL),
+                              Column("TABLE_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                              Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                              Column("LOCK_KEY", Varchar(1024), NOT_NULL),
+                              Column("BLOCKING_TRX_ID", ULonglong(), NOT_NULL),
+                              Column("BLOCKING_CONNECTION_ID", ULonglong(), NOT_NULL),
+                              CEnd()};
+
+ST_FIELD_INFO transaction_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
+                                     Column("CONNECTION_ID", ULonglong(), NOT_NULL),
+                                     Column("SECONDS", ULonglong(), NOT_NULL),
+                                     Column("ISOLATION_LEVEL", Varchar(16), NOT_NULL),
+                                     Column("CHANGES", ULonglong(), NOT_NULL),
+                                     Column("ROW_LOCKS", ULonglong(), NOT_NULL),
+                                     Column("STATE", Varchar(8), NOT_NULL),
+                                     CEnd()};
+
+template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
+
+template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
+{
+  ST_SCHEMA_TABLE *schema= static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info= FIELDS;
+  schema->fill_table= fill_report<REPORT>;
+  return 0;
+}
+
+int deinit(void *) { return 0; }
+
+st_mysql_information_schema info= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+constexpr st_maria_plugin declare(const char *name, const char *what, int (*init)(void *))
+{
+  return {MYSQL_INFORMATION_SCHEMA_PLUGIN, &info, name, "The Strata authors", what, PLUGIN_LICENSE_GPL, init, deinit,
+          0x0001, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL};
+}
+
+} // namespace
+
+const st_maria_plugin schema_locks= declare("STRATA_LOCKS", "Locks of rows and intervals, held and waited for",
+                                            init<lock_fields, STRATA_REPORT_LOCKS>);
+const st_maria_plugin schema_lock_waits= declare("STRATA_LOCK_WAITS", "Who waits for whom",
+                                                 init<wait_fields, STRATA_REPORT_LOCK_WAITS>);
+const st_maria_plugin schema_transactions= declare("STRATA_TRX", "Open transactions",
+                                                   init<transaction_fields, STRATA_REPORT_TRANSACTIONS>);
+
+} // namespace strata

@@ -1,0 +1,110 @@
+//! Locking the intervals that a scan reads.
+//!
+//! A row is locked first, then the interval from where the scan stood up to the row, the row's key included. Only then the row
+//! is given out. If something came into the interval after the scan had read it, or is about to come, the scan goes back to
+//! where it stood and reads again. While it waits for a row, it thus holds no more than what it has already given out.
+//!
+//! Intervals end where the scan knows that it ends, not at the next entry beyond.
+//!
+//! Rejected: locking all of the range before the first read. A search for one row would keep everybody out of all the rest.
+
+use super::take::copy;
+use super::walk::Way;
+use super::{RowCursor, locking};
+use crate::error::Result;
+use crate::keycode::prefix_end_in_place;
+use crate::kv::{Covered, GrantKind, LockMode};
+use crate::session::{Session, Waiting};
+
+/// Up to where the scan has read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// Beyond the entry.
+    After,
+    /// Up to the entry, but without it.
+    Before,
+    /// To the end of the range; true: of the entries with the same prefix.
+    Limit(bool),
+}
+
+impl RowCursor {
+    /// True if the read locks intervals.
+    pub(super) fn locks_ranges(&self, session: &Session) -> bool {
+        self.lock.is_some()
+            && !self.table.reads_newest()
+            && locking::locks_intervals(session.isolation(), self.waiting == Waiting::SkipLocked)
+    }
+
+    /// Locks the interval from the frontier to `end`. False if it has to be read again: the engine cursor then stands on the
+    /// first entry of the interval, at the newest state.
+    pub(super) fn cover(&mut self, session: &mut Session, way: Way, end: End) -> Result<bool> {
+        let Some(scan) = &mut self.scan else { return Ok(true) };
+        let edge = &mut scan.target;
+        match end {
+            End::After | End::Before => {
+                copy(edge, &self.entry_key);
+                // The least key above the entry.
+                if (end == End::After) == (way == Way::Forward) {
+                    edge.push(0);
+                }
+            }
+            End::Limit(same) => match way {
+                Way::Forward => {
+                    copy(edge, &scan.upper);
+                    if same {
+                        copy(edge, &scan.prefix);
+                        prefix_end_in_place(edge);
+                    }
+                    if scan.is_bounded && scan.bound < *edge {
+                        copy(edge, &scan.bound);
+                    }
+                }
+                Way::Backward if same => copy(edge, &scan.prefix),
+                Way::Backward => copy(edge, &scan.lower),
+            },
+        }
+        let (from, to) = match way {
+            Way::Forward => (&scan.frontier, &scan.target),
+            Way::Backward => (&scan.target, &scan.frontier),
+        };
+        match session.cover(from, to, scan.version) {
+            Covered::Clean => return Ok(true),
+            Covered::Stale => {}
+            Covered::Entering(key) => {
+                // Granted when the other is through. What became of the key the next look tells.
+                if session.lock(&key, LockMode::Shared, self.waiting)?.kind == GrantKind::New {
+                    session.unlock(&key);
+                }
+            }
+        }
+        session.check_killed()?;
+        scan.version = session.range_version(scan.index_id);
+        let point = session.engine().read_point();
+        scan.seq = point.seq();
+        self.walk.refresh(scan.seq)?;
+        scan.point = Some(point);
+        match way {
+            Way::Forward => self.walk.seek_ge(session.txn(), &scan.frontier)?,
+            Way::Backward => self.walk.seek_lt(session.txn(), &scan.frontier)?,
+        }
+        Ok(false)
+    }
+
+    /// Locks the absent unique key in `entry_key`, of a secondary index. True if it exists after all; its value is then in
+    /// `entry_value`.
+    pub(super) fn lock_absent(&mut self, session: &mut Session) -> Result<bool> {
+        let Some(mode) = self.lock else { return Ok(false) };
+        let granted = match session.lock(&self.entry_key, mode, self.waiting) {
+            Err(e) if self.waiting == Waiting::SkipLocked && e.is_lock_busy() => return Ok(false),
+            other => other?,
+        };
+        let newest = session.engine().visible();
+        let there = session.txn().get(&self.entry_key, newest, &mut self.entry_value)?;
+        // A row that is there is locked itself.
+        let keep = !there && locking::keeps_unmatched(session.isolation());
+        if granted.kind == GrantKind::New && !keep {
+            session.unlock(&self.entry_key);
+        }
+        Ok(there)
+    }
+}
