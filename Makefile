@@ -23,8 +23,13 @@ includes = $(patsubst -I%,-isystem %,$(MARIADB_INCLUDES))
 warnings := -Wall -Wextra -Wno-unused-parameter -Wno-invalid-offsetof
 cxx_flags = $(MARIADB_CXXFLAGS) $(OPT) $(warnings) $(includes) -Imariadb/cc
 
+# What 'make check-isolation' does at each level.
+ISOLATION_SECONDS ?= 300
+ISOLATION_KILLS ?= 10
+ISOLATION_LEVELS ?= read-committed,repeatable-read
+
 .PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
-        unit sql-test slice suites baseline clean distclean FORCE
+        unit sql-test slice suites baseline check-isolation clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
@@ -37,6 +42,7 @@ help:
 	@echo 'make sql-test   Strata'"'"'s own SQL tests (mysql-test/suite/strata)'
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
+	@echo 'make check-isolation  random histories for minutes, with and without kills'
 	@echo 'make clean      removes what the build made and the private server'
 
 setup:
@@ -104,6 +110,11 @@ suites: plugin
 
 baseline: setup
 	scripts/mtr.sh baseline
+
+check-isolation: plugin
+	$(CARGO) build --release -p strata-lab
+	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS)
+	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS) --kill $(ISOLATION_KILLS)
 
 # The unpacked headers stay; they do not change with the checkout.
 clean:

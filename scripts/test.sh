@@ -6,14 +6,14 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy shell unit plugin symbols
-#                       sql slice crash damage workload
+#                       sql slice isolation crash damage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy shell unit plugin symbols sql slice crash damage workload)
+all=(setup fmt clippy shell unit plugin symbols sql slice isolation crash damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -23,7 +23,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [crash]=plugin [damage]=plugin [workload]=plugin)
+  [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -55,6 +55,14 @@ mtr_step() {
   timeout 900 scripts/mtr.sh "$1" || ok=1
   if [ -f target/mtr-results/last-count ]; then cp target/mtr-results/last-count "$count"; fi
   return $ok
+}
+# The known phenomena of isolation, on Strata and InnoDB; then random histories,
+# with and without kills of the server.
+step_isolation() {
+  local levels=read-committed,repeatable-read
+  lab_step anomalies --levels "read-uncommitted,$levels"
+  lab_step isolation --level "$levels" --seconds 10
+  lab_step isolation --level "$levels" --seconds 10 --kill 1
 }
 # Kills the server under load, and checks what it finds afterwards. The lab finds
 # the server by the STRATA_... variables of "server.sh env", and restarts it with

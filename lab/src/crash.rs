@@ -10,7 +10,7 @@ use crate::binlog::Replay;
 use crate::engine::{Conditions, Kind};
 use crate::ledger::{self, Writer};
 use crate::oltp;
-use crate::options::{Isolation, Site};
+use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
 use crate::tpcc::bench::load_warehouses;
@@ -119,10 +119,7 @@ struct Trial {
 /// The command `crash`.
 pub fn run(args: Args) -> Result<()> {
     anyhow::ensure!(args.max_seconds > args.min_seconds, "--max-seconds must be more than --min-seconds");
-    let seed = args.seed.unwrap_or_else(|| {
-        use std::time::{SystemTime, UNIX_EPOCH};
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64 % 1_000_000)
-    });
+    let seed = args.seed.unwrap_or_else(seed_of_now);
     let instance = Instance::new(&args.site.folder()?, args.engine)?;
     let conditions = Conditions {
         budget_mb: args.cache_mb,

@@ -8,10 +8,13 @@
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit.
 //! `docs/benchmarking.md` says what each number means.
 
+mod anomalies;
 mod binlog;
 mod crash;
 mod damage;
 mod engine;
+mod history;
+mod isolation;
 mod ledger;
 mod matrix;
 mod meter;
@@ -49,6 +52,10 @@ enum Command {
     Damage(damage::Args),
     /// Crashes a server at each step of a commit and checks that tables and binary log agree
     CrashMatrix(matrix::Args),
+    /// Plays the known phenomena of isolation step by step, at each level
+    Anomalies(anomalies::Args),
+    /// Random transactions of many sessions, and the check that what they saw was possible
+    Isolation(isolation::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
     /// Prints the report of result files again
@@ -65,6 +72,8 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash::run(args),
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),
+        Command::Anomalies(args) => anomalies::run(args),
+        Command::Isolation(args) => isolation::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),

@@ -27,6 +27,12 @@ impl Site {
     }
 }
 
+/// A seed for who names none.
+pub fn seed_of_now() -> u64 {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64 % 1_000_000)
+}
+
 /// Isolation level of all sessions.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Isolation {
@@ -34,6 +40,10 @@ pub enum Isolation {
     RepeatableRead,
     /// The same for all engines
     ReadCommitted,
+    /// The weakest; Strata treats it as READ COMMITTED
+    ReadUncommitted,
+    /// The strongest: reads lock
+    Serializable,
 }
 
 impl Isolation {
@@ -42,6 +52,8 @@ impl Isolation {
         match self {
             Isolation::RepeatableRead => "REPEATABLE-READ",
             Isolation::ReadCommitted => "READ-COMMITTED",
+            Isolation::ReadUncommitted => "READ-UNCOMMITTED",
+            Isolation::Serializable => "SERIALIZABLE",
         }
     }
 }

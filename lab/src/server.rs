@@ -413,7 +413,8 @@ impl Server {
         self.end()
     }
 
-    fn end(&mut self) -> Result<()> {
+    /// The same for who keeps the place of the server.
+    pub fn end(&mut self) -> Result<()> {
         if !self.gone {
             self.child.kill()?;
             self.child.wait()?;

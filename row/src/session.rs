@@ -8,6 +8,11 @@
 //! `epoch` counts changes of what a consistent read may see; cursors compare it to know that they must reopen. `writes`
 //! counts row writes; a cursor that seeks anew after a write reopens to see it.
 //!
+//! A row that the transaction writes may have changed since the read point. Its own write then lies over a row that the read
+//! point does not show, and the secondary entries that the read point shows are those of yet another row: an entry moved by
+//! the other transaction would be seen at its old place, and not at its new one. `overwritten` names these rows; their first
+//! write puts all their entries, and a consistent read skips every entry of theirs that is not the transaction's own.
+//!
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::error::{Error, Result};
@@ -15,6 +20,7 @@ use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -121,6 +127,8 @@ pub struct Session {
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
+    /// Clustered keys of own rows that the read point shows otherwise than they were when written first.
+    overwritten: HashSet<Vec<u8>>,
     epoch: u64,
     transactions: u64,
     writes: u64,
@@ -147,6 +155,7 @@ impl Session {
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
+            overwritten: HashSet::new(),
             epoch: 0,
             transactions: 0,
             writes: 0,
@@ -422,7 +431,36 @@ impl Session {
         self.rollback()
     }
 
+    /// To be called before a locked row is written or deleted. `before` is the row's newest value, `None` if there is none.
+    /// True if the read point shows something else: then all entries of the new row must be put.
+    pub(crate) fn overwrites(&mut self, key: &[u8], before: Option<&[u8]>, found: &mut Vec<u8>) -> Result<bool> {
+        let Some(point) = &self.point else {
+            return Ok(false);
+        };
+        // Not the first write of the row, or nothing was committed since.
+        if self.txn.own(key).is_some() || self.store.engine().visible() == point.seq() {
+            return Ok(false);
+        }
+        let shown = self.txn.get(key, point.seq(), found)?;
+        let same = before == shown.then_some(found.as_slice());
+        if !same {
+            self.overwritten.insert(key.to_vec());
+        }
+        Ok(!same)
+    }
+
+    /// True if `overwritten_entry` may say yes.
+    pub(crate) fn has_overwritten(&self) -> bool {
+        !self.overwritten.is_empty()
+    }
+
+    /// True if a consistent read must skip this entry of the row at `key`: the own row is another one.
+    pub(crate) fn overwritten_entry(&self, key: &[u8], entry: &[u8]) -> bool {
+        self.overwritten.contains(key) && self.txn.own(key).is_some() && self.txn.own(entry).is_none()
+    }
+
     fn drop_read_point(&mut self) {
+        self.overwritten.clear();
         if self.point.take().is_some() {
             self.epoch += 1;
         }

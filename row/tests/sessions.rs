@@ -415,3 +415,56 @@ fn nobody_adds_to_what_another_has_counted() {
         assert!(store.engine().locks().snapshot().is_empty());
     }
 }
+
+/// Own writes over a snapshot whose rows others have moved in their indexes meanwhile.
+#[test]
+fn an_own_row_is_met_once_in_each_index_whatever_the_snapshot_shows() {
+    let (_dir, store, table) = setup(5);
+    let indexes = [None, Some(BY_B), Some(BY_E), Some(BY_B_A)];
+    let sorted = |client: &mut Client, index| {
+        let mut rows = client.scan(index, true).unwrap();
+        rows.sort();
+        rows
+    };
+    let was = |c: i64| row(c, 0, Some("k"), Some(c as i32));
+    let moved = |c: i64| row(c, 0, Some("z"), Some(100 + c as i32));
+    let mut rr = Client::new(&store, &table);
+    let mut writer = Client::new(&store, &table);
+    let snapshot = sorted(&mut rr, None);
+    for c in [1, 2] {
+        writer.update(&was(c), &moved(c)).unwrap();
+    }
+    // A unique value passes on to another row.
+    writer.insert(&row(9, 0, Some("n"), Some(2))).unwrap();
+    writer.delete(&was(3)).unwrap();
+    writer.commit();
+    let mark = rr.session.savepoint();
+    // No indexed column changes; one changes back; a row is inserted anew; one is deleted.
+    let own = Row { d: Some(b"own".to_vec()), ..moved(1) };
+    rr.update(&moved(1), &own).unwrap();
+    rr.insert(&row(3, 0, Some("q"), Some(3))).unwrap();
+    rr.delete(&moved(2)).unwrap();
+    rr.delete(&was(4)).unwrap();
+    let expected = vec![was(0), own.clone(), row(3, 0, Some("q"), Some(3))];
+    for index in indexes {
+        assert_eq!(sorted(&mut rr, index), expected, "{index:?}");
+    }
+    assert_eq!(rr.get(BY_E, &image_e(Some(1))).unwrap(), None);
+    assert_eq!(rr.get(BY_E, &image_e(Some(101))).unwrap(), Some(own.clone()));
+    assert_eq!(rr.get(BY_E, &image_e(Some(2))).unwrap(), None, "the deleted row had it");
+    let again = Row { e: Some(1), ..own };
+    rr.update(&expected[1], &again).unwrap();
+    for index in indexes {
+        assert_eq!(sorted(&mut rr, index)[1], again, "{index:?}");
+    }
+    rr.session.rollback_to(mark);
+    for index in indexes {
+        assert_eq!(sorted(&mut rr, index), snapshot, "{index:?}");
+    }
+    rr.update(&moved(1), &again).unwrap();
+    for index in indexes {
+        assert_eq!(sorted(&mut rr, index)[1], again, "{index:?}");
+    }
+    rr.commit();
+    rr.check();
+}

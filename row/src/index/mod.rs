@@ -134,6 +134,7 @@ impl Writer<'_> {
             self.session.enter(&self.buffers.row_key)?;
         }
         self.encode_row(record)?;
+        self.session.overwrites(&self.buffers.row_key, None, &mut self.buffers.found)?;
         self.session.txn_mut().put(&self.buffers.row_key, &self.buffers.row_value)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];
@@ -162,10 +163,12 @@ impl Writer<'_> {
             return Ok(Updated::Same);
         }
         hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(*found == b.old_row_value))?;
+        let overwrites = self.session.overwrites(&b.old_row_key, Some(&b.old_row_value), &mut b.found)?;
         if moved {
             if let Some(primary) = table.def.primary {
                 claim(self.session, &b.row_key, &mut b.found, primary)?;
             }
+            self.session.overwrites(&b.row_key, None, &mut b.found)?;
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         self.session.txn_mut().put(&b.row_key, &b.row_value)?;
@@ -176,7 +179,7 @@ impl Writer<'_> {
             codec.encode_value(new, row_id, &mut b.value)?;
             if b.old_key == b.key {
                 codec.encode_value(old, row_id, &mut b.old_value)?;
-                if b.old_value != b.value {
+                if overwrites || b.old_value != b.value {
                     self.session.txn_mut().put(&b.key, &b.value)?;
                 }
                 continue;
@@ -200,10 +203,9 @@ impl Writer<'_> {
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
-        hold(self.session, &b.row_key, &mut b.found, |found| {
-            encode_row(table, record, &mut b.row_value)?;
-            Ok(*found == b.row_value)
-        })?;
+        encode_row(table, record, &mut b.row_value)?;
+        hold(self.session, &b.row_key, &mut b.found, |found| Ok(*found == b.row_value))?;
+        self.session.overwrites(&b.row_key, Some(&b.row_value), &mut b.found)?;
         self.session.txn_mut().delete(&b.row_key)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];

@@ -63,8 +63,12 @@ impl RowCursor {
             return self.condition_on_row(record);
         }
         let hidden = self.table.def.primary.is_none();
-        if hidden || !scan.covering {
+        let overwritten = session.has_overwritten();
+        if hidden || overwritten || !scan.covering {
             scan.codec.clustered_key_from(self.walk.key(), self.walk.value(), &mut self.current)?;
+        }
+        if overwritten && session.overwritten_entry(&self.current, self.walk.key()) {
+            return Ok(Verdict::Reject);
         }
         if hidden {
             self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
@@ -93,6 +97,9 @@ impl RowCursor {
         }
         if let Some(mode) = self.lock {
             return self.take_locked(session, record, seq, mode);
+        }
+        if session.overwritten_entry(&self.current, &self.entry_key) {
+            return Ok(Verdict::Reject);
         }
         match self.is_covering() {
             true => self.decode_entry(record)?,
