@@ -26,7 +26,7 @@ cxx_flags = $(MARIADB_CXXFLAGS) $(OPT) $(warnings) $(includes) -Imariadb/cc
 # What 'make check-isolation' does at each level.
 ISOLATION_SECONDS ?= 300
 ISOLATION_KILLS ?= 10
-ISOLATION_LEVELS ?= read-committed,repeatable-read
+ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
         unit sql-test slice suites baseline check-isolation clean distclean FORCE

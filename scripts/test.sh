@@ -59,10 +59,10 @@ mtr_step() {
 # The known phenomena of isolation, on Strata and InnoDB; then random histories,
 # with and without kills of the server.
 step_isolation() {
-  local levels=read-committed,repeatable-read
+  local levels=read-committed,repeatable-read,serializable
   lab_step anomalies --levels "read-uncommitted,$levels"
-  lab_step isolation --level "$levels" --seconds 10
-  lab_step isolation --level "$levels" --seconds 10 --kill 1
+  lab_step isolation --level "$levels" --seconds 8
+  lab_step isolation --level "$levels" --seconds 8 --kill 1
 }
 # Kills the server under load, and checks what it finds afterwards. The lab finds
 # the server by the STRATA_... variables of "server.sh env", and restarts it with

@@ -130,11 +130,7 @@ fn promise(engine: Kind, level: Isolation, first_wins: bool) -> Promise {
         Isolation::RepeatableRead => PlainReads::Transaction,
         Isolation::Serializable => PlainReads::Locking,
     };
-    let ranges = match level {
-        Isolation::ReadUncommitted | Isolation::ReadCommitted => false,
-        Isolation::RepeatableRead => engine == Kind::Innodb,
-        Isolation::Serializable => true,
-    };
+    let ranges = matches!(level, Isolation::RepeatableRead | Isolation::Serializable);
     Promise { plain, ranges, first_wins }
 }
 

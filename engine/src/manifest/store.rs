@@ -37,6 +37,7 @@ const REWRITE_BYTES: u64 = 1 << 20;
 const REWRITE_FACTOR: u64 = 4;
 /// Space is reserved so far ahead.
 const ROOM_BYTES: u64 = 64 << 10;
+const TEMPORARY: &str = "CURRENT.tmp";
 
 /// The whole state that the manifest keeps.
 #[derive(Clone, PartialEq, Debug)]
@@ -219,7 +220,8 @@ impl Manifest {
                 disk.remove(&dir.join(&name))?;
             }
         }
-        let (written, snapshot_bytes) = start_file(&*disk, dir, number, &state)?;
+        let (written, snapshot_bytes) = write_file(&*disk, dir, number, &state)?;
+        put_in_force(&*disk, dir)?;
         let inner = Inner {
             state,
             number,
@@ -249,11 +251,10 @@ impl Manifest {
         let rewrite = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR);
         let mut record = vec![EDIT];
         edit.encode(&mut record);
-        if !rewrite {
-            make_room(&mut inner, record.len() as u64)?;
-        }
+        make_room(&mut inner, record.len() as u64)?;
         inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
-        let outcome = if rewrite { self.rewrite(&mut inner) } else { extend(&mut inner, &record) };
+        let outcome = if rewrite { self.rewrite(&mut inner) } else { Ok(false) };
+        let outcome = outcome.and_then(|rewritten| if rewritten { Ok(()) } else { extend(&mut inner, &record) });
         outcome.map_err(|e| {
             let e = Arc::new(e);
             inner.poison = Some(e.clone());
@@ -280,9 +281,17 @@ impl Manifest {
         inner.written_before + inner.position
     }
 
-    fn rewrite(&self, inner: &mut Inner) -> Result<()> {
+    /// Goes on in a new file that begins with the state. False if the disk has no room for one: the old file is in force.
+    fn rewrite(&self, inner: &mut Inner) -> Result<bool> {
         let number = inner.number + 1;
-        let (written, snapshot_bytes) = start_file(&*self.disk, &self.dir, number, &inner.state)?;
+        let (written, snapshot_bytes) = match write_file(&*self.disk, &self.dir, number, &inner.state) {
+            Err(e) if e.is_disk_full() => {
+                self.remove_others(inner.number)?;
+                return Ok(false);
+            }
+            other => other?,
+        };
+        put_in_force(&*self.disk, &self.dir)?;
         inner.number = number;
         inner.file = written.file;
         inner.written_before += inner.position;
@@ -290,7 +299,8 @@ impl Manifest {
         inner.durable = snapshot_bytes;
         inner.room = 0;
         inner.snapshot_bytes = snapshot_bytes;
-        self.remove_others(number)
+        self.remove_others(number)?;
+        Ok(true)
     }
 
     fn remove_others(&self, number: u64) -> Result<()> {
@@ -343,8 +353,8 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
     state.ok_or_else(|| Error::corruption(path, 0, "no snapshot"))
 }
 
-/// Writes and syncs manifest `number` with a snapshot and puts it in force; it, and the bytes of the snapshot.
-fn start_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<(Written, u64)> {
+/// Writes and syncs manifest `number` with a snapshot, and what will name it; it, and the bytes of the snapshot.
+fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<(Written, u64)> {
     let name = manifest_name(number);
     let file = disk.open(&dir.join(&name), Mode::Create, true)?;
     let mut written = Written { file, position: 0 };
@@ -354,16 +364,20 @@ fn start_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result
     write_witness(&mut written, number, snapshot_bytes)?;
     disk.sync_dir(dir)?;
 
-    let temporary = dir.join("CURRENT.tmp");
+    let temporary = dir.join(TEMPORARY);
     if disk.exists(&temporary)? {
         disk.remove(&temporary)?;
     }
     let current = disk.open(&temporary, Mode::Create, false)?;
     current.write_all_at(format!("{name}\n").as_bytes(), 0)?;
     current.sync_data()?;
-    disk.rename(&temporary, &dir.join("CURRENT"))?;
-    disk.sync_dir(dir)?;
     Ok((written, snapshot_bytes))
+}
+
+/// Lets `CURRENT` name the file that `write_file` has written.
+fn put_in_force(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    disk.rename(&dir.join(TEMPORARY), &dir.join("CURRENT"))?;
+    disk.sync_dir(dir)
 }
 
 /// Reserves space for a record and its witness, so that a full disk refuses an edit before anything is written. What is

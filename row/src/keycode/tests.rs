@@ -231,7 +231,8 @@ proptest! {
         if codec.part_ends(&key, &mut Vec::new()).is_err() {
             prop_assert!(!split);
         }
-        if !whole && !on_value {
+        // A byte that was hit may end a string earlier, where the key was cut.
+        if hits.is_empty() && !whole && !on_value {
             prop_assert!(!split, "a shortened key went unnoticed");
         }
         let _ = clustered(&def).decode_key(&key, &mut record, None);
