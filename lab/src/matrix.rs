@@ -39,6 +39,9 @@ const PREPARE: &[&str] = &["prepare-begins", "prepare-logged", "prepare-durable"
 const COMMIT: &[&str] = &["order-begins", "ordered", "commit-visible", "commit-durable"];
 const ROLLBACK: &[&str] = &["rollback-begins", "rollback-logged", "rolled-back"];
 
+/// Number of rows and a sum over them.
+type Sum = Option<(u64, Option<i64>)>;
+
 /// Options of `crash-matrix`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -345,8 +348,7 @@ impl Matrix {
         if scenario.binlog && scenario.agree {
             for table in ["t", "u", "i"] {
                 let query = format!("SELECT COUNT(*), SUM(id * 1000 + v) FROM {table}");
-                let (here, there): (Option<(u64, Option<i64>)>, Option<(u64, Option<i64>)>) =
-                    (conn.query_first(&query)?, copy.query_first(&query)?);
+                let (here, there): (Sum, Sum) = (conn.query_first(&query)?, copy.query_first(&query)?);
                 if here != there {
                     self.wrong.push(format!("{} at {step}: table {table}: {here:?}, copy {there:?}", scenario.name));
                 }
