@@ -174,6 +174,11 @@ impl Background {
         *self.counters.lock()
     }
 
+    /// Threads that merge.
+    pub fn compactors(&self) -> usize {
+        self.compactors
+    }
+
     /// Bytes of buffers that flushes and merges at work may fill.
     pub fn buffer_bytes(&self) -> u64 {
         self.buffer_bytes.load(Ordering::Relaxed)
@@ -691,7 +696,8 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
     Ok(())
 }
 
-/// Housekeeping: deletes files nobody needs, prepares log segments, syncs the log once per second where commits do not.
+/// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
+/// syncs the log once per second where commits do not.
 fn clean_loop(core: &Core) {
     let background = &core.background;
     let mut log_failed = false;
@@ -701,6 +707,7 @@ fn clean_loop(core: &Core) {
             return;
         }
         core.read_points.tick(core.options.clock.now_us());
+        core.share_memory();
         for no in core.graveyard.drain() {
             core.cache.erase_file(no);
             if let Err(error) = core.options.disk.remove(&table_path(&core.dir, no)) {

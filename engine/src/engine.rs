@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::background::Background;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
+use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
 use crate::install::Installer;
 use crate::lock::{LockOwner, LockTable};
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub compressions: RwLock<BTreeMap<IndexId, Compression>>,
     durability: AtomicU8,
     memtable_budget: AtomicU64,
+    cache_budget: AtomicU64,
     /// Held while the store is open.
     _dir_lock: Box<dyn Send + Sync>,
 }
@@ -93,6 +95,16 @@ impl Core {
 
     pub fn memtable_budget(&self) -> u64 {
         self.memtable_budget.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the block cache what its budget has for it.
+    pub fn share_memory(&self) {
+        let beside = Beside {
+            tables: self.states.load().version.table_bytes(),
+            log: self.log.buffer_bytes(),
+            compactors: self.background.compactors() as u64,
+        };
+        self.cache.set_capacity(cache_capacity(self.cache_budget.load(Ordering::Relaxed), beside) as usize);
     }
 
     /// Where commits go. The active memtable is sealed at a quarter of the budget.
@@ -229,6 +241,7 @@ impl Engine {
         let core = Arc::new(Core {
             durability: AtomicU8::new(parts.options.durability as u8),
             memtable_budget: AtomicU64::new(parts.options.memtable_budget_bytes),
+            cache_budget: AtomicU64::new(parts.options.block_cache_bytes),
             read_points: ReadPoints::new(),
             background: Background::new(parts.options.compaction_threads.max(1)),
             compressions: RwLock::new(BTreeMap::new()),
@@ -245,6 +258,7 @@ impl Engine {
             next_file: AtomicU64::new(parts.next_file.0),
             _dir_lock: parts.dir_lock,
         });
+        core.share_memory();
         Background::start(&core)?;
         core.after_commit();
         Ok(Engine { _threads: Arc::new(Threads(core.clone())), core })
@@ -421,9 +435,10 @@ impl Engine {
         self.core.durability.store(durability as u8, Ordering::Relaxed);
     }
 
-    /// Resizes the block cache.
+    /// Resizes the budget of the block cache.
     pub fn set_block_cache_bytes(&self, bytes: u64) {
-        self.core.cache.set_capacity(bytes as usize);
+        self.core.cache_budget.store(bytes, Ordering::Relaxed);
+        self.core.share_memory();
     }
 
     /// Resizes the memtable budget.

@@ -25,6 +25,7 @@ mod read;
 mod txn;
 mod install;
 mod background;
+mod budget;
 mod recover;
 mod metrics;
 mod engine;

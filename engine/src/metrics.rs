@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::background::WorkCounters;
+use crate::base::slots;
 use crate::compact::pick::LEVELS;
 use crate::engine::Core;
 
@@ -17,6 +18,8 @@ pub struct Metrics {
     pub memtable_spare_bytes: u64,
     /// Bytes of the parts of open tables that do not go through the block cache.
     pub table_index_bytes: u64,
+    /// Bytes of slots for blocks that hold none, of all stores of the process.
+    pub unused_slot_bytes: u64,
     /// Bytes of the log's buffers.
     pub log_buffer_bytes: u64,
     /// Bytes of buffers that flushes and merges at work may fill.
@@ -76,6 +79,8 @@ impl Metrics {
             visible_seq: visible.0,
             memtable_bytes: state.memtable_bytes(),
             memtable_spare_bytes: core.states.unused_bytes(),
+            table_index_bytes: state.version.table_bytes(),
+            unused_slot_bytes: slots::unused_bytes() as u64,
             log_buffer_bytes: core.log.buffer_bytes(),
             merge_buffer_bytes: core.background.buffer_bytes(),
             sealed_memtables: state.sealed.len() as u64,
@@ -102,16 +107,16 @@ impl Metrics {
         for (level, file) in state.version.files() {
             metrics.level_files[usize::from(level)] += 1;
             metrics.level_bytes[usize::from(level)] += file.meta.file_bytes;
-            metrics.table_index_bytes += file.table.get().map_or(0, |table| table.resident_bytes() as u64);
         }
         metrics
     }
 
     /// What the store holds in memory, by use, in words. Beyond it there are a few buffers for each thread and what open
     /// transactions and their locks hold.
-    pub fn memory(&self) -> [(&'static str, u64); 6] {
+    pub fn memory(&self) -> [(&'static str, u64); 7] {
         [
             ("block cache, filters and index partitions included", self.cache_bytes),
+            ("slots for blocks that hold none", self.unused_slot_bytes),
             ("memtables with their hash indexes", self.memtable_bytes),
             ("kept for memtables to come", self.memtable_spare_bytes),
             ("top-level indexes of open tables", self.table_index_bytes),

@@ -15,7 +15,7 @@ use std::ptr::{NonNull, null_mut};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Smallest piece that is a mapping of its own, in bytes.
-pub const MAPPED_MIN: usize = 64 << 10;
+pub const MAPPED_MIN: usize = 16 << 10;
 const PAGE: usize = 4 << 10;
 
 /// A zeroed piece of memory.
@@ -55,16 +55,26 @@ impl Memory {
     }
 }
 
-/// A mapping; larger alignments than a page are cut out of a larger one. `None` if the system has no memory.
+/// A mapping. `None` if the system has no memory.
 fn map(layout: Layout) -> Option<NonNull<u8>> {
     let (len, align) = (layout.size(), layout.align());
-    let slack = if align > PAGE { align } else { 0 };
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
-    let all = unsafe { mmap_anonymous(null_mut(), len + slack, protection, flags) }.ok()?.cast::<u8>();
-    let skip = if slack > 0 { all.align_offset(align) } else { 0 };
+    let fresh = |bytes: usize| {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        unsafe { mmap_anonymous(null_mut(), bytes, protection, flags) }.ok().map(|start| start.cast::<u8>())
+    };
+    // Systems place a mapping next to the one before, so equal ones stay aligned once the first is, and become one
+    // area of the process, whose number is limited.
+    let first = fresh(len)?;
+    if first.align_offset(align.max(PAGE)) == 0 {
+        return NonNull::new(first);
+    }
+    unmap(first, len);
+    // Cut out of a larger one.
+    let all = fresh(len + align)?;
+    let skip = all.align_offset(align);
     let start = all.wrapping_add(skip);
-    for (from, bytes) in [(all, skip), (start.wrapping_add(len), slack - skip)] {
+    for (from, bytes) in [(all, skip), (start.wrapping_add(len), align - skip)] {
         if bytes > 0 {
             unmap(from, bytes);
         }

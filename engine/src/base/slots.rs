@@ -23,8 +23,8 @@ use super::memory::Memory;
 const STEP: usize = 2 << 10;
 /// Longer pieces are memory of their own.
 const SLOT_MAX: usize = 16 << 10;
-/// Address and size of a span are multiples of this.
-const SPAN: usize = 1 << 20;
+/// Address and size of a span are multiples of this. Small, as each slot size has a span that is partly empty.
+const SPAN: usize = 256 << 10;
 const LINE: usize = 64;
 
 /// Distance of the slots of this size.
@@ -76,6 +76,16 @@ impl Slots {
         unsafe { span.memory.start().add(usize::from(slot) * stride(size)) }
     }
 
+    /// Bytes of free slots.
+    fn unused_bytes(&self) -> usize {
+        let unused_of = |n: usize, class: &Class| {
+            let free: usize = class.open.iter().map(|at| class.spans[at].free.len()).sum();
+            free * stride((n + 1) * STEP)
+        };
+        let sizes = self.classes.iter().enumerate();
+        sizes.map(|(n, class)| class.lock().as_ref().map_or(0, |class| unused_of(n, class))).sum()
+    }
+
     /// Takes back a slot that `take` gave for this size.
     fn give(&self, start: NonNull<u8>, size: usize) {
         let mut guard = self.classes[size / STEP - 1].lock();
@@ -96,6 +106,11 @@ impl Slots {
         drop(guard);
         drop(unused);
     }
+}
+
+/// Bytes of memory held for blocks that no block uses: what a span has left.
+pub fn unused_bytes() -> usize {
+    SLOTS.unused_bytes()
 }
 
 /// The bytes of a block.
@@ -208,12 +223,15 @@ mod tests {
         let taken: Vec<_> = (0..5 * (SPAN / stride(SLOT_MAX))).map(|_| slots.take(SLOT_MAX)).collect();
         assert_eq!(spans(), 5);
         // What is freed is used again, before more is taken.
-        slots.give(taken[100], SLOT_MAX);
-        assert_eq!(slots.take(SLOT_MAX), taken[100]);
+        slots.give(taken[40], SLOT_MAX);
+        assert_eq!(slots.unused_bytes(), stride(SLOT_MAX));
+        assert_eq!(slots.take(SLOT_MAX), taken[40]);
+        assert_eq!(slots.unused_bytes(), 0);
         assert_eq!(spans(), 5);
         for slot in taken {
             slots.give(slot, SLOT_MAX);
         }
         assert_eq!(spans(), 1);
+        assert_eq!(slots.unused_bytes(), SPAN / stride(SLOT_MAX) * stride(SLOT_MAX));
     }
 }

@@ -420,10 +420,15 @@ impl<V: Clone> Cache<V> {
     pub fn set_capacity(&self, capacity: usize) {
         let each = capacity / self.shards.len();
         for shard in &self.shards {
+            if shard.state.read().capacity == each {
+                continue;
+            }
             let mut dropped = Vec::new();
             let mut state = shard.state.write();
             state.capacity = each;
-            state.ghost = vec![0; ghost_slots(each)].into_boxed_slice();
+            if state.ghost.len() != ghost_slots(each) {
+                state.ghost = vec![0; ghost_slots(each)].into_boxed_slice();
+            }
             state.make_room(0, &mut dropped);
             drop(state);
         }

@@ -35,6 +35,11 @@ const AHEAD_BYTES: u64 = 2 << 20;
 /// What one source gets at most.
 const AHEAD_MAX: u64 = 1 << 20;
 
+/// Buffers of a merge at work, in bytes.
+pub const MERGE_BUFFER_BYTES: u64 = AHEAD_BYTES + FLUSH_BUFFER_BYTES;
+/// Buffers of a flush at work, in bytes.
+pub const FLUSH_BUFFER_BYTES: u64 = WRITE_BYTES as u64;
+
 /// How far each of `sources` reads ahead.
 fn ahead_each(sources: usize) -> u64 {
     (AHEAD_BYTES / sources.max(1) as u64).clamp(AHEAD_MIN, AHEAD_MAX)
@@ -226,7 +231,7 @@ pub fn merge<I: VersionIter>(
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
-    let _held = Held::new(env.buffer_bytes, WRITE_BYTES as u64);
+    let _held = Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES);
     let mut outputs = Outputs { plan, env, writer: None, created: Vec::new(), result: MergeResult::default() };
     let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish_file());
     match done {

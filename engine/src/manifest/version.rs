@@ -296,6 +296,11 @@ impl Version {
         (0u8..).zip(&self.levels).flat_map(|(level, run)| run.iter().map(move |file| (level, file)))
     }
 
+    /// Bytes of memory of the open tables' resident parts.
+    pub fn table_bytes(&self) -> u64 {
+        self.files().map(|(_, file)| file.table.get().map_or(0, |table| table.resident_bytes() as u64)).sum()
+    }
+
     /// A file of a level.
     pub fn file(&self, level: u8, no: FileNo) -> Option<&Arc<FileEntry>> {
         self.level(level).iter().find(|file| file.meta.no == no)

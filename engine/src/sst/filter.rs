@@ -8,6 +8,7 @@
 //! Both the hash and the choice of bits are part of the file format: never change them under the same version.
 
 use crate::base::limits::BLOCK_BYTES;
+use crate::base::slots::Buf;
 
 /// Constants of the hash: the first digits of pi in base 16, made odd.
 const K: [u64; 4] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345, 0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89];
@@ -61,14 +62,11 @@ pub fn key_hash(key: &[u8]) -> u64 {
     fold(state ^ K[2], len ^ K[3])
 }
 
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line([u64; LINE_BYTES / 8]);
-
 /// A decoded filter partition.
 pub struct Filter {
     probes: u8,
-    lines: Box<[Line]>,
+    /// Lines, each in one line of the processor's caches.
+    bits: Buf,
 }
 
 #[inline(always)]
@@ -119,27 +117,18 @@ impl Filter {
         if body.len() != lines * LINE_BYTES {
             return Err("filter of a wrong length");
         }
-        let lines = body
-            .chunks_exact(LINE_BYTES)
-            .map(|line| {
-                let mut words = [0; LINE_BYTES / 8];
-                for (word, bytes) in words.iter_mut().zip(line.chunks_exact(8)) {
-                    *word = le64(bytes);
-                }
-                Line(words)
-            })
-            .collect();
-        Ok(Filter { probes, lines })
+        Ok(Filter { probes, bits: Buf::from(body) })
     }
 
     /// False if no key with this hash was added.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let line = &self.lines[line_of(hash, self.lines.len())].0;
+        let at = line_of(hash, self.bits.len() / LINE_BYTES) * LINE_BYTES;
+        let line = &self.bits[at..at + LINE_BYTES];
         let mut bits = bits_of(hash);
         let mut all = true;
         for _ in 0..self.probes {
-            all &= line[(bits >> 6 & 7) as usize] >> (bits & 63) & 1 != 0;
+            all &= le64(&line[(bits >> 3 & 56) as usize..]) >> (bits & 63) & 1 != 0;
             bits >>= 9;
         }
         all
@@ -147,7 +136,7 @@ impl Filter {
 
     /// Memory the filter occupies, in bytes.
     pub fn charge(&self) -> usize {
-        size_of::<Filter>() + 2 * size_of::<usize>() + size_of_val(&*self.lines)
+        size_of::<Filter>() + 2 * size_of::<usize>() + self.bits.charge()
     }
 }
 
@@ -201,6 +190,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 Filter::build(&members, bits, &mut bytes);
                 let filter = Filter::parse(&bytes).unwrap();
+                assert_eq!(filter.bits.as_ptr() as usize % LINE_BYTES, 0);
                 assert!(members.iter().all(|&h| filter.may_contain(h)));
                 let others = hashes(1 << 40, 100_000);
                 let wrong = others.iter().filter(|&&h| filter.may_contain(h)).count();

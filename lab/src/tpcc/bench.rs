@@ -1,6 +1,7 @@
 //! The commands `tpcc` and `tpcc-check`.
 
 use super::drive::{Control, Load, Outcome, drive};
+use super::txn::STATEMENTS;
 use super::{Scale, check, load, verdict};
 use crate::engine::{Conditions, Kind};
 use crate::meter::{Meter, resident, settle};
@@ -79,7 +80,10 @@ pub fn run(args: Args) -> Result<()> {
     let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
     let instances =
         args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
-    let bases = instances.iter().map(|instance| base_memory(instance, &conditions)).collect::<Result<Vec<_>>>()?;
+    let bases = instances
+        .iter()
+        .map(|instance| base_memory(instance, &conditions, args.threads))
+        .collect::<Result<Vec<_>>>()?;
     for instance in &instances {
         if args.reuse && instance.has_saved(&saved) {
             println!("{}: using the data of an earlier call", instance.kind().title());
@@ -128,11 +132,23 @@ pub fn run(args: Args) -> Result<()> {
     report.finish()
 }
 
-/// Resident memory of the server under these conditions with an empty data directory, before any load.
-fn base_memory(instance: &Instance, conditions: &Conditions) -> Result<u64> {
+/// Resident memory of the server under these conditions with an empty data directory and as many connections as the run
+/// has. Each has prepared as many statements as one of the run and run them, without a table: what a session takes is the
+/// same for every engine and no part of its budget.
+fn base_memory(instance: &Instance, conditions: &Conditions, connections: u32) -> Result<u64> {
     instance.reset()?;
     let server = instance.start(conditions)?;
+    let mut sessions = Vec::new();
+    for _ in 0..connections {
+        let mut connection = server.connect(None)?;
+        for n in 0..STATEMENTS {
+            let statement = connection.prep(format!("SELECT ? + {n}"))?;
+            connection.exec_drop(&statement, (1,))?;
+        }
+        sessions.push(connection);
+    }
     let base = resident(server.pid())?;
+    drop(sessions);
     server.stop()?;
     Ok(base)
 }

@@ -178,6 +178,9 @@ fn other(warehouse: u32, warehouses: u32, s: &mut Source) -> u32 {
 /// All statements of a session.
 macro_rules! statements {
     ($($name:ident: $sql:expr;)*) => {
+        /// How many statements a session prepares.
+        pub const STATEMENTS: usize = [$($sql),*].len();
+
         /// A session with its prepared statements.
         pub struct Session {
             conn: Conn,
