@@ -94,13 +94,16 @@ fn merge(bench: &mut Bench) -> Result<String> {
     conn.query_drop(format!("INSERT INTO big VALUES (0, ''), ({BIG} + 1, '')"))?;
     let rows: Vec<(String, String, String, String)> = conn.query("OPTIMIZE TABLE big")?;
     ensure!(rows.iter().any(|row| row.2 == "error" || row.2 == "Error"), "OPTIMIZE TABLE says {rows:?}");
-    // Level 0 fills with files that span the damaged one, until a merge is due.
+    // Level 0 fills with files that span the damaged one, and with enough bytes to be worth a merge with it. The damage is
+    // at its other end.
     let began = Instant::now();
     let mut step = 1;
     while !bench.said().contains("compaction failed") {
         ensure!(began.elapsed() < PATIENCE, "no merge met the damage:\n{}", bench.said());
         step += 1;
         conn.query_drop(format!("INSERT INTO big VALUES (-{step}, ''), ({BIG} + {step}, '')"))?;
+        conn.query_drop(format!("DELETE FROM big WHERE id BETWEEN {BIG} / 2 + 1 AND {BIG}"))?;
+        insert(&mut conn, "big", BIG / 2 + 1, BIG)?;
         conn.query_drop("OPTIMIZE TABLE other")?;
     }
     let before = bench.cpu()?;
