@@ -303,7 +303,10 @@ mod tests {
             });
             scope.spawn(|| {
                 let mut from = 0;
-                while !done.load(Ordering::Acquire) {
+                // Once more after the last commit: there is always something to drop.
+                let mut more = true;
+                while more {
+                    more = !done.load(Ordering::Acquire);
                     let (now, live) = points.survey(|| SeqNo(visible.load(Ordering::Acquire)));
                     for n in from..now.0 {
                         if live.binary_search(&SeqNo(n)).is_err() {
