@@ -183,8 +183,8 @@ void strata_session_kill(StrataSession *session);          /* any thread: wakes 
 /* Begins a transaction if none is open, sets the statement savepoint. Called at the first external_lock/start_stmt of a
    statement; repeating within a statement is harmless. */
 int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
-/* Before strata_statement_begin: is locking a row that has changed since the snapshot a STRATA_CONFLICT? From REPEATABLE READ on. */
 void strata_session_connection(StrataSession *session, uint64_t connection); /* its number, for reports */
+/* Before strata_statement_begin: is locking a row that has changed since the snapshot a STRATA_CONFLICT? From REPEATABLE READ on. */
 int strata_session_snapshot_isolation(StrataSession *session, int on);
 int strata_statement_end(StrataSession *session);          /* success: drops the savepoint and an RC snapshot */
 int strata_statement_rollback(StrataSession *session);     /* undoes the statement's writes; locks stay */
