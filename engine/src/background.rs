@@ -428,6 +428,7 @@ fn sleep_or_stop(background: &Background, wake: &Condvar, time: Duration) {
 
 fn flush_loop(core: &Core) {
     let background = &core.background;
+    let mut batch = usize::MAX;
     loop {
         {
             let mut shared = background.shared.lock();
@@ -441,14 +442,16 @@ fn flush_loop(core: &Core) {
             shared.hurry = false;
         }
         background.rank_flush(core);
-        let result = flush_once(core);
+        let result = flush_as_room_allows(core, &mut batch);
         let failed = result.is_err();
         {
             let mut shared = background.shared.lock();
             shared.flushing = false;
             shared.attempts += 1;
-            if failed && shared.flush_error.is_none() {
-                core.options.report(&format!("flush failed: {}", error_text(&result)));
+            if let Err(error) = &result
+                && shared.flush_error.is_none()
+            {
+                core.options.report(&format!("flush failed: {error}"));
             }
             shared.flush_error = result.err();
             background.progress.notify_all();
@@ -574,15 +577,31 @@ fn discard(core: &Core, outputs: &[TableMeta]) {
     }
 }
 
-/// Writes all sealed memtables to level 0.
-fn flush_once(core: &Core) -> Result<()> {
+/// Flushes up to `batch` sealed memtables. Several at once write the fewest bytes. Where the disk is too full for them
+/// there may be room for one: then the oldest goes alone, and after each success the next flush tries twice as many.
+fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
+    let several = core.states.load().sealed.len().min(*batch) > 1;
+    let mut result = flush_oldest(core, *batch);
+    if several && result.as_ref().is_err_and(Error::is_disk_full) {
+        *batch = 1;
+        result = flush_oldest(core, *batch);
+    }
+    if result.is_ok() {
+        *batch = batch.saturating_mul(2);
+    }
+    result
+}
+
+/// Writes the oldest sealed memtables, at most `batch`, to level 0.
+fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let state = core.states.pin();
-    let sealed = &state.sealed;
+    let (kept, sealed) = state.sealed.split_at(state.sealed.len().saturating_sub(batch));
     let Some(newest) = sealed.first() else { return Ok(()) };
     let last = newest.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.committer.publish(last);
-    if let Err(error) = core.committer.carry(&core.log, state.active.min_lsn(), core.prepared_slack()) {
+    let next = kept.last().unwrap_or(&state.active);
+    if let Err(error) = core.committer.carry(&core.log, next.min_lsn(), core.prepared_slack()) {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }

@@ -312,6 +312,52 @@ fn a_full_disk_refuses_and_heals() {
     }
 }
 
+/// On a full disk that has little room again, memtables are flushed one by one: room for all of them at once is not needed.
+#[test]
+fn little_room_suffices_for_a_flush() {
+    within("little room", 60, || {
+        let disk = MemDisk::new();
+        let gate = Arc::new(Mutex::new(()));
+        let held = gate.clone();
+        let hook: common::Hook = Arc::new(move |op, path| {
+            if op == "create" && path.extension().is_some_and(|e| e == "sst") {
+                drop(held.lock());
+            }
+        });
+        let engine = Engine::open(Path::new(DIR), options(Arc::new(HookDisk { inner: disk.clone(), hook }))).unwrap();
+        let mut journal = Journal::default();
+        let mut rng = Rng::new(7);
+        let closed = gate.lock();
+        let mut sizes = Vec::new();
+        let mut logged = 0;
+        while sizes.len() < 3 {
+            let writes = (0..10).map(|_| (key(INDEX, rng.below(1 << 30)), Some(value(&mut rng, 0, 2000)))).collect();
+            commit(&engine, &mut journal, writes);
+            logged += 10 * 2000;
+            if engine.metrics().sealed_memtables > sizes.len() as u64 {
+                sizes.push(std::mem::take(&mut logged));
+            }
+        }
+        // The flush that waits at the gate took the first. For the other two there is room for one and a half.
+        disk.set_capacity(Some(disk.used() + sizes[0] + sizes[1] + sizes[2] / 2));
+        drop(closed);
+        while engine.metrics().work.flushes < 2 {
+            std::thread::yield_now();
+        }
+        let error = engine.flush().unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+        assert_eq!(engine.metrics().work.flushes, 2, "there is no room for the third");
+        assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), journal.allowed()[0], "while full");
+        judge(&disk.crash(1), &journal, "half of the memtables are flushed, then a power cut");
+        disk.set_capacity(None);
+        engine.flush().unwrap();
+        assert_eq!(engine.metrics().sealed_memtables, 0);
+        engine.close().unwrap();
+        drop(engine);
+        judge(&disk, &journal, "half of the memtables were flushed");
+    });
+}
+
 /// A panic in background work stops the store loudly.
 #[test]
 fn a_panic_in_the_background_stops_the_store() {
