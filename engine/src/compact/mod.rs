@@ -12,6 +12,8 @@ pub mod survive;
 #[cfg(test)]
 mod pace_loop;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use crate::sst::Compression;

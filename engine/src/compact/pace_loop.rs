@@ -17,6 +17,7 @@
 
 use super::pace::{PaceState, Price, price};
 use super::pick::{Action, CompactionJob, LAST, LEVELS, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
+use super::testing::sublevels;
 use crate::base::{FileNo, IndexId, SeqNo};
 use crate::sst::TableMeta;
 
@@ -106,23 +107,16 @@ impl Sim {
     }
 
     fn with_input<R>(&self, ahead_of: Option<Reason>, look: impl FnOnce(&PickInput<'_>, &PickOptions) -> R) -> R {
-        let mut files: Vec<&TableMeta> = self.l0.iter().collect();
-        files.sort_by_key(|meta| meta.max_seq);
-        let mut sublevels: Vec<Vec<&TableMeta>> = Vec::new();
-        for file in files {
-            let meets = |run: &Vec<&TableMeta>| {
-                run.iter().any(|other| other.smallest <= file.largest && file.smallest <= other.largest)
-            };
-            let at = sublevels.iter().rposition(meets).map_or(0, |at| at + 1);
-            sublevels.resize(sublevels.len().max(at + 1), Vec::new());
-            sublevels[at].push(file);
-        }
-        sublevels.iter_mut().for_each(|run| run.sort_by(|a, b| a.smallest.cmp(&b.smallest)));
+        let sublevels = sublevels(&self.l0);
         let shape = Shape { sublevels, levels: std::array::from_fn(|level| self.levels[level].iter().collect()) };
         let running: Vec<&CompactionJob> = self.jobs.iter().map(|running| &running.job).collect();
-        let is_dropped = |_| false;
-        let oldest_read = SeqNo::MAX;
-        let input = PickInput { shape: &shape, running: &running, oldest_read, is_dropped: &is_dropped, ahead_of };
+        let input = PickInput {
+            shape: &shape,
+            running: &running,
+            oldest_read: SeqNo::MAX,
+            is_dropped: &|_| false,
+            ahead_of,
+        };
         let options = PickOptions {
             base_bytes: self.settings.base as u64,
             target_file_bytes: self.settings.tables as u64,

@@ -13,6 +13,7 @@ use super::manual::{Manual, manual};
 use super::merge::{MergeEnv, MergeResult, OutputPlan, TableRun, TableSource, merge, merge_files};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
 use super::survive::Survival;
+use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::flush::flush;
 use crate::io::{Disk, PosixDisk};
@@ -184,23 +185,7 @@ impl Store {
     }
 
     fn sublevels(&self) -> Vec<Vec<&TableMeta>> {
-        let mut files: Vec<&TableMeta> = self.l0.iter().map(|file| file.meta()).collect();
-        files.sort_by_key(|meta| meta.max_seq);
-        let mut sublevels: Vec<Vec<&TableMeta>> = Vec::new();
-        for file in files {
-            let hit = |run: &Vec<&TableMeta>| {
-                run.iter().any(|other| other.smallest <= file.largest && file.smallest <= other.largest)
-            };
-            let at = sublevels.iter().rposition(hit).map_or(0, |at| at + 1);
-            if at == sublevels.len() {
-                sublevels.push(Vec::new());
-            }
-            sublevels[at].push(file);
-        }
-        for run in &mut sublevels {
-            run.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        }
-        sublevels
+        sublevels(self.l0.iter().map(|file| file.meta()))
     }
 
     fn shape(&self) -> Shape<'_> {
