@@ -5,8 +5,9 @@
 //! between two of them its thread carries out what has become more urgent (`compact::slice`).
 //!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
-//! itself. Nothing is lost meanwhile: what is not in tables is in the log. Writers go on until the memtables are full
-//! and then get the error of the flush instead of waiting for ever.
+//! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in tables is in the log. Writers go
+//! on until the memtables are full and then get the error of the flush instead of waiting for ever. A file that cannot be
+//! read is set aside and other merges go on (`compact::aside`).
 //!
 //! A thread that panics stops the store's writing, see [`guard`]. Once the manifest has failed no work is begun: its
 //! outcome could not be recorded. Tables whose record may or may not have reached the disk are left for recovery.
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::{Error, IndexId, Result};
+use crate::compact::aside::{SetAside, Verdict};
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, merge_files};
 use crate::compact::pace::{PaceState, Price, memory_pressure, nice, price, tree_pressure};
@@ -59,6 +61,8 @@ struct Shared {
     compact_error: Option<Error>,
     flushing: bool,
     running: Vec<Arc<CompactionJob>>,
+    /// Files that merges could not read.
+    aside: SetAside,
 }
 
 /// Totals since the store was opened.
@@ -188,10 +192,10 @@ impl Background {
         *self.scores.lock()
     }
 
-    /// The errors of the last flush and of the last compaction, if they failed.
+    /// The errors of the last flush and of the last compaction, if they failed, or of a file that merges leave aside.
     pub fn errors(&self) -> (Option<Error>, Option<Error>) {
         let shared = self.shared.lock();
-        (shared.flush_error.clone(), shared.compact_error.clone())
+        (shared.flush_error.clone(), shared.compact_error().cloned())
     }
 
     fn stopping(&self) -> bool {
@@ -234,9 +238,8 @@ impl Background {
         ahead_of: Option<Reason>,
     ) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
         let version = core.states.load().version.clone();
-        let job = with_input(core, &version, &shared.running, |input, options| {
-            pick(&PickInput { ahead_of, ..*input }, options)
-        })?;
+        let job =
+            with_input(core, &version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options))?;
         let job = Arc::new(job);
         shared.running.push(job.clone());
         Some((version, job))
@@ -300,9 +303,10 @@ impl Background {
 
     /// Looks at the tree: updates the scores that pacing uses, wakes compaction if there may be work.
     fn look(&self, core: &Core) {
-        let shared = self.shared.lock();
+        let mut shared = self.shared.lock();
         let version = core.states.load().version.clone();
-        let found = with_input(core, &version, &shared.running, scores);
+        shared.aside.keep(|no| version.files().any(|(_, file)| file.meta.no == no));
+        let found = with_input(core, &version, &shared, scores);
         drop(shared);
         self.sublevels.store(found.sublevels as u64, Ordering::Relaxed);
         self.debt_bytes.store(found.debt_bytes as u64, Ordering::Relaxed);
@@ -346,11 +350,11 @@ impl Background {
         let mut shared = self.shared.lock();
         loop {
             shared.check()?;
-            if let Some(error) = shared.compact_error.clone().or_else(|| shared.flush_error.clone()) {
-                return Err(error);
+            if let Some(error) = shared.compact_error().or(shared.flush_error.as_ref()) {
+                return Err(error.clone());
             }
             let version = core.states.load().version.clone();
-            let due = with_input(core, &version, &shared.running, |input, options| pick(input, options).is_some());
+            let due = with_input(core, &version, &shared, |input, options| pick(input, options).is_some());
             if !due && shared.running.is_empty() && core.states.load().sealed.is_empty() && !shared.flushing {
                 return Ok(());
             }
@@ -367,6 +371,10 @@ impl Shared {
             None if self.stopping => Err(Error::Closed),
             None => Ok(()),
         }
+    }
+
+    fn compact_error(&self) -> Option<&Error> {
+        self.compact_error.as_ref().or_else(|| self.aside.error())
     }
 }
 
@@ -396,18 +404,20 @@ fn shape(version: &Version) -> Shape<'_> {
 fn with_input<R>(
     core: &Core,
     version: &Version,
-    running: &[Arc<CompactionJob>],
+    shared: &Shared,
     use_it: impl FnOnce(&PickInput<'_>, &PickOptions) -> R,
 ) -> R {
     let visible = core.committer.visible();
     let oldest_read = core.read_points.live().first().copied().unwrap_or(visible).min(visible);
-    let running: Vec<&CompactionJob> = running.iter().map(|job| &**job).collect();
+    let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
     let shape = shape(version);
+    let now = core.options.clock.now_us();
     let input = PickInput {
         shape: &shape,
         running: &running,
         oldest_read,
         is_dropped: &|id: IndexId| core.installer.is_dropped(id),
+        is_aside: &|no| shared.aside.is_aside(no, now),
         ahead_of: None,
     };
     let options = PickOptions {
@@ -469,10 +479,6 @@ fn flush_loop(core: &Core) {
             }
         }
     }
-}
-
-fn error_text<T>(result: &Result<T>) -> String {
-    result.as_ref().err().map_or_else(String::new, |e| e.to_string())
 }
 
 /// Options of the tables of a level.
@@ -775,7 +781,7 @@ fn compact_loop(core: &Core) {
 }
 
 /// Carries out a job that was taken, and between its slices, on top of it, what is more urgent by then. As urgency has
-/// few degrees, this does not go deep. False if the job failed.
+/// few degrees, this does not go deep. False if the job failed and the next one may fail for the same reason.
 fn work_on(core: &Core, version: &Version, job: &Arc<CompactionJob>) -> bool {
     let background = &core.background;
     let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
@@ -797,14 +803,29 @@ fn work_on(core: &Core, version: &Version, job: &Arc<CompactionJob>) -> bool {
         Ok(())
     };
     let result = run_job(core, version, job, &tick);
-    let failed = result.is_err();
-    {
-        let mut shared = background.shared.lock();
-        if failed && shared.compact_error.is_none() && !shared.stopping {
-            core.options.report(&format!("compaction failed: {}", error_text(&result)));
-        }
-        shared.compact_error = result.err();
-    }
+    let go_on = note_outcome(core, job, result);
     background.finish_job(core, job);
-    !failed
+    go_on
+}
+
+/// Keeps the error of a job, if it failed, and reports it the first time. See `work_on` for the result.
+fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
+    let shared = &mut *core.background.shared.lock();
+    let Err(error) = result else {
+        shared.compact_error = None;
+        return true;
+    };
+    let verdict = shared.aside.failed(job.files(), |no| table_path(&core.dir, no), &error, core.options.clock.now_us());
+    let is_new = match verdict {
+        Verdict::General => shared.compact_error.is_none(),
+        Verdict::New => true,
+        Verdict::Again => false,
+    };
+    if is_new && !shared.stopping {
+        core.options.report(&format!("compaction failed: {error}"));
+    }
+    if verdict == Verdict::General {
+        shared.compact_error = Some(error);
+    }
+    verdict != Verdict::General
 }

@@ -1,8 +1,10 @@
 //! Compaction: what to merge, what survives a merge, the merge itself, and the price writers pay while it lags.
 //!
-//! Three of the four parts are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses
-//! jobs, [`survive`] decides which versions are kept, [`pace`] prices writes. [`merge`] does the work.
+//! All parts but one are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses jobs,
+//! [`aside`] keeps unreadable files out of them, [`survive`] decides which versions are kept, [`pace`] prices writes.
+//! [`merge`] does the work.
 
+pub mod aside;
 pub mod manual;
 pub mod merge;
 pub mod pace;

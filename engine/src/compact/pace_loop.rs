@@ -115,6 +115,7 @@ impl Sim {
             running: &running,
             oldest_read: SeqNo::MAX,
             is_dropped: &|_| false,
+            is_aside: &|_| false,
             ahead_of,
         };
         let options = PickOptions {

@@ -239,6 +239,7 @@ impl Store {
             running: &running,
             oldest_read: SeqNo(oldest),
             is_dropped: &|index| self.place.dropped.contains(&index.0),
+            is_aside: &|_| false,
             ahead_of: None,
         };
         let Some(job) = pick(&input, &self.options) else { return false };
@@ -428,6 +429,7 @@ impl Store {
             running: &[],
             oldest_read: SeqNo(self.seq),
             is_dropped: &|_| false,
+            is_aside: &|_| false,
             ahead_of: None,
         };
         let quiet = scores(&input, &self.options);

@@ -21,6 +21,8 @@
 //! - Level to next: the file with the least overlap below for its size, the oldest one of equals. Written once, it
 //!   frees the most.
 //! - A file that overlaps nothing below is moved by name, unless it is to be compressed anew or full of tombstones.
+//! - A file that a merge could not read is left where it is, and out of the scores, as if a job had it: the jobs that need
+//!   it would fail again, and only they have to wait. It goes with its index.
 //!
 //! Parts: `score` says how full the levels are, `l0` makes the jobs out of L0; the rest is here.
 //!
@@ -164,7 +166,7 @@ impl CompactionJob {
 pub struct Scores {
     /// Level that L0 is compacted into.
     pub base: u8,
-    /// Score of each level without files in running jobs; work is due from 1 on.
+    /// Score of each level without files that no merge can have now; work is due from 1 on.
     pub levels: [f64; LEVELS],
     /// Target size of each level in bytes; zero for L0 and unused levels.
     pub targets: [u64; LEVELS],
@@ -184,6 +186,8 @@ pub struct PickInput<'a> {
     pub oldest_read: SeqNo,
     /// True for an index whose data is to vanish.
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
+    /// True for a file that a merge could not read (see `aside`): only a job that does not read it takes it.
+    pub is_aside: &'a dyn Fn(FileNo) -> bool,
     /// Only jobs more urgent than one of this reason: what a thread may do in the middle of it.
     pub ahead_of: Option<Reason>,
 }
@@ -278,8 +282,9 @@ impl<'a> Picker<'a> {
         self.shape.sublevels.iter().enumerate().flat_map(|(i, run)| run.iter().map(move |file| (i, *file)))
     }
 
+    /// True for a file that no merge can have now.
     fn is_busy(&self, file: &TableMeta) -> bool {
-        self.busy.contains(&file.no)
+        self.busy.contains(&file.no) || (self.input.is_aside)(file.no)
     }
 
     /// True if a running job writes into this range of the level.
@@ -292,7 +297,7 @@ impl<'a> Picker<'a> {
     }
 
     fn dropped(&self) -> Option<CompactionJob> {
-        let dropped = |file: &TableMeta| (self.input.is_dropped)(file.index) && !self.is_busy(file);
+        let dropped = |file: &TableMeta| (self.input.is_dropped)(file.index) && !self.busy.contains(&file.no);
         let mut inputs: Vec<(u8, Vec<FileNo>)> = Vec::new();
         let mut bytes = 0;
         for level in 0..LEVELS {

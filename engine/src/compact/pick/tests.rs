@@ -89,6 +89,7 @@ fn table() {
         let mut files: Vec<(u8, usize, TableMeta)> = Vec::new();
         let mut running: Vec<CompactionJob> = Vec::new();
         let (mut oldest_read, mut dropped, mut ahead_of) = (SeqNo(1000), None, None);
+        let mut aside: Vec<FileNo> = Vec::new();
         let mut checked = 0;
         for line in &lines {
             let (name, rest) = line.split_once(':').expect(line);
@@ -116,6 +117,7 @@ fn table() {
                         _ => panic!("{line}"),
                     }
                 }
+                "aside" => aside = rest.split_whitespace().map(|no| FileNo(no.parse().expect(line))).collect(),
                 "dropped" => dropped = Some(IndexId(rest.parse().expect(line))),
                 // Files, output level, range: `running: 4 5 to 6 a-f`
                 "running" => {
@@ -141,6 +143,7 @@ fn table() {
                         running: &all,
                         oldest_read,
                         is_dropped: &|index| Some(index) == dropped,
+                        is_aside: &|no| aside.contains(&no),
                         ahead_of,
                     };
                     let found = if name.trim() == "job" {
@@ -310,7 +313,7 @@ proptest! {
         let start = |sim: &Sim, running: &[CompactionJob]| {
             let all: Vec<&CompactionJob> = running.iter().collect();
             let shape = sim.shape();
-            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, ahead_of: None };
+            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, is_aside: &|_| false, ahead_of: None };
             pick(&input, &options)
         };
         for (what, which, keys) in steps {
@@ -348,7 +351,7 @@ proptest! {
             prop_assert!(jobs < 2000, "work ends");
         }
         let shape = sim.shape();
-        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, ahead_of: None };
+        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, is_aside: &|_| false, ahead_of: None };
         let quiet = scores(&input, &options);
         prop_assert!(quiet.levels.iter().all(|score| *score < 1.0), "{quiet:?}");
     }

@@ -1,0 +1,148 @@
+//! Which files merges leave alone: those that a merge could not read.
+//!
+//! Such a merge fails as often as it runs, after the work of all blocks before the bad one, and while it runs others wait.
+//! So a file that the error names is *set aside*: the picker (see `pick`) leaves it out for a while, and only the jobs that
+//! need it wait. It is tried again, since what cannot be read may be put right under a running server, after a pause that
+//! doubles with each failure. The error is kept, and shown, until the file has gone: into a merge, or with its index.
+//!
+//! Rejected: all inputs of the failed merge (the sound ones may be merged elsewhere); errors that name no input, such as a
+//! full disk (they concern every merge).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::base::{Error, FileNo};
+
+/// First and longest pause.
+const PAUSE_MIN_US: u64 = 10_000_000;
+const PAUSE_MAX_US: u64 = 3600 * 1_000_000;
+
+struct Failure {
+    pause_us: u64,
+    until_us: u64,
+    error: Error,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct SetAside(BTreeMap<FileNo, Failure>);
+
+/// What a failed merge means for the merges to come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It names no input: it may concern every merge.
+    General,
+    /// An input is set aside for the first time.
+    New,
+    /// An input that failed before is set aside for longer.
+    Again,
+}
+
+impl SetAside {
+    /// A merge of `inputs`, at the path that `path_of` says, failed with `error` at `now_us`.
+    pub fn failed(
+        &mut self,
+        inputs: impl IntoIterator<Item = FileNo>,
+        path_of: impl Fn(FileNo) -> PathBuf,
+        error: &Error,
+        now_us: u64,
+    ) -> Verdict {
+        let named = named(error).and_then(|path| inputs.into_iter().find(|&no| path_of(no) == path));
+        let Some(no) = named else { return Verdict::General };
+        let before = self.0.get(&no).map(|failure| failure.pause_us);
+        let pause_us = before.map_or(PAUSE_MIN_US, |pause| (2 * pause).min(PAUSE_MAX_US));
+        self.0.insert(no, Failure { pause_us, until_us: now_us + pause_us, error: error.clone() });
+        if before.is_some() { Verdict::Again } else { Verdict::New }
+    }
+
+    /// True while merges are to leave this file alone.
+    pub fn is_aside(&self, no: FileNo, now_us: u64) -> bool {
+        self.0.get(&no).is_some_and(|failure| now_us < failure.until_us)
+    }
+
+    /// Forgets the files that are gone.
+    pub fn keep(&mut self, is_there: impl Fn(FileNo) -> bool) {
+        self.0.retain(|&no, _| is_there(no));
+    }
+
+    /// The error of one of the files, the oldest.
+    pub fn error(&self) -> Option<&Error> {
+        self.0.values().next().map(|failure| &failure.error)
+    }
+}
+
+/// The file that cannot be read as it should.
+fn named(error: &Error) -> Option<&Path> {
+    match error {
+        Error::Io { path, .. } | Error::Corruption { path, .. } | Error::Incompatible { path, .. } => Some(path),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `fail FILE of INPUTS at SECONDS: verdict`, `gone FILE`, `at SECONDS: files set aside; file of the error`.
+    const STORY: &str = "
+        at 0: ; -
+        fail 9 of 3 4 at 0: General
+        at 0: ; -
+        fail 4 of 3 4 at 1: New
+        at 1: 4; 4
+        at 10: 4; 4
+        at 11: ; 4
+        fail 4 of 4 5 at 11: Again
+        at 30: 4; 4
+        fail 3 of 3 5 at 30: New
+        at 30: 3 4; 3
+        at 31: 3; 3
+        gone 3
+        at 31: ; 4
+        fail 4 of 4 at 31: Again
+        at 70: 4; 4
+        at 71: ; 4
+        gone 4
+        at 71: ; -
+        fail 4 of 4 at 80: New
+        at 90: ; 4";
+
+    #[test]
+    fn story() {
+        let numbers =
+            |text: &str| -> Vec<FileNo> { text.split_whitespace().map(|no| FileNo(no.parse().unwrap())).collect() };
+        let path = |no: FileNo| PathBuf::from(format!("/{}", no.0));
+        let mut aside = SetAside::default();
+        for line in STORY.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if let Some(gone) = line.strip_prefix("gone ") {
+                let gone = numbers(gone);
+                aside.keep(|no| !gone.contains(&no));
+                continue;
+            }
+            let (what, expected) = line.split_once(':').unwrap();
+            let (what, seconds) = what.split_once("at ").unwrap();
+            let now: u64 = seconds.parse::<u64>().unwrap() * 1_000_000;
+            let found = if let Some(failure) = what.strip_prefix("fail ") {
+                let (file, inputs) = failure.split_once(" of ").unwrap();
+                let error = Error::corruption(&path(numbers(file)[0]), 7, "bad block");
+                format!("{:?}", aside.failed(numbers(inputs), path, &error, now))
+            } else {
+                let files = (0..20).map(FileNo).filter(|&no| aside.is_aside(no, now));
+                let files: Vec<String> = files.map(|no| no.0.to_string()).collect();
+                let error = aside.error().and_then(named).map_or("-".into(), |path| path.display().to_string());
+                format!("{}; {}", files.join(" "), error.trim_start_matches('/'))
+            };
+            assert_eq!(found, expected.trim(), "{line}");
+        }
+    }
+
+    #[test]
+    fn pauses_end_at_an_hour() {
+        let (no, path) = (FileNo(1), |_| PathBuf::from("/1"));
+        let mut aside = SetAside::default();
+        for _ in 0..20 {
+            aside.failed([no], path, &Error::corruption(Path::new("/1"), 0, ""), 0);
+        }
+        assert!(aside.is_aside(no, PAUSE_MAX_US - 1) && !aside.is_aside(no, PAUSE_MAX_US));
+    }
+}
