@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use strata_row::error::Error;
 use strata_row::kv::{self, LockMode};
@@ -30,6 +31,20 @@ fn until_waiting(store: &Store, waits: u64) {
     while store.engine().metrics().lock_waits < waits {
         std::thread::yield_now();
     }
+}
+
+/// Does something on a thread of its own, as a client of its own.
+fn elsewhere<T: Send + 'static>(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    work: impl FnOnce(&mut Client) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let (store, table) = (store.clone(), table.clone());
+    std::thread::spawn(move || work(&mut Client::new(&store, &table)))
+}
+
+fn end(client: &mut Client, commit: bool) {
+    if commit { client.commit() } else { client.session.rollback().unwrap() }
 }
 
 #[test]
@@ -75,21 +90,13 @@ fn two_writers_of_one_unique_value_wait_and_then_see() {
             let mut a = Client::new(&store, &table);
             a.insert(&row(50, 0, None, Some(500))).unwrap();
             let second = if primary { row(50, 0, None, Some(501)) } else { row(51, 0, None, Some(500)) };
-            let thread = {
-                let (store, table) = (store.clone(), table.clone());
-                std::thread::spawn(move || {
-                    let mut b = Client::new(&store, &table);
-                    let result = b.insert(&second);
-                    b.commit();
-                    result
-                })
-            };
+            let thread = elsewhere(&store, &table, move |b| {
+                let result = b.insert(&second);
+                b.commit();
+                result
+            });
             until_waiting(&store, waits + 1);
-            if commit {
-                a.commit()
-            } else {
-                a.session.rollback().unwrap()
-            }
+            end(&mut a, commit);
             let index = if primary { PRIMARY } else { BY_E };
             match (thread.join().unwrap(), commit) {
                 (Err(Error::Duplicate(i)), true) => assert_eq!(i, index),
@@ -112,21 +119,13 @@ fn a_deleted_unique_value_is_free_only_once_that_is_committed() {
         // For the deleting transaction itself it is free at once.
         a.insert(&row(5, 0, None, Some(1))).unwrap();
         a.delete(&row(5, 0, None, Some(1))).unwrap();
-        let thread = {
-            let (store, table) = (store.clone(), table.clone());
-            std::thread::spawn(move || {
-                let mut b = Client::new(&store, &table);
-                let result = b.insert(&row(7, 0, None, Some(1)));
-                b.commit();
-                result
-            })
-        };
+        let thread = elsewhere(&store, &table, move |b| {
+            let result = b.insert(&row(7, 0, None, Some(1)));
+            b.commit();
+            result
+        });
         until_waiting(&store, waits + 1);
-        if commit {
-            a.commit()
-        } else {
-            a.session.rollback().unwrap()
-        }
+        end(&mut a, commit);
         let result = thread.join().unwrap();
         assert_eq!(result.is_ok(), commit, "{result:?}");
         a.check();
@@ -141,23 +140,19 @@ fn after_a_wait_a_locking_read_sees_the_newest_row() {
     a.update(&row(1, 0, Some("k"), Some(1)), &row(1, 0, Some("k"), Some(100))).unwrap();
     a.delete(&row(2, 0, Some("k"), Some(2))).unwrap();
     let (sender, receiver) = mpsc::channel();
-    let thread = {
-        let (store, table) = (store.clone(), table.clone());
-        std::thread::spawn(move || {
-            let mut b = Client::new(&store, &table);
-            b.insert(&row(1, 9, Some("k"), Some(90))).unwrap();
-            b.locking(Some(LockMode::Exclusive));
-            b.begin();
-            b.cursor.begin(Some(BY_B), false).unwrap();
-            let mut found = b.cursor.seek(&mut b.session, Seek::First, &[], &mut b.record).unwrap();
-            while found {
-                let r = Row::read(&b.record);
-                sender.send((r.c, r.e)).unwrap();
-                found = b.cursor.next(&mut b.session, &mut b.record).unwrap();
-            }
-            b.commit();
-        })
-    };
+    let thread = elsewhere(&store, &table, move |b| {
+        b.insert(&row(1, 9, Some("k"), Some(90))).unwrap();
+        b.locking(Some(LockMode::Exclusive));
+        b.begin();
+        b.cursor.begin(Some(BY_B), false).unwrap();
+        let mut found = b.cursor.seek(&mut b.session, Seek::First, &[], &mut b.record).unwrap();
+        while found {
+            let r = Row::read(&b.record);
+            sender.send((r.c, r.e)).unwrap();
+            found = b.cursor.next(&mut b.session, &mut b.record).unwrap();
+        }
+        b.commit();
+    });
     until_waiting(&store, waits + 1);
     // Committed while the scan waits at row 1, ahead of it: the scan is to meet it.
     let mut c = Client::new(&store, &table);
@@ -176,14 +171,10 @@ fn a_unique_value_that_passes_to_another_row_is_found_there() {
     let mut a = Client::new(&store, &table);
     a.delete(&row(1, 0, Some("k"), Some(1))).unwrap();
     a.insert(&row(8, 0, None, Some(1))).unwrap();
-    let thread = {
-        let (store, table) = (store.clone(), table.clone());
-        std::thread::spawn(move || {
-            let mut b = Client::new(&store, &table);
-            b.locking(Some(LockMode::Exclusive));
-            b.get(BY_E, &image_e(Some(1))).unwrap()
-        })
-    };
+    let thread = elsewhere(&store, &table, move |b| {
+        b.locking(Some(LockMode::Exclusive));
+        b.get(BY_E, &image_e(Some(1))).unwrap()
+    });
     until_waiting(&store, waits + 1);
     a.commit();
     assert_eq!(thread.join().unwrap().unwrap().c, 8);
@@ -228,17 +219,13 @@ fn a_deadlock_has_one_victim_and_a_kill_ends_a_wait() {
     let mut a = Client::new(&store, &table);
     a.locking(Some(LockMode::Exclusive));
     a.get(PRIMARY, &image_ca(0, 0)).unwrap().unwrap();
-    let thread = {
-        let (store, table) = (store.clone(), table.clone());
-        std::thread::spawn(move || {
-            let mut b = Client::new(&store, &table);
-            b.locking(Some(LockMode::Exclusive));
-            b.get(PRIMARY, &image_ca(1, 0)).unwrap().unwrap();
-            let result = b.get(PRIMARY, &image_ca(0, 0));
-            b.session.rollback().unwrap();
-            result
-        })
-    };
+    let thread = elsewhere(&store, &table, move |b| {
+        b.locking(Some(LockMode::Exclusive));
+        b.get(PRIMARY, &image_ca(1, 0)).unwrap().unwrap();
+        let result = b.get(PRIMARY, &image_ca(0, 0));
+        b.session.rollback().unwrap();
+        result
+    });
     until_waiting(&store, waits + 1);
     let mine = a.get(PRIMARY, &image_ca(1, 0));
     if mine.is_err() {

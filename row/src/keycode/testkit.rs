@@ -283,6 +283,17 @@ fn trim(spec: &Spec, value: &mut Vec<u8>) {
     }
 }
 
+/// A record with the slots and NULL bits of the columns that `skip` names set to zero.
+pub(crate) fn without(def: &TableDef, record: &[u8], skip: impl Fn(usize) -> bool) -> Vec<u8> {
+    let mut rest = record.to_vec();
+    for (i, column) in def.columns.iter().enumerate().filter(|(i, _)| skip(*i)) {
+        rest[column.null_offset as usize] &= !column.null_mask;
+        let size = if SPECS[i].kind == Blob { 8 } else { column.size as usize };
+        rest[column.offset as usize..][..column.length_bytes as usize + size].fill(0);
+    }
+    rest
+}
+
 /// Same value, bit by bit.
 pub(crate) fn same(a: &V, b: &V) -> bool {
     match (a, b) {

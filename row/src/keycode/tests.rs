@@ -3,7 +3,9 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 
 use super::collations::Latin1;
-use super::testkit::{self, Row, SPECS, Spec, V, compare, image, index, part, same, table, tables, two_rows, values};
+use super::testkit::{
+    self, Row, SPECS, Spec, V, compare, image, index, part, same, table, tables, two_rows, values, without,
+};
 use super::*;
 use crate::def::{ColumnType, KeyPart, TableDef};
 
@@ -61,17 +63,6 @@ fn covered(def: &TableDef, column: usize) -> bool {
     })
 }
 
-/// Everything in a record outside the slots and NULL bits of the columns that `skip` names.
-fn rest_of(def: &TableDef, bytes: &[u8], skip: impl Fn(usize) -> bool) -> Vec<u8> {
-    let mut rest = bytes.to_vec();
-    for (i, column) in def.columns.iter().enumerate().filter(|(i, _)| skip(*i)) {
-        rest[column.null_offset as usize] &= !column.null_mask;
-        let size = if SPECS[i].kind == ColumnType::Blob { 8 } else { column.size as usize };
-        rest[column.offset as usize..][..column.length_bytes as usize + size].fill(0);
-    }
-    rest
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
@@ -124,7 +115,7 @@ proptest! {
                     }
                 }
                 let before = vec![filler; record.len()];
-                prop_assert_eq!(rest_of(&def, &record, asked), rest_of(&def, &before, asked));
+                prop_assert_eq!(without(&def, &record, asked), without(&def, &before, asked));
             }
         }
     }

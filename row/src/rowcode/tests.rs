@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use strata_engine::base::IndexId;
 
 use super::*;
-use crate::keycode::testkit::{self, Order, Row, SPECS, Spec, V, index, part, same, table, tables, value_of, values};
+use crate::keycode::testkit::{
+    self, Order, Row, SPECS, Spec, V, index, part, same, table, tables, value_of, values, without,
+};
 
 const CLUSTERED: IndexId = IndexId(0x20);
 
@@ -19,17 +21,6 @@ fn encode(key: &KeyCodec, rows: &RowCodec, row: &Row) -> (Vec<u8>, Vec<u8>) {
     key.encode_record(row.record(), 77, &mut key_bytes).unwrap();
     rows.encode(row.record(), &mut value);
     (key_bytes, value)
-}
-
-/// The slots and NULL bits of the columns that `skip` names set to zero.
-fn without(def: &TableDef, bytes: &[u8], skip: impl Fn(usize) -> bool) -> Vec<u8> {
-    let mut rest = bytes.to_vec();
-    for (i, column) in def.columns.iter().enumerate().filter(|(i, _)| skip(*i)) {
-        rest[column.null_offset as usize] &= !column.null_mask;
-        let size = if SPECS[i].kind == ColumnType::Blob { 8 } else { column.size as usize };
-        rest[column.offset as usize..][..column.length_bytes as usize + size].fill(0);
-    }
-    rest
 }
 
 proptest! {
