@@ -8,7 +8,7 @@ use crate::ledger::{DATABASE, Document, Documents};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Rows of the ledger's lines as the log has them.
 #[derive(Debug, Default)]
@@ -33,26 +33,15 @@ struct Row {
 }
 
 impl Replay {
-    /// Applies the binary logs of a folder that are complete and not yet applied:
-    /// all but the newest, which the running server has just begun.
+    /// Applies the binary logs of a folder that are complete and not yet applied.
     pub fn advance(&mut self, folder: &Path) -> Result<()> {
-        let mut files = files(folder)?;
-        files.pop();
-        for (number, file) in files {
+        for (number, file) in complete(folder)? {
             if number <= self.applied {
                 continue;
             }
-            let mut child = Command::new("mariadb-binlog")
-                .args(["--no-defaults", "--base64-output=DECODE-ROWS", "-v"])
-                .arg(format!("--database={DATABASE}"))
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                // It complains about logs that a crash has cut; the rows tell.
-                .stderr(Stdio::null())
-                .spawn()
-                .context("mariadb-binlog is not installed; 'make setup' installs it")?;
-            let mut output = BufReader::new(child.stdout.take().context("stdout is piped")?);
+            let database = format!("--database={DATABASE}");
+            let (mut child, output) = reader(&file, &["--base64-output=DECODE-ROWS", "-v", &database])?;
+            let mut output = BufReader::new(output);
             let mut line = Vec::new();
             while output.read_until(b'\n', &mut line)? > 0 {
                 self.line(&String::from_utf8_lossy(&line));
@@ -125,8 +114,25 @@ impl Replay {
     }
 }
 
-/// The log files, in order.
-fn files(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+/// `mariadb-binlog` at work on a file, and its output.
+pub fn reader(file: &Path, args: &[&str]) -> Result<(Child, ChildStdout)> {
+    let mut child = Command::new("mariadb-binlog")
+        .arg("--no-defaults")
+        .args(args)
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // It complains about logs that a crash has cut; the rows tell.
+        .stderr(Stdio::null())
+        .spawn()
+        .context("mariadb-binlog is not installed; 'make setup' installs it")?;
+    let output = child.stdout.take().context("stdout is piped")?;
+    Ok((child, output))
+}
+
+/// The log files that are complete, with their numbers, in order: all but the
+/// newest, which the running server has just begun.
+pub fn complete(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -136,6 +142,7 @@ fn files(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
         }
     }
     files.sort();
+    files.pop();
     Ok(files)
 }
 

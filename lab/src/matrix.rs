@@ -8,6 +8,7 @@
 //! XA together with the binary log is not safe against crashes in MariaDB 10.11, with any engine: there the table tells
 //! what happens, and only what the engine is responsible for is checked.
 
+use crate::binlog;
 use crate::engine::{Conditions, Kind};
 use crate::options::{Isolation, Site};
 use crate::server::{Instance, Server};
@@ -17,8 +18,7 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -194,8 +194,8 @@ struct Matrix {
     source: Instance,
     replica: Instance,
     conditions: Conditions,
-    /// Of the binary logs that the replica has.
-    applied: BTreeSet<PathBuf>,
+    /// Number of the newest binary log that the replica has.
+    applied: u64,
     rows: Vec<[String; 5]>,
     wrong: Vec<String>,
 }
@@ -210,7 +210,7 @@ pub fn run(args: Args) -> Result<()> {
         source: Instance::new(&folder, Kind::Strata)?,
         replica: Instance::new(&folder.join("replica"), Kind::Strata)?,
         conditions,
-        applied: BTreeSet::new(),
+        applied: 0,
         rows: Vec::new(),
         wrong: Vec::new(),
     };
@@ -265,31 +265,18 @@ impl Matrix {
         server.stop()
     }
 
-    /// Applies the binary logs that are complete: all but the running server's.
+    /// Applies the binary logs that are complete and not yet applied.
     fn apply(&mut self) -> Result<()> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(self.source.binlogs())?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|e| e.to_string_lossy().parse::<u32>().is_ok()))
-            .collect();
-        files.sort();
-        files.pop();
-        for file in files {
-            if !self.applied.insert(file.clone()) {
+        for (number, file) in binlog::complete(&self.source.binlogs())? {
+            if number <= self.applied {
                 continue;
             }
-            let mut reader = Command::new("mariadb-binlog")
-                .arg("--no-defaults")
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                // It complains about a log that was not closed.
-                .stderr(Stdio::null())
-                .spawn()
-                .context("mariadb-binlog is not installed; 'make setup' installs it")?;
+            self.applied = number;
+            let (mut reader, output) = binlog::reader(&file, &[])?;
             let socket = format!("--socket={}", self.replica.socket().display());
             let status = Command::new("mariadb")
                 .args(["--no-defaults", "--user=root", &socket])
-                .stdin(reader.stdout.take().context("stdout is piped")?)
+                .stdin(output)
                 .status()
                 .context("mariadb is not installed; 'make setup' installs it")?;
             reader.wait()?;
