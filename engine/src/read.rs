@@ -189,11 +189,14 @@ pub struct RangeEstimate {
     pub entries: u64,
     /// Of these, tombstones, by their share in each file and memtable.
     pub tombstones: u64,
+    /// `entries` is exactly the number of rows: counted, in one place, where there are no tombstones.
+    pub exact: bool,
 }
 
 impl RangeEstimate {
     /// Adds `entries` of a source in which `tombstones` of `all` entries are such.
-    fn add(&mut self, entries: u64, tombstones: u64, all: u64) {
+    fn add(&mut self, entries: u64, tombstones: u64, all: u64, exact: bool) {
+        self.exact &= exact && (entries == 0 || self.entries == 0 && tombstones == 0);
         self.entries += entries;
         if tombstones > 0 {
             self.tombstones += (u128::from(entries) * u128::from(tombstones) / u128::from(all.max(1))) as u64;
@@ -204,28 +207,28 @@ impl RangeEstimate {
 /// Estimates the content of `[lower, upper)` from index blocks and the towers of the memtables; reads no data block.
 pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
     let state = core.states.load();
-    let mut sum = RangeEstimate::default();
+    let mut sum = RangeEstimate { exact: true, ..RangeEstimate::default() };
     for run in state.version.runs(lower, upper) {
         for file in run {
             let meta = &file.meta;
             if lower <= meta.smallest.as_slice() && meta.largest.as_slice() < upper {
                 sum.bytes += meta.file_bytes;
-                sum.add(meta.entries, meta.tombstones, meta.entries);
+                sum.add(meta.entries, meta.tombstones, meta.entries, true);
                 continue;
             }
-            let table = core.table(file)?;
-            let (from, to) = (table.before(lower)?, table.before(upper)?);
-            sum.bytes += to.bytes.saturating_sub(from.bytes);
-            sum.add(to.entries.saturating_sub(from.entries), meta.tombstones, meta.entries);
+            let part = core.table(file)?.between(lower, upper)?;
+            sum.bytes += part.bytes;
+            sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
         }
     }
     let in_tables = sum.entries;
     for mem in state.memtables() {
-        let count = |sample| mem.table.estimate_keys(lower, upper, sample);
+        let count = |sample| (mem.table.estimate_keys(lower, upper, sample), sample);
         // Where tables have most of the keys, the memtables' part (new versions of these, often) need not be exact.
-        let rough = if in_tables < RANGE_SAMPLE { u64::MAX } else { count(RANGE_SAMPLE_ROUGH) };
-        let keys = if rough <= in_tables { rough } else { count(range_sample(mem.table.key_count(), lower, upper)) };
-        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count());
+        let rough = if in_tables < RANGE_SAMPLE { (u64::MAX, 0) } else { count(RANGE_SAMPLE_ROUGH) };
+        let (keys, sample) =
+            if rough.0 <= in_tables { rough } else { count(range_sample(mem.table.key_count(), lower, upper)) };
+        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count(), keys < sample);
     }
     Ok(sum)
 }

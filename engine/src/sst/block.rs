@@ -518,6 +518,18 @@ impl Block {
         })
     }
 
+    /// True if the row's key is `key` or comes after it.
+    #[inline]
+    pub fn reaches(&self, row: u32, key: &[u8]) -> bool {
+        match self.cut(key) {
+            Ok(cut) => match self.head(row as usize).cmp(&cut.head) {
+                Ordering::Equal => self.compare_equal_heads(row as usize, cut).is_ge(),
+                order => order.is_gt(),
+            },
+            Err(position) => position == 0,
+        }
+    }
+
     /// From `row`, a version of `key`: the first row that is visible at `read` or has another key (or `rows()`).
     #[inline]
     pub(crate) fn first_visible(&self, row: usize, key: &[u8], read: SeqNo) -> usize {

@@ -36,7 +36,7 @@ pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, TableIter};
 pub use meta::TableMeta;
-pub use table::{Before, Table};
+pub use table::{Extent, Table};
 pub use writer::{TableWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.

@@ -107,13 +107,15 @@ pub(crate) fn put_partition(index: Handle, filter: Handle, entries_before: u64, 
     out.extend_from_slice(&entries_before.to_le_bytes());
 }
 
-/// What of a table lies before a key.
+/// What of a table lies before a key, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Before {
+pub struct Extent {
     /// Bytes of the file.
     pub bytes: u64,
     /// Versions.
     pub entries: u64,
+    /// `entries` is not rounded to blocks.
+    pub exact: bool,
 }
 
 /// An open table file. Shared by all threads; immutable.
@@ -308,17 +310,22 @@ impl Table {
         Ok((row as u32, handle, before))
     }
 
-    /// `find` without taking a reference of the partition when it is cached.
+    /// Looks into an index partition, without taking a reference of it when it is cached.
     #[inline]
-    fn locate(&self, at: Handle, key: &[u8]) -> Result<(u32, Handle, u64)> {
+    fn look_into<R>(&self, at: Handle, look: impl Fn(&Block) -> Result<R>) -> Result<R> {
         let found = self.cache.with(self.no, at.offset, |cached| match cached {
-            Cached::Rows(index) => self.find(index, at, key),
+            Cached::Rows(index) => look(index),
             Cached::Filter(_) => Err(self.bad(at.offset, "a filter where rows were expected")),
         });
         match found {
             Some(found) => found,
-            None => self.find(&*self.load_rows(at, None, true)?, at, key),
+            None => look(&*self.load_rows(at, None, true)?),
         }
+    }
+
+    #[inline]
+    fn locate(&self, at: Handle, key: &[u8]) -> Result<(u32, Handle, u64)> {
+        self.look_into(at, |index| self.find(index, at, key))
     }
 
     /// True if the filter knows that the table has no version of the key with this [`key_hash`]. Reads a filter that is
@@ -426,18 +433,52 @@ impl Table {
 
     /// About how much of the file has smaller keys. Bytes: the offset of the block where the key is or would be.
     /// Versions: exact if that block is cached, else rounded down to its start.
-    pub fn before(&self, key: &[u8]) -> Result<Before> {
+    pub fn before(&self, key: &[u8]) -> Result<Extent> {
         let partition = self.top.lower_bound(key).0;
         if partition == self.top.rows() {
-            return Ok(Before { bytes: self.data_end, entries: self.meta.entries });
+            return Ok(Extent { bytes: self.data_end, entries: self.meta.entries, exact: true });
         }
         let (index, _, _) = self.partition(partition as u32)?;
         let (_, handle, before) = self.locate(index, key)?;
-        let inside = self.cache.peek_with(self.no, handle.offset, |cached| match cached {
-            Cached::Rows(block) => block.lower_bound(key).0,
-            Cached::Filter(_) => 0,
+        let inside = self.peek_rows(handle, |block| block.lower_bound(key).0);
+        Ok(Extent { bytes: handle.offset, entries: before + inside.unwrap_or(0) as u64, exact: inside.is_some() })
+    }
+
+    /// About how much of the file has keys in `[lower, upper)`: the difference of what is before the two. One way down the
+    /// index if both keys belong to the same block, as those of a short range mostly do.
+    pub fn between(&self, lower: &[u8], upper: &[u8]) -> Result<Extent> {
+        let partition = self.top.lower_bound(lower).0;
+        if partition == self.top.rows() {
+            return Ok(Extent { bytes: 0, entries: 0, exact: true });
+        }
+        let (index, _, _) = self.partition(partition as u32)?;
+        let (handle, before, same_block) = self.look_into(index, |block| {
+            let (row, handle, before) = self.find(block, index, lower)?;
+            Ok((handle, before, block.reaches(row, upper)))
+        })?;
+        if same_block {
+            let inside = self.peek_rows(handle, |block| {
+                block.lower_bound(upper).0.saturating_sub(block.lower_bound(lower).0)
+            });
+            return Ok(Extent { bytes: 0, entries: inside.unwrap_or(0) as u64, exact: inside.is_some() });
+        }
+        let inside = self.peek_rows(handle, |block| block.lower_bound(lower).0);
+        let from = before + inside.unwrap_or(0) as u64;
+        let to = self.before(upper)?;
+        Ok(Extent {
+            bytes: to.bytes.saturating_sub(handle.offset),
+            entries: to.entries.saturating_sub(from),
+            exact: to.exact && inside.is_some(),
+        })
+    }
+
+    /// Looks at a data block if it is cached, leaving no trace in the cache.
+    fn peek_rows<R>(&self, handle: Handle, look: impl FnOnce(&Block) -> R) -> Option<R> {
+        let seen = self.cache.peek_with(self.no, handle.offset, |cached| match cached {
+            Cached::Rows(block) => Some(look(block)),
+            Cached::Filter(_) => None,
         });
-        Ok(Before { bytes: handle.offset, entries: before + inside.unwrap_or(0) as u64 })
+        seen.flatten()
     }
 
     /// Reads the whole file past the cache and checks everything that can be checked: checksums, structure, order,

@@ -131,9 +131,10 @@ fn check(table: &Arc<Table>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
     let mut bytes = 0;
     for key in sorted {
         let at = rows.partition_point(|r| r.0 < *key) as u64;
-        let Before { bytes: b, entries: e } = table.before(key).unwrap();
+        let Extent { bytes: b, entries: e, exact } = table.before(key).unwrap();
         // Entries are counted to the key itself only while its block is in the cache, which it may leave at any time.
         assert!(b >= bytes && e <= at, "bytes never fall, entries never exceed the truth");
+        assert!(!exact || e == at);
         bytes = b;
         for &read in reads {
             let expected = rows[at as usize..].iter().take_while(|r| r.0 == *key).find(|r| r.1 <= read);
@@ -318,6 +319,15 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
     // Estimates are exact where blocks are cached.
     for (i, row) in rows.iter().enumerate().step_by(97) {
         assert_eq!(table.before(&row.0).unwrap().entries, i as u64);
+        for length in [0, 1, 7, 60, 400, 5000] {
+            let (end, upper) = match rows.get(i + length) {
+                Some(row) => (i + length, row.0.as_slice()),
+                None => (rows.len(), &[0xff; 64][..]),
+            };
+            let found = table.between(&row.0, upper).unwrap();
+            assert_eq!((found.entries, found.exact), ((end - i) as u64, true), "{length} from {i}");
+        }
+        assert_eq!(table.between(&row.0, b"").unwrap().entries, 0);
     }
     cache.erase_file(FileNo(9));
     assert!(cache.is_empty());
