@@ -72,6 +72,8 @@ pub struct WorkCounters {
     pub flushes: u64,
     /// Bytes of tables written by flushes.
     pub flush_bytes: u64,
+    /// Bytes of files written by transactions too large for memory.
+    pub spill_bytes: u64,
     /// Merges that ran.
     pub compactions: u64,
     /// Files moved down by name only.
@@ -172,6 +174,10 @@ impl Background {
 
     pub fn wake_cleaner(&self) {
         self.clean_wake.notify_one();
+    }
+
+    pub fn count_spill(&self, bytes: u64) {
+        self.counters.lock().spill_bytes += bytes;
     }
 
     pub fn counters(&self) -> WorkCounters {
@@ -534,11 +540,12 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store; `tick` as in [`MergeEnv`].
-fn with_env(
+/// Runs `work` with what a merge needs of the store; `excludes` and `tick` as in [`MergeEnv`]. The names of the new files
+/// are durable when this returns.
+pub(crate) fn with_env(
     core: &Core,
     level: u8,
-    filters: &Filters<'_>,
+    excludes: &dyn Fn(&[u8]) -> bool,
     tick: &dyn Fn(u64) -> Result<()>,
     work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
 ) -> Result<MergeResult> {
@@ -549,7 +556,7 @@ fn with_env(
         next_file: &|| core.new_file(),
         is_dropped: &|id| core.installer.is_dropped(id),
         table_options: &|index| table_options(core, level, index),
-        excludes: &|key| filters.exclude(key),
+        excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         buffer_bytes: &core.background.buffer_bytes,
     })?;
@@ -576,7 +583,7 @@ fn not_installed(core: &Core, outputs: &[TableMeta], error: &Error) {
 }
 
 /// Files that were written and that no manifest names.
-fn discard(core: &Core, outputs: &[TableMeta]) {
+fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a TableMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
         drop(core.options.disk.remove(&table_path(&core.dir, meta.no)));
@@ -598,22 +605,25 @@ fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
     result
 }
 
-/// Writes the oldest sealed memtables, at most `batch`, to level 0.
+/// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
+/// only have to be named. One file must not hold versions from both sides of them, since the newest number in a file is its
+/// age.
 fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let state = core.states.pin();
-    let (kept, sealed) = state.sealed.split_at(state.sealed.len().saturating_sub(batch));
+    let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
+    let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
     let Some(newest) = sealed.first() else { return Ok(()) };
-    let last = newest.last_seq();
+    let last = newest.mem.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.committer.publish(last);
-    let next = kept.last().unwrap_or(&state.active);
+    let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
     if let Err(error) = core.committer.carry(&core.log, next.min_lsn(), core.prepared_slack()) {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }
     core.step(Step::Carried);
     let logged = core.log.end();
-    let tables: Vec<_> = sealed.iter().map(|mem| mem.table.clone()).collect();
+    let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
     let base = core.background.last_scores().base;
     let shape = shape(&state.version);
     let guides = &shape.levels[usize::from(base.max(1))];
@@ -623,12 +633,17 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         Ok(())
     };
     let filters = Filters::new(core, &state.version, 0);
-    let result = with_env(core, 0, &filters, &tick, |env| {
+    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
     let edit = VersionEdit {
-        added: result.outputs.iter().map(|meta| (0, meta.clone())).collect(),
+        added: result
+            .outputs
+            .iter()
+            .chain(newest.files.iter().map(|file| &file.meta))
+            .map(|m| (0, m.clone()))
+            .collect(),
         flushed_seq: Some(last),
         log_start: Some(log_start),
         ..VersionEdit::default()
@@ -636,9 +651,16 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
     let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
-    if let Err(error) = installed {
-        not_installed(core, &result.outputs, &error);
-        return Err(error);
+    match installed {
+        Ok(refused) => {
+            let refused = refused.unwrap_or_default();
+            discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no)));
+            newest.files.iter().filter(|file| refused.contains(&file.meta.no)).for_each(|file| file.mark_obsolete());
+        }
+        Err(error) => {
+            not_installed(core, &result.outputs, &error);
+            return Err(error);
+        }
     }
     if let Err(error) = core.log.release_before(log_start) {
         // The segments are given up by the next flush.
@@ -689,16 +711,16 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             };
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
-            result = with_env(core, job.output_level, &filters, tick, |env| {
+            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, |env| {
                 merge_files(sources, survival(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }
     }
     match core.installer.install(core, edit, 0) {
-        Ok(true) => {}
+        Ok(Some(refused)) => discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no))),
         // An input went with its dropped index: the outputs are of no use.
-        Ok(false) => {
+        Ok(None) => {
             discard(core, &result.outputs);
             return Ok(());
         }

@@ -22,13 +22,14 @@ use crate::metrics::{Metrics, status_text};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::{ReadPoint, ReadPoints};
+use crate::runs::Tables;
 use crate::sst::BlockCache;
 use crate::sst::Table;
 use crate::state::StateCell;
 use crate::step::Step;
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
-use crate::write_buffer::WriteBuffer;
+use crate::write_buffer::{WriteBuffer, files_of};
 use crate::{read, recover};
 
 /// Smallest memtable budget in bytes: four memtables of a useful size.
@@ -38,6 +39,8 @@ const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
 pub(crate) const DEAD_RUN: u64 = 4096;
 /// Keys looked at to find out whether they lie in the memtable.
 const DEAD_RUN_SAMPLE: u64 = 64;
+/// Least memory for the writes of a transaction in bytes.
+const TRANSACTION_BYTES_MIN: u64 = 8 << 20;
 
 /// Smallest target of the base level in bytes.
 const BASE_BYTES_MIN: u64 = 16 << 20;
@@ -50,6 +53,12 @@ pub(crate) struct Detached {
 
 /// One operation of an autonomous write: a key, and its new value or `None` to delete it.
 pub type WriteOp = (Vec<u8>, Option<Vec<u8>>);
+
+impl Tables for Core {
+    fn table<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Table>> {
+        Core::table(self, file)
+    }
+}
 
 /// What the parts of an open store share.
 pub(crate) struct Core {
@@ -85,7 +94,8 @@ impl Core {
             return Ok(table);
         }
         let path = table_path(&self.dir, file.meta.no);
-        let table = Table::open(&self.options.disk, &path, file.meta.no, self.cache.clone())?;
+        let stamp = file.meta.stamped.then_some(file.meta.max_seq);
+        let table = Table::open_stamped(&self.options.disk, &path, file.meta.no, self.cache.clone(), stamp)?;
         Ok(file.table.get_or_init(|| table))
     }
 
@@ -109,7 +119,29 @@ impl Core {
 
     /// Where commits go. The active memtable is sealed at a quarter of the budget.
     pub fn sinks(&self) -> Sinks<'_> {
-        Sinks { log: &self.log, states: &self.states, seal_bytes: self.memtable_budget() / 4 }
+        Sinks {
+            log: &self.log,
+            states: &self.states,
+            seal_bytes: self.memtable_budget() / 4,
+            graveyard: &self.graveyard,
+        }
+    }
+
+    /// Memory of a write buffer at which it is spilled.
+    pub fn transaction_bytes(&self) -> usize {
+        match self.options.transaction_bytes {
+            0 => (self.memtable_budget() / 32).max(TRANSACTION_BYTES_MIN) as usize,
+            bytes => bytes as usize,
+        }
+    }
+
+    /// Deletes the files of a large transaction that was rolled back for good. Nobody reads them.
+    pub fn bury(&self, batch: &[u8]) {
+        let files = files_of(batch).unwrap_or_default();
+        files.iter().for_each(|meta| self.graveyard.bury(meta.no));
+        if !files.is_empty() {
+            self.background.wake_cleaner();
+        }
     }
 
     /// Target size of the base level: what a full set of memtables brings, so that merging level 0 into it rewrites about
@@ -151,12 +183,13 @@ impl Core {
         }
     }
 
-    /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain.
-    pub fn rollback_prepared(&self, id: TxnId) -> Result<Lsn> {
+    /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain, and
+    /// what the transaction had written.
+    pub fn rollback_prepared(&self, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
         self.step(Step::RollbackBegins);
-        let end = self.committer.rollback_prepared(&self.log, id)?;
+        let undone = self.committer.rollback_prepared(&self.log, id)?;
         self.step(Step::RollbackLogged);
-        Ok(end)
+        Ok(undone)
     }
 
     /// Log that a memtable may keep before it is sealed for that reason alone. Small commits, each synced, take a page of
@@ -301,6 +334,15 @@ impl Engine {
         read::get(&self.core, key, read, out)
     }
 
+    /// True if a commit after `read` wrote `key`, be it that it deleted it. What such commits have both brought in and taken
+    /// back may be forgotten. For a key that the caller has locked the answer stays.
+    pub fn changed_since(&self, key: &[u8], read: SeqNo) -> Result<bool> {
+        if self.core.committer.visible() <= read {
+            return Ok(false);
+        }
+        read::changed_since(&self.core, key, read)
+    }
+
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
@@ -354,7 +396,7 @@ impl Engine {
     /// Reads every block of an index's tables and verifies checksums and order.
     pub fn verify_index(&self, id: IndexId) -> Result<()> {
         let state = self.core.states.pin();
-        for run in state.version.runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
+        for run in state.file_runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
             for file in run {
                 self.core.table(file)?.verify()?;
             }
@@ -417,9 +459,11 @@ impl Engine {
         let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
         let core = &self.core;
         match core.rollback_prepared(prepared.id) {
-            Ok(end) => {
+            Ok((end, batch)) => {
                 core.locks.release_all(&prepared.owner);
+                // The files may go only when nothing durable asks for them any more.
                 core.log.sync(end)?;
+                core.bury(&batch);
                 core.step(Step::RolledBack);
                 Ok(true)
             }

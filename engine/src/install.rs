@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::base::{IndexId, Result, SeqNo};
+use crate::base::{FileNo, IndexId, Result, SeqNo};
 use crate::engine::Core;
 use crate::manifest::{Manifest, VersionEdit};
 
@@ -44,23 +44,35 @@ impl Installer {
         self.dropped.read().contains_key(&id)
     }
 
-    /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. False if one of the files that it
-    /// removes is gone already (its index was dropped meanwhile): then nothing happened.
-    pub fn install(&self, core: &Core, mut edit: VersionEdit, flushed: usize) -> Result<bool> {
+    /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
+    /// in, since their index was dropped meanwhile. `None` if one of the files that it removes is gone already, for the
+    /// same reason: then nothing happened.
+    pub fn install(&self, core: &Core, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let manifest = self.manifest.lock();
         let current = core.states.load().version.clone();
         if !edit.removed.iter().all(|&(level, no)| current.contains(level, no)) {
-            return Ok(false);
+            return Ok(None);
         }
         // An index dropped while its keys were being written to tables: do not let its files in.
-        edit.added.retain(|(_, meta)| !self.is_dropped(meta.index));
+        let mut refused = Vec::new();
+        edit.added.retain(|(_, meta)| {
+            let dropped = self.is_dropped(meta.index);
+            if dropped {
+                refused.push(meta.no);
+            }
+            !dropped
+        });
         if let Some(seq) = edit.flushed_seq {
             let dropped = self.dropped.read();
             edit.undropped = dropped.iter().filter(|&(_, &at)| at <= seq).map(|(&id, _)| id).collect();
         }
-        edit.next_file = Some(crate::base::FileNo(core.next_file.load(std::sync::atomic::Ordering::Relaxed)));
+        edit.next_file = Some(FileNo(core.next_file.load(std::sync::atomic::Ordering::Relaxed)));
         edit.log_durable = Some(core.log.durable());
-        let next = Arc::new(current.apply(&edit)?);
+        let state = core.states.load();
+        let newest_flushed = state.sealed.len().checked_sub(flushed).and_then(|at| state.sealed.get(at));
+        let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
+        let next = Arc::new(current.apply_with(&edit, &known)?);
+        drop(state);
         manifest.append(&edit)?;
         core.states.install(next, flushed);
         current.retire(&edit);
@@ -70,7 +82,7 @@ impl Installer {
                 dropped.remove(id);
             }
         }
-        Ok(true)
+        Ok(Some(refused))
     }
 
     /// See `Engine::drop_indexes`.

@@ -19,6 +19,7 @@ pub mod flush;
 mod step;
 mod options;
 mod state;
+mod runs;
 mod write_buffer;
 mod commit;
 mod read;

@@ -158,6 +158,7 @@ impl Metrics {
             ("lock_timeouts", self.lock_timeouts),
             ("flushes", w.flushes),
             ("flush_bytes_written", w.flush_bytes),
+            ("spill_bytes_written", w.spill_bytes),
             ("compactions", w.compactions),
             ("compaction_moves", w.moves),
             ("compaction_bytes_read", w.compact_bytes_read),

@@ -64,6 +64,9 @@ pub struct Options {
     pub durability: Durability,
     /// Largest size at which a table file is cut; less while memtables are small.
     pub table_bytes: u64,
+    /// Bytes of memory for a transaction's writes, above which it spills them to files; 0: an eighth of a memtable, but no
+    /// less than 8 MiB.
+    pub transaction_bytes: u64,
     /// Told, in words, about failures of background work. Called from background threads.
     pub on_report: Option<Report>,
     /// Told of each step of each transaction on its way to its end, on the transaction's thread. For crash tests.
@@ -90,6 +93,7 @@ impl Default for Options {
             compaction_threads: 1,
             durability: Durability::EveryCommit,
             table_bytes: 64 << 20,
+            transaction_bytes: 0,
             on_report: None,
             on_step: None,
         }

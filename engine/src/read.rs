@@ -9,10 +9,11 @@ use std::sync::Arc;
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, VersionIter};
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
+use crate::runs;
 use crate::sst::{ReadHints, TableIter, key_hash};
-use crate::state::ReadState;
+use crate::state::{Mem, ReadState};
 
 /// Point read; see `Txn::get`.
 pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
@@ -25,12 +26,25 @@ pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) 
 
 fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
     let state = core.states.load();
+    get_in(core, &state, key, read, out)
+}
+
+/// Point read in a state that the caller holds.
+pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
     let lookup = Lookup::new(key);
     for mem in state.memtables() {
         mem.table.prepare(&lookup);
     }
-    for mem in state.memtables() {
-        if let Some((_, kind, value)) = mem.table.look_up(&lookup, read) {
+    if let Some((_, kind, value)) = state.active.table.look_up(&lookup, read) {
+        return Ok(deliver(kind, value, out));
+    }
+    for sealed in &state.sealed {
+        if let Some(file) = find_in(&sealed.files, key) {
+            if let Some((_, kind, value)) = core.table(file)?.get(key, read)? {
+                return Ok(deliver(kind, &value, out));
+            }
+        }
+        if let Some((_, kind, value)) = sealed.mem.table.look_up(&lookup, read) {
             return Ok(deliver(kind, value, out));
         }
     }
@@ -48,6 +62,38 @@ fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> R
     })
 }
 
+/// See `Engine::changed_since`. Looks only into what has versions above `read`: mostly memtables.
+pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool> {
+    let state = core.states.load();
+    let lookup = Lookup::new(key);
+    if let Some((seq, ..)) = state.active.table.look_up(&lookup, SeqNo::MAX) {
+        return Ok(seq > read);
+    }
+    for sealed in &state.sealed {
+        if sealed.mem.last_seq() <= read {
+            return Ok(false);
+        }
+        if let Some(file) = find_in(&sealed.files, key) {
+            if let Some((seq, ..)) = core.table(file)?.get(key, SeqNo::MAX)? {
+                return Ok(seq > read);
+            }
+        }
+        if let Some((seq, ..)) = sealed.mem.table.look_up(&lookup, SeqNo::MAX) {
+            return Ok(seq > read);
+        }
+    }
+    let mut changed = false;
+    state.version.visit(key, |file| {
+        if file.meta.max_seq <= read {
+            return Ok(false);
+        }
+        let newest = core.table(file)?.get(key, SeqNo::MAX)?;
+        changed = newest.as_ref().is_some_and(|(seq, ..)| *seq > read);
+        Ok(newest.is_some())
+    })?;
+    Ok(changed)
+}
+
 fn deliver(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     if kind == Kind::Put {
@@ -61,6 +107,8 @@ pub(crate) enum Source {
     Mem(MemIter),
     Table(TableIter),
     Level(Box<LevelIter<Files>>),
+    /// A run of the transaction's own.
+    Own(Box<LevelIter<runs::Files<runs::Newest>>>),
 }
 
 macro_rules! forward {
@@ -69,6 +117,7 @@ macro_rules! forward {
             Source::Mem($it) => $call,
             Source::Table($it) => $call,
             Source::Level($it) => $call,
+            Source::Own($it) => $call,
         }
     };
 }
@@ -120,17 +169,34 @@ impl VersionIter for Source {
     }
 }
 
+/// Where a sorted run of files is, by number.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Behind a sealed memtable.
+    Sealed(usize),
+    Version(usize),
+}
+
+impl Place {
+    fn files(self, state: &ReadState) -> &[Arc<FileEntry>] {
+        match self {
+            Place::Sealed(number) => &state.sealed[number].files,
+            Place::Version(run) => state.version.run(run),
+        }
+    }
+}
+
 /// The files of one sorted run within the cursor's bounds. By number: a cursor over a large table copies no list.
 pub(crate) struct Files {
     core: Arc<Core>,
     state: Arc<ReadState>,
-    run: usize,
+    place: Place,
     files: Range<usize>,
 }
 
 impl Files {
     fn file(&self, at: usize) -> &FileEntry {
-        &self.state.version.run(self.run)[self.files.start + at]
+        &self.place.files(&self.state)[self.files.start + at]
     }
 }
 
@@ -163,19 +229,29 @@ pub(crate) fn add_sources(
     upper: &[u8],
     sources: &mut Vec<Source>,
 ) -> Result<()> {
-    for mem in state.memtables() {
+    let add_mem = |sources: &mut Vec<Source>, mem: &Mem| {
         if !mem.table.is_empty() {
             sources.push(Source::Mem(mem.table.iter_at(read)));
         }
+    };
+    let add_run = |sources: &mut Vec<Source>, place: Place, files: Range<usize>| -> Result<()> {
+        match files.len() {
+            0 => {}
+            1 => sources.push(Source::Table(core.table(&place.files(state)[files.start])?.iter(HINTS))),
+            _ => {
+                let files = Files { core: core.clone(), state: state.clone(), place, files };
+                sources.push(Source::Level(Box::new(LevelIter::new(files, None, None))));
+            }
+        }
+        Ok(())
+    };
+    add_mem(sources, &state.active);
+    for (number, sealed) in state.sealed.iter().enumerate() {
+        add_run(sources, Place::Sealed(number), within(&sealed.files, lower, upper))?;
+        add_mem(sources, &sealed.mem);
     }
     for (run, files) in state.version.run_numbers(lower, upper) {
-        if files.len() == 1 {
-            let file = &state.version.run(run)[files.start];
-            sources.push(Source::Table(core.table(file)?.iter(HINTS)));
-        } else {
-            let files = Files { core: core.clone(), state: state.clone(), run, files };
-            sources.push(Source::Level(Box::new(LevelIter::new(files, None, None))));
-        }
+        add_run(sources, Place::Version(run), files)?;
     }
     Ok(())
 }
@@ -208,7 +284,7 @@ impl RangeEstimate {
 pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
     let state = core.states.load();
     let mut sum = RangeEstimate { exact: true, ..RangeEstimate::default() };
-    for run in state.version.runs(lower, upper) {
+    for run in state.file_runs(lower, upper) {
         for file in run {
             let meta = &file.meta;
             if lower <= meta.smallest.as_slice() && meta.largest.as_slice() < upper {
@@ -282,7 +358,7 @@ pub(crate) fn index_stats(core: &Arc<Core>, id: IndexId) -> IndexStats {
             keys * (mem.table.bytes() as u64 / mem.table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     }
     stats.entries = stats.memtable_entries;
-    for run in state.version.runs(&lower, &upper) {
+    for run in state.file_runs(&lower, &upper) {
         for file in run {
             stats.bytes += file.meta.file_bytes;
             stats.entries += file.meta.entries;

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! manifest   files, newest sequence number in them, where the log is needed from
-//! orphans    table files that no manifest record names (a crash between writing and recording them) are removed
 //! log        committed batches above the flushed sequence number go into memtables, in order and without a hole;
-//!            prepared ones without a decision keep their locks and wait for it
+//!            prepared ones without a decision keep their locks and wait for it; of large transactions there are the
+//!            names of their files, which stand behind a memtable as they did before
+//! orphans    table files that neither the manifest nor such a batch names (a crash between writing and recording them, a
+//!            large transaction that never came so far) are removed
 //! ```
 //!
 //! The log goes on in a fresh segment; nothing is appended behind a cut (invariant 11).
@@ -20,15 +22,15 @@ use crate::commit::{Committer, Prepared, apply, record};
 use crate::engine::{Detached, Parts, table_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
-use crate::lock::{LockMode, LockTable, Wait};
-use crate::manifest::{Graveyard, Manifest, State, Version, VersionEdit};
+use crate::lock::{LockMode, LockOwner, LockTable, Wait};
+use crate::manifest::{FileEntry, Graveyard, Manifest, State, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
-use crate::sst::BlockCache;
-use crate::state::{Mem, ReadState, StateCell, chunk_pool};
+use crate::sst::{BlockCache, TableMeta};
+use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::wal::format::{segment_number, segment_path};
 use crate::wal::{self, Log, LogOptions, Span, Tail};
-use crate::write_buffer::BatchReader;
+use crate::write_buffer::{BatchReader, files_of};
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
 const LOCK_SHARDS: usize = 256;
@@ -54,8 +56,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         created
     };
     let version = Version::new(&state.files, &graveyard)?;
-    check_tables(&*disk, dir, &version)?;
-    remove_orphans(&*disk, dir, &version)?;
+    for (level, file) in version.files() {
+        check_table(&*disk, dir, &file.meta, &format!("the manifest names it at level {level}"))?;
+    }
 
     let seal_bytes = options.memtable_budget_bytes / 4;
     let pool = chunk_pool(seal_bytes);
@@ -65,6 +68,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         sealed: Vec::new(),
         seal_bytes,
         pool: &pool,
+        graveyard: &graveyard,
         last: state.flushed_seq,
         prepared: BTreeMap::new(),
     };
@@ -80,17 +84,40 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let Replay { active, mut sealed, last, prepared: undecided, .. } = replay;
     // Newest first.
     sealed.reverse();
+    let mut named: BTreeSet<FileNo> = version.files().map(|(_, file)| file.meta.no).collect();
+    for file in sealed.iter().flat_map(|sealed| sealed.files.iter()) {
+        check_table(&*disk, dir, &file.meta, "a commit in the log names it")?;
+        named.insert(file.meta.no);
+    }
+    for found in undecided.values() {
+        for meta in files_of(&found.batch).unwrap_or_default() {
+            check_table(&*disk, dir, &meta, "a prepared transaction in the log names it")?;
+            named.insert(meta.no);
+        }
+    }
+    remove_orphans(&*disk, dir, &named)?;
+    let after_named = named.last().map_or(FileNo(0), |last| FileNo(last.0 + 1));
 
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
+    let mut large: Vec<(Arc<LockOwner>, TableMeta)> = Vec::new();
     for (&id, found) in &undecided {
         let owner = locks.new_owner();
-        for (_, key, _) in BatchReader::new(&found.batch) {
-            // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
-            locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
-            locks.enter(&owner, key, Wait::No)?;
+        let files = files_of(&found.batch).unwrap_or_default();
+        if files.is_empty() {
+            for (_, key, _) in BatchReader::new(&found.batch) {
+                // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
+                locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
+                locks.enter(&owner, key, Wait::No)?;
+            }
         }
+        large.extend(files.into_iter().map(|meta| (owner.clone(), meta)));
         prepared.insert(found.xid.to_vec(), Detached { id, owner });
+    }
+    // Of a large one, everything between its keys. Last: what others have locked in between stays theirs.
+    for (owner, meta) in &large {
+        locks.lock_range(owner, &meta.smallest, &meta.largest);
+        locks.enter_all(owner, &meta.smallest, &meta.largest);
     }
 
     // The pool keeps what one flush releases: it is wanted again until the next one.
@@ -119,7 +146,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         installer: Installer::new(manifest, state.dropped, last),
         prepared,
         cache: BlockCache::new(options.block_cache_bytes as usize),
-        next_file: state.next_file,
+        next_file: state.next_file.max(after_named),
         dir: dir.to_owned(),
         dir_lock,
         graveyard,
@@ -134,9 +161,10 @@ struct Replay<'a> {
     path: std::path::PathBuf,
     active: Arc<Mem>,
     /// Oldest first.
-    sealed: Vec<Arc<Mem>>,
+    sealed: Vec<Sealed>,
     seal_bytes: u64,
     pool: &'a Arc<ChunkPool>,
+    graveyard: &'a Arc<Graveyard>,
     last: SeqNo,
     prepared: BTreeMap<TxnId, Prepared>,
 }
@@ -150,14 +178,8 @@ impl Replay<'_> {
         };
         match record {
             Record::Commit { seq, batch } => self.commit(start, start, seq, batch),
-            Record::Prepare { xid, batch } => {
-                self.prepare(TxnId(start.0), xid, batch, span);
-                Ok(())
-            }
-            Record::Carried { id, xid, batch } => {
-                self.prepare(id, xid, batch, span);
-                Ok(())
-            }
+            Record::Prepare { xid, batch } => self.prepare(TxnId(start.0), xid, batch, span),
+            Record::Carried { id, xid, batch } => self.prepare(id, xid, batch, span),
             Record::Ordered { id, seq } => match self.prepared.remove(&id) {
                 Some(prepared) => self.commit(start, prepared.place.at, seq, &prepared.batch),
                 None if seq <= self.last => Ok(()),
@@ -170,8 +192,12 @@ impl Replay<'_> {
         }
     }
 
-    fn prepare(&mut self, id: TxnId, xid: &[u8], batch: &[u8], span: Span) {
+    fn prepare(&mut self, id: TxnId, xid: &[u8], batch: &[u8], span: Span) -> Result<()> {
+        if files_of(batch).is_none() {
+            return Err(Error::corruption(&self.path, span.start.0, "prepared batch is malformed"));
+        }
         self.prepared.insert(id, Prepared { xid: xid.into(), batch: batch.into(), place: Place::of(span) });
+        Ok(())
     }
 
     /// A commit whose record is at `start`, and whose batch is in the log at `needs`.
@@ -184,16 +210,28 @@ impl Replay<'_> {
             return Err(Error::corruption(&self.path, start.0, what));
         }
         if self.active.table.bytes() as u64 >= self.seal_bytes {
-            self.active.seal(self.last);
-            let next = Mem::new(start, self.seal_bytes, self.pool);
-            self.sealed.push(std::mem::replace(&mut self.active, next));
+            self.seal(start, Vec::new());
         }
         self.active.needs_log_from(needs);
-        if !apply(&self.active, batch, seq) {
-            return Err(Error::corruption(&self.path, start.0, format!("batch of commit {seq} is malformed")));
+        let malformed = || Error::corruption(&self.path, start.0, format!("batch of commit {seq} is malformed"));
+        let files = files_of(batch).ok_or_else(malformed)?;
+        if files.is_empty() && !apply(&self.active, batch, seq) {
+            return Err(malformed());
         }
         self.last = seq;
+        if !files.is_empty() {
+            self.seal(start, files);
+        }
         Ok(())
+    }
+
+    /// Begins a new memtable, for what is in the log from `next` on. `files` are those of the last commit.
+    fn seal(&mut self, next: Lsn, files: Vec<TableMeta>) {
+        let entry = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(self.last), self.graveyard.clone()));
+        let files = files.into_iter().map(entry).collect();
+        self.active.seal(self.last);
+        let mem = std::mem::replace(&mut self.active, Mem::new(next, self.seal_bytes, self.pool));
+        self.sealed.push(Sealed { mem, files });
     }
 }
 
@@ -211,21 +249,17 @@ fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
     }
 }
 
-/// Every table that the manifest names must be there at its full length. Contents are checked when they are read.
-fn check_tables(disk: &dyn Disk, dir: &Path, version: &Version) -> Result<()> {
-    let names: BTreeSet<_> = disk.list(dir)?.into_iter().collect();
-    for (level, file) in version.files() {
-        let path = table_path(dir, file.meta.no);
-        let expected = file.meta.file_bytes;
-        if !path.file_name().is_some_and(|name| names.contains(Path::new(name))) {
-            let what = format!("file missing; the manifest names it at level {level} with {expected} bytes");
-            return Err(Error::corruption(&path, 0, what));
-        }
-        let found = disk.open(&path, Mode::Read, false)?.len()?;
-        if found != expected {
-            let what = format!("file has {found} bytes, the manifest says {expected}");
-            return Err(Error::corruption(&path, found.min(expected), what));
-        }
+/// Every table that somebody names must be there at its full length. Contents are checked when they are read.
+fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Result<()> {
+    let path = table_path(dir, meta.no);
+    let expected = meta.file_bytes;
+    if !disk.exists(&path)? {
+        return Err(Error::corruption(&path, 0, format!("file missing; {why} with {expected} bytes")));
+    }
+    let found = disk.open(&path, Mode::Read, false)?.len()?;
+    if found != expected {
+        let what = format!("file has {found} bytes; {why} with {expected}");
+        return Err(Error::corruption(&path, found.min(expected), what));
     }
     Ok(())
 }
@@ -243,11 +277,11 @@ fn check_segments(disk: &dyn Disk, log_dir: &Path, state: &State, tail: Tail) ->
     Ok(())
 }
 
-fn remove_orphans(disk: &dyn Disk, dir: &Path, version: &Version) -> Result<()> {
+fn remove_orphans(disk: &dyn Disk, dir: &Path, named: &BTreeSet<FileNo>) -> Result<()> {
     for name in disk.list(dir)? {
         if name.extension().is_some_and(|e| e == "sst") {
             let number = name.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
-            if number.is_none_or(|number| !version.names(FileNo(number))) {
+            if number.is_none_or(|number| !named.contains(&FileNo(number))) {
                 disk.remove(&dir.join(name))?;
             }
         }

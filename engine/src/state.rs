@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::base::{Lsn, SeqNo};
-use crate::manifest::Version;
+use crate::manifest::{FileEntry, Version, overlapping};
 use crate::mem::{ChunkPool, MemTable};
 
 /// A memtable and what the log needs to know about it.
@@ -42,7 +42,7 @@ impl Mem {
         self.min_lsn.fetch_min(lsn.0, Ordering::AcqRel);
     }
 
-    /// States the last sequence number in it: nothing is added any more.
+    /// States the last sequence number in it, or in the files behind it if there are any: nothing is added any more.
     pub fn seal(&self, last: SeqNo) {
         self.last_seq.store(last.0, Ordering::Release);
     }
@@ -52,19 +52,37 @@ impl Mem {
     }
 }
 
+/// A memtable that gets no more commits.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub mem: Arc<Mem>,
+    /// The files, in key order, of the large transaction whose commit ended the memtable; newer than all in it.
+    pub files: Arc<[Arc<FileEntry>]>,
+}
+
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct ReadState {
     pub active: Arc<Mem>,
     /// Newest first.
-    pub sealed: Vec<Arc<Mem>>,
+    pub sealed: Vec<Sealed>,
     pub version: Arc<Version>,
 }
 
 impl ReadState {
     /// Memtables, newest first.
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<Mem>> {
-        std::iter::once(&self.active).chain(&self.sealed)
+        std::iter::once(&self.active).chain(self.sealed.iter().map(|sealed| &sealed.mem))
+    }
+
+    /// Runs of files that may hold keys in `[lower, upper)`: those behind memtables and those of the version.
+    pub fn file_runs<'a>(
+        &'a self,
+        lower: &'a [u8],
+        upper: &'a [u8],
+    ) -> impl Iterator<Item = &'a [Arc<FileEntry>]> + 'a {
+        let waiting = self.sealed.iter().map(move |sealed| overlapping(&sealed.files, lower, upper));
+        waiting.chain(self.version.runs(lower, upper))
     }
 
     /// Bytes of all memtables.
@@ -116,12 +134,13 @@ impl StateCell {
     }
 
     /// Seals the active memtable, whose last sequence number is `last`, and starts a new one. Called under the commit
-    /// order lock, so that memtable order equals sequence order.
-    pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64) {
+    /// order lock, so that memtable order equals sequence order. `files` are those of the commit `last`, if it is that of
+    /// a large transaction.
+    pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64, files: Arc<[Arc<FileEntry>]>) {
         self.change(|state| {
             state.active.seal(last);
-            let sealed = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &self.pool));
-            state.sealed.insert(0, sealed);
+            let mem = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &self.pool));
+            state.sealed.insert(0, Sealed { mem, files });
         });
     }
 

@@ -1,4 +1,5 @@
 //! The write buffer of a transaction: its operations in log format, and an ordered index over the newest one per key.
+//! In a large transaction it holds the newest operations only; older ones are in [`crate::runs`].
 //!
 //! Operations are appended to one byte vector in the very encoding that the log stores (see docs/format/batch.md), so
 //! that commit copies it once. A savepoint is a count of operations; going back to it pops operations from the end and
@@ -11,13 +12,19 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::base::Kind;
 use crate::base::codec::{Reader, put_bytes};
+use crate::base::{Kind, Result, SeqNo};
+use crate::iter::VersionIter;
+use crate::sst::TableMeta;
 
 const SMALL_MAX: usize = 128;
+/// Memory of an entry of the large index beside the bytes of its key: slice, number, room in the node, allocation.
+const LARGE_ENTRY_BYTES: usize = 56;
+/// First byte of a batch that names files, where another has the kind of its first operation.
+const FILE: u8 = 2;
 const NONE: u32 = u32::MAX;
 
-/// A point in the life of a write buffer: the number of operations before it.
+/// A point in the life of a transaction: the number of operations before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Savepoint(pub u64);
 
@@ -39,7 +46,11 @@ enum Index {
 pub(crate) struct WriteBuffer {
     bytes: Vec<u8>,
     ops: Vec<Op>,
+    /// Operations of the transaction before the first one here.
+    before: u64,
     index: Index,
+    /// Bytes of the keys in a large index.
+    index_key_bytes: usize,
     /// Operations that a later one on the same key replaced.
     superseded: usize,
     /// Changes with every modification; cursors compare it to know whether their place is still right.
@@ -55,6 +66,8 @@ impl WriteBuffer {
         WriteBuffer {
             bytes: Vec::new(),
             ops: Vec::new(),
+            before: 0,
+            index_key_bytes: 0,
             index: Index::Small(Vec::new()),
             superseded: 0,
             generation: 0,
@@ -70,12 +83,26 @@ impl WriteBuffer {
         self.bytes.len() + self.ops.len() * size_of::<Op>()
     }
 
+    /// Bytes of memory in use.
+    pub fn memory(&self) -> usize {
+        let index = match &self.index {
+            Index::Small(_) => 0,
+            Index::Large(large) => large.len() * LARGE_ENTRY_BYTES + self.index_key_bytes,
+        };
+        self.bytes() + index
+    }
+
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
+    /// Where its first operation stands.
+    pub fn begin(&self) -> Savepoint {
+        Savepoint(self.before)
+    }
+
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.ops.len() as u64)
+        Savepoint(self.before + self.ops.len() as u64)
     }
 
     pub fn key(&self, op: OpNo) -> &[u8] {
@@ -96,7 +123,7 @@ impl WriteBuffer {
     pub fn present_before(&self, op: OpNo, savepoint: Savepoint) -> Option<bool> {
         let mut at = op.0;
         while at != NONE {
-            if u64::from(at) < savepoint.0 {
+            if self.before + u64::from(at) < savepoint.0 {
                 return Some(self.ops[at as usize].kind == Kind::Put);
             }
             at = self.ops[at as usize].previous;
@@ -132,9 +159,45 @@ impl WriteBuffer {
         self.generation += 1;
     }
 
-    /// Undoes every operation after `savepoint`.
+    /// Forgets its operations, which are in a run now. The next one has the number after the last of them.
+    pub fn spilled(&mut self) {
+        self.before += self.ops.len() as u64;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops.clear();
+        self.index = Index::Small(Vec::new());
+        self.index_key_bytes = 0;
+        self.superseded = 0;
+        self.generation += 1;
+    }
+
+    /// All operations, by key and the newest first, numbered from 1 on over the whole transaction.
+    pub fn versions(&self) -> Versions<'_> {
+        let mut order = Vec::with_capacity(self.ops.len());
+        let mut chain = |newest: u32| {
+            let mut at = newest;
+            while at != NONE {
+                order.push(at);
+                at = self.ops[at as usize].previous;
+            }
+        };
+        match &self.index {
+            Index::Small(small) => small.iter().copied().for_each(&mut chain),
+            Index::Large(large) => large.values().copied().for_each(&mut chain),
+        }
+        Versions { buffer: self, order, at: NOWHERE }
+    }
+
+    /// Undoes every operation after `savepoint`, those of this buffer.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
-        while self.ops.len() as u64 > savepoint.0 {
+        if savepoint.0 < self.before {
+            self.clear();
+            self.before = savepoint.0;
+        }
+        while self.savepoint() > savepoint {
             let number = (self.ops.len() - 1) as u32;
             let previous = self.ops[number as usize].previous;
             self.index_restore(number, previous);
@@ -152,7 +215,7 @@ impl WriteBuffer {
         self.key(OpNo(number))
     }
 
-    fn small_position(&self, small: &[u32], key: &[u8]) -> Result<usize, usize> {
+    fn small_position(&self, small: &[u32], key: &[u8]) -> std::result::Result<usize, usize> {
         // Bulk statements write in key order: look at the end first.
         if let Some(&last) = small.last() {
             if self.op_key(last) < key {
@@ -178,12 +241,14 @@ impl WriteBuffer {
                 Some(slot) => std::mem::replace(slot, number),
                 None => {
                     large.insert(key.into(), number);
+                    self.index_key_bytes += key.len();
                     NONE
                 }
             },
         };
         if let Index::Small(small) = &index {
             if small.len() > SMALL_MAX {
+                self.index_key_bytes = small.iter().map(|&n| self.op_key(n).len()).sum();
                 index = Index::Large(small.iter().map(|&n| (self.op_key(n).into(), n)).collect());
             }
         }
@@ -207,6 +272,7 @@ impl WriteBuffer {
             Index::Large(large) => {
                 if previous == NONE {
                     large.remove(key);
+                    self.index_key_bytes -= key.len();
                 } else if let Some(slot) = large.get_mut(key) {
                     *slot = previous;
                 }
@@ -271,6 +337,91 @@ impl WriteBuffer {
         }
         &self.bytes
     }
+}
+
+/// Before the first or behind the last operation.
+const NOWHERE: usize = usize::MAX;
+
+/// The operations of a write buffer as a source of versions.
+pub(crate) struct Versions<'a> {
+    buffer: &'a WriteBuffer,
+    order: Vec<u32>,
+    at: usize,
+}
+
+impl Versions<'_> {
+    fn op(&self) -> OpNo {
+        OpNo(self.order[self.at])
+    }
+
+    fn stand(&mut self, at: usize) {
+        self.at = if at < self.order.len() { at } else { NOWHERE };
+    }
+}
+
+impl VersionIter for Versions<'_> {
+    fn valid(&self) -> bool {
+        self.at != NOWHERE
+    }
+    fn key(&self) -> &[u8] {
+        self.buffer.key(self.op())
+    }
+    fn seq(&self) -> SeqNo {
+        SeqNo(self.buffer.before + u64::from(self.op().0) + 1)
+    }
+    fn kind(&self) -> Kind {
+        self.buffer.kind(self.op())
+    }
+    fn value(&self) -> &[u8] {
+        self.buffer.value(self.op())
+    }
+    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
+        self.stand(self.order.partition_point(|&n| self.buffer.op_key(n) < key));
+        Ok(())
+    }
+    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
+        self.stand(self.order.partition_point(|&n| self.buffer.op_key(n) < key).wrapping_sub(1));
+        Ok(())
+    }
+    fn seek_first(&mut self) -> Result<()> {
+        self.stand(0);
+        Ok(())
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.stand(self.order.len().wrapping_sub(1));
+        Ok(())
+    }
+    fn next(&mut self) -> Result<()> {
+        self.stand(self.at + 1);
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.stand(self.at.wrapping_sub(1));
+        Ok(())
+    }
+}
+
+/// Encodes a batch that names the files of a large transaction.
+pub(crate) fn encode_files(files: &[TableMeta]) -> Vec<u8> {
+    let mut batch = Vec::new();
+    for meta in files {
+        batch.push(FILE);
+        meta.encode(&mut batch);
+    }
+    batch
+}
+
+/// The files that a batch names: empty if it consists of operations, `None` if its bytes make no sense.
+pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<TableMeta>> {
+    let mut files = Vec::new();
+    if batch.first() == Some(&FILE) {
+        let mut reader = Reader::new(batch);
+        while !reader.is_empty() {
+            let tag = reader.u8()?;
+            files.push(TableMeta::decode(&mut reader).filter(|_| tag == FILE)?);
+        }
+    }
+    Some(files)
 }
 
 /// Walks the operations of an encoded batch; stops with `None` in the middle of malformed bytes.

@@ -20,7 +20,7 @@ use common::{DIR, HookDisk, Map, OnFailure, Rng, dump, key, options, seeds, valu
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Txn};
+use strata_engine::{Engine, Error, IndexId, Options, Txn};
 
 /// Indexes of transactions, of autonomous writes, and the first of those that are dropped and never used again.
 const MAIN: u32 = 16;
@@ -385,7 +385,10 @@ fn generations(seed: u64) {
         });
         let hook = trap.clone();
         let hooked = HookDisk { inner: disk.clone(), hook: Arc::new(move |_, _| hook.step()) };
-        let engine = match Engine::open(Path::new(DIR), options(Arc::new(hooked))) {
+        // In every other history most transactions are too large for memory.
+        let transaction_bytes = if seed % 2 == 0 { 0 } else { 8000 };
+        let options = Options { transaction_bytes, ..options(Arc::new(hooked)) };
+        let engine = match Engine::open(Path::new(DIR), options) {
             Ok(engine) => engine,
             Err(e) => panic!("generation {generation}: {e}"),
         };
@@ -468,7 +471,9 @@ fn threads(seed: u64) {
             }
         });
         let hooked = HookDisk { inner: disk.clone(), hook };
-        let engine = Engine::open(Path::new(DIR), options(Arc::new(hooked))).unwrap();
+        let transaction_bytes = if seed % 2 == 0 { 0 } else { 1500 };
+        let options = Options { transaction_bytes, ..options(Arc::new(hooked)) };
+        let engine = Engine::open(Path::new(DIR), options).unwrap();
         let workers: Vec<_> = (0..THREADS)
             .map(|me| {
                 let (engine, acked, countdown) = (engine.clone(), acked.clone(), countdown.clone());

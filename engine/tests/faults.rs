@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{DIR, HookDisk, Map, Rng, cases, dump, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk, PosixDisk};
-use strata_engine::{Engine, Error, IndexId, Options, Result};
+use strata_engine::{Engine, Error, IndexId, Options, Result, Txn};
 
 const INDEX: u32 = 16;
 const GONE: u32 = 17;
@@ -74,14 +74,26 @@ fn some_writes(rng: &mut Rng, count: u64, bytes: u64) -> Writes {
 
 fn commit(engine: &Engine, journal: &mut Journal, writes: Writes) {
     let mut txn = engine.begin();
-    for (key, value) in &writes {
-        match value {
-            Some(value) => txn.put(key, value).unwrap(),
-            None => txn.delete(key).unwrap(),
+    match write(&mut txn, &writes) {
+        Ok(()) => {
+            let ok = journal.note("commit", txn.commit());
+            journal.commits.push((writes, ok));
+        }
+        Err(e) => {
+            journal.errors.push(format!("write of a large transaction: {e}"));
+            journal.note("rollback", txn.rollback());
         }
     }
-    let ok = journal.note("commit", txn.commit());
-    journal.commits.push((writes, ok));
+}
+
+fn write(txn: &mut Txn, writes: &Writes) -> Result<()> {
+    for (key, value) in writes {
+        match value {
+            Some(value) => txn.put(key, value)?,
+            None => txn.delete(key)?,
+        }
+    }
+    Ok(())
 }
 
 /// Everything a store does; goes on after errors, as a server would.
@@ -95,14 +107,13 @@ fn script(engine: &Engine, journal: &mut Journal) {
             commit(engine, journal, some_writes(&mut rng, 6, 900));
         }
         // Two phases, with the order fixed in between as the server does.
-        let writes = some_writes(&mut rng, 3, 500);
+        let writes = if round == 1 { some_writes(&mut rng, 25, 2500) } else { some_writes(&mut rng, 3, 500) };
         let mut txn = engine.begin();
-        for (key, value) in &writes {
-            txn.put(key, value.as_deref().unwrap_or_default()).unwrap();
-        }
         let writes: Writes = writes.into_iter().map(|(k, v)| (k, Some(v.unwrap_or_default()))).collect();
         let xid = format!("two-phase {round}").into_bytes();
-        if journal.note("prepare", txn.prepare(&xid)) {
+        if !journal.note("write in two phases", write(&mut txn, &writes)) {
+            journal.note("rollback", txn.rollback());
+        } else if journal.note("prepare", txn.prepare(&xid)) {
             txn.commit_ordered();
             let ok = journal.note("commit after prepare", txn.commit());
             // Durable by the prepare only once the server decides: make it so.
@@ -115,8 +126,8 @@ fn script(engine: &Engine, journal: &mut Journal) {
         commit(engine, journal, some_writes(&mut rng, 30, 4000));
     }
     let mut txn = engine.begin();
-    txn.put(&key(INDEX, 1000), b"undecided").unwrap();
-    let ok = journal.note("prepare", txn.prepare(b"left"));
+    let undecided = (0..12).map(|k| (key(INDEX, 1000 + k), Some(value(&mut rng, k, 3000)))).collect();
+    let ok = journal.note("write", write(&mut txn, &undecided)) && journal.note("prepare", txn.prepare(b"left"));
     journal.prepared.push((b"left".to_vec(), ok));
     drop(txn);
     journal.note("compaction", engine.compact_range(&lower, &upper));
@@ -155,12 +166,12 @@ fn judge(disk: &MemDisk, journal: &Journal, case: &str) {
 }
 
 /// One run with the fault at the `n`-th operation; false if it was never reached.
-fn strike(n: u64, kind: FaultKind) -> bool {
-    let case = format!("operation {n} fails ({kind:?})");
+fn strike(n: u64, kind: FaultKind, transaction_bytes: u64) -> bool {
+    let case = format!("operation {n} fails ({kind:?}, {transaction_bytes})");
     let disk = MemDisk::new();
     let mut journal = Journal::default();
     disk.fail_after(n, kind);
-    match open(&disk) {
+    match Engine::open(Path::new(DIR), Options { transaction_bytes, ..options(Arc::new(disk.clone())) }) {
         Ok(engine) => {
             script(&engine, &mut journal);
             journal.note("close", engine.close());
@@ -185,12 +196,15 @@ fn strike(n: u64, kind: FaultKind) -> bool {
 
 #[test]
 fn every_operation_may_fail() {
-    for kind in [FaultKind::Other, FaultKind::StorageFull] {
-        let mut n = 1;
-        while within(&format!("operation {n} fails ({kind:?})"), 30, move || strike(n, kind)) {
-            n += 1;
+    // In the second round most transactions are too large for memory.
+    for transaction_bytes in [0, 15_000] {
+        for kind in [FaultKind::Other, FaultKind::StorageFull] {
+            let mut n = 1;
+            while within(&format!("operation {n} fails ({kind:?})"), 30, move || strike(n, kind, transaction_bytes)) {
+                n += 1;
+            }
+            assert!(n > 100, "only {n} operations");
         }
-        assert!(n > 100, "only {n} operations");
     }
 }
 
@@ -229,7 +243,10 @@ fn opening_may_fail_at_every_operation() {
 fn fill(room: u64) {
     let case = format!("{room} bytes of room");
     let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    // Large transactions for every other size.
+    let transaction_bytes = if room % 2 == 0 { 0 } else { 5000 };
+    let engine =
+        Engine::open(Path::new(DIR), Options { transaction_bytes, ..options(Arc::new(disk.clone())) }).unwrap();
     let mut journal = Journal::default();
     let mut rng = Rng::new(room);
     for _ in 0..3 {
@@ -240,15 +257,10 @@ fn fill(room: u64) {
     for step in 0..3000 {
         let writes = some_writes(&mut rng, 6, 2000);
         let mut txn = engine.begin();
-        for (key, value) in &writes {
-            match value {
-                Some(value) => txn.put(key, value).unwrap(),
-                None => txn.delete(key).unwrap(),
-            }
-        }
         // A prepared transaction can always be decided: the log keeps room for that.
         let two_phase = step % 3 == 0;
-        let done = if two_phase { txn.prepare(b"x") } else { txn.commit() };
+        let written = write(&mut txn, &writes);
+        let done = written.and_then(|()| if two_phase { txn.prepare(b"x") } else { txn.commit() });
         match done {
             Ok(()) if two_phase && step % 2 == 0 => {
                 txn.rollback().unwrap_or_else(|e| panic!("{case}: rollback of a prepared transaction: {e}"));

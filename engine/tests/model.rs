@@ -57,8 +57,9 @@ fn value(v: u16) -> Vec<u8> {
     vec![v as u8; usize::from(v % 300)]
 }
 
-fn options(disk: &Arc<MemDisk>) -> Options {
+fn options(disk: &Arc<MemDisk>, transaction_bytes: u64) -> Options {
     Options {
+        transaction_bytes,
         disk: disk.clone(),
         memtable_budget_bytes: 1 << 20,
         block_cache_bytes: 1 << 20,
@@ -99,10 +100,10 @@ fn check(engine: &Engine, txn: &Txn, read: SeqNo, expected: &Model) {
     }
 }
 
-fn run(steps: Vec<Step>) {
+fn run(steps: Vec<Step>, transaction_bytes: u64) {
     let disk = Arc::new(MemDisk::default());
     let dir = std::path::Path::new("/store");
-    let mut engine = Engine::open(dir, options(&disk)).unwrap();
+    let mut engine = Engine::open(dir, options(&disk, transaction_bytes)).unwrap();
     let mut txn = engine.begin();
     let mut committed = Model::new();
     let mut own = Model::new();
@@ -150,7 +151,7 @@ fn run(steps: Vec<Step>) {
                 drop(txn);
                 engine.close().unwrap();
                 drop(engine);
-                engine = Engine::open(dir, options(&disk)).unwrap();
+                engine = Engine::open(dir, options(&disk, transaction_bytes)).unwrap();
                 txn = engine.begin();
             }
             // Prepared, left behind, decided after a restart.
@@ -162,7 +163,7 @@ fn run(steps: Vec<Step>) {
                     drop(txn);
                     engine.close().unwrap();
                     drop(engine);
-                    engine = Engine::open(dir, options(&disk)).unwrap();
+                    engine = Engine::open(dir, options(&disk, transaction_bytes)).unwrap();
                     check(&engine, &engine.begin(), engine.read_point().seq(), &committed);
                     assert_eq!(engine.prepared(), vec![b"xid".to_vec()]);
                     assert!(engine.commit_prepared(b"xid").unwrap());
@@ -189,10 +190,97 @@ fn run(steps: Vec<Step>) {
     check(&engine, &txn, engine.read_point().seq(), &own);
 }
 
+#[derive(Clone, Debug)]
+enum Move {
+    Put(u8, u16),
+    Delete(u8),
+    Commit,
+    Savepoint,
+    RollbackTo,
+    Open,
+    Refresh,
+    SeekGe(u8),
+    SeekLt(u8),
+    Next,
+    Prev,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        20 => (any::<u8>(), any::<u16>()).prop_map(|(k, v)| Move::Put(k, v)),
+        8 => any::<u8>().prop_map(Move::Delete),
+        1 => Just(Move::Commit),
+        2 => Just(Move::Savepoint),
+        1 => Just(Move::RollbackTo),
+        2 => Just(Move::Open),
+        1 => Just(Move::Refresh),
+        3 => any::<u8>().prop_map(Move::SeekGe),
+        3 => any::<u8>().prop_map(Move::SeekLt),
+        20 => Just(Move::Next),
+        20 => Just(Move::Prev),
+    ];
+    proptest::collection::vec(one, 1..250)
+}
+
+/// Where a cursor of one transaction stands after each move.
+fn walk(moves: &[Move], transaction_bytes: u64) -> Vec<Option<(Vec<u8>, Vec<u8>)>> {
+    let disk = Arc::new(MemDisk::default());
+    let engine = Engine::open(std::path::Path::new("/store"), options(&disk, transaction_bytes)).unwrap();
+    let mut txn = engine.begin();
+    let mut cursor = engine.cursor();
+    let mut point = engine.read_point();
+    let mut savepoints = Vec::new();
+    let mut seen = Vec::new();
+    let (lower, upper) = bounds();
+    for step in moves {
+        match step {
+            Move::Put(k, v) => txn.put(&key(*k), &value(*v)).unwrap(),
+            Move::Delete(k) => txn.delete(&key(*k)).unwrap(),
+            Move::Commit => {
+                cursor.close();
+                txn.commit().unwrap();
+                savepoints.clear();
+            }
+            Move::Savepoint => savepoints.push(txn.savepoint()),
+            Move::RollbackTo => {
+                if let Some(at) = savepoints.pop() {
+                    txn.rollback_to(at);
+                }
+            }
+            Move::Open => {
+                point = engine.read_point();
+                cursor.open(&txn, point.seq(), &lower, &upper).unwrap();
+            }
+            Move::Refresh if cursor.valid() => cursor.refresh(&txn, point.seq()).unwrap(),
+            Move::SeekGe(k) => cursor.seek_ge(&txn, &key(*k)).unwrap(),
+            Move::SeekLt(k) => cursor.seek_lt(&txn, &key(*k)).unwrap(),
+            Move::Next if cursor.valid() => cursor.next(&txn).unwrap(),
+            Move::Prev if cursor.valid() => cursor.prev(&txn).unwrap(),
+            Move::Refresh | Move::Next | Move::Prev => {}
+        }
+        if matches!(step, Move::SeekGe(_) | Move::SeekLt(_) | Move::Next | Move::Prev) {
+            seen.push(cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec())));
+        }
+    }
+    seen
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: std::env::var("STRATA_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100), ..ProptestConfig::default() })]
     #[test]
     fn readers_see_what_was_committed(steps in steps()) {
-        run(steps);
+        run(steps, 0);
+    }
+
+    /// The same with transactions too large for memory: every one, or those of more than a few operations.
+    #[test]
+    fn readers_see_what_large_transactions_committed(steps in steps(), bytes in 1u64..3000) {
+        run(steps, bytes);
+    }
+
+    /// Whether writes are in memory or in files makes no difference to a cursor that is open meanwhile.
+    #[test]
+    fn cursors_do_not_care_where_writes_are(moves in moves(), bytes in 1u64..2000) {
+        prop_assert_eq!(walk(&moves, 0), walk(&moves, bytes));
     }
 }

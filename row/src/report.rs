@@ -69,6 +69,12 @@ impl Names {
         [place.table.clone(), index, values(&place.meta, place.index, rest)]
     }
 
+    /// As `describe`, of something locked or to be locked.
+    fn describe_lock(&self, key: &[u8], kind: &LockKind) -> [String; 3] {
+        let [table, index, key] = self.describe(key);
+        [table, index, if *kind == LockKind::NewKeys { "(all new)".to_owned() } else { key }]
+    }
+
     /// The end of an interval that begins in the index of `from`.
     fn describe_end(&self, from: &[u8], end: &[u8]) -> String {
         match from.get(..4) == end.get(..4) {
@@ -144,6 +150,7 @@ fn kind_name(kind: &LockKind) -> &'static str {
         LockKind::Row(LockMode::Exclusive) => "ROW EXCLUSIVE",
         LockKind::Range { .. } => "INTERVAL",
         LockKind::Insert => "INSERT",
+        LockKind::NewKeys => "NEW KEYS",
     }
 }
 
@@ -157,7 +164,7 @@ fn connections(store: &Store) -> HashMap<u64, u64> {
 pub fn locks(store: &Store) -> Vec<Row> {
     let (names, connections) = (Names::new(store), connections(store));
     let row = |lock: crate::kv::LockInfo| {
-        let [table, index, key] = names.describe(&lock.key);
+        let [table, index, key] = names.describe_lock(&lock.key, &lock.kind);
         let end = match &lock.kind {
             LockKind::Range { end } => names.describe_end(&lock.key, end),
             _ => String::new(),
@@ -181,7 +188,7 @@ pub fn lock_waits(store: &Store) -> Vec<Row> {
     let (names, connections) = (Names::new(store), connections(store));
     let mut rows = Vec::new();
     for wait in store.engine().locks().waits() {
-        let [table, index, key] = names.describe(&wait.key);
+        let [table, index, key] = names.describe_lock(&wait.key, &wait.kind);
         for blocker in wait.blockers {
             rows.push(vec![
                 Cell::Number(wait.owner),
@@ -227,9 +234,9 @@ pub fn deadlock(store: &Store) -> String {
     let mut out = "\nLATEST DEADLOCK\n".to_owned();
     for (i, wait) in deadlock.waits.iter().enumerate() {
         let next = &deadlock.waits[(i + 1) % deadlock.waits.len()];
-        let [table, index, key] = names.describe(&wait.key);
+        let [table, index, key] = names.describe_lock(&wait.key, &wait.kind);
         let wanted = match wait.kind {
-            LockKind::Row(LockMode::Shared) => "to read with a lock",
+            LockKind::Row(LockMode::Shared) | LockKind::NewKeys => "to read with a lock",
             LockKind::Row(LockMode::Exclusive) => "to lock for a change",
             LockKind::Range { .. } | LockKind::Insert => "to insert into an interval locked around",
         };

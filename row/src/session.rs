@@ -10,8 +10,10 @@
 //!
 //! A row that the transaction writes may have changed since the read point. Its own write then lies over a row that the read
 //! point does not show, and the secondary entries that the read point shows are those of yet another row: an entry moved by
-//! the other transaction would be seen at its old place, and not at its new one. `overwritten` names these rows; their first
-//! write puts all their entries, and a consistent read skips every entry of theirs that is not the transaction's own.
+//! the other transaction would be seen at its old place, and not at its new one. The first write of such a row puts all its
+//! entries, and a consistent read skips every entry of it that is not the transaction's own. Nobody has to remember which
+//! rows these are: the transaction holds the lock of a row it wrote, so what is committed of it stays newer than the read
+//! point, or stays not newer.
 //!
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
@@ -20,7 +22,6 @@ use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use parking_lot::Mutex;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -127,8 +128,8 @@ pub struct Session {
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
-    /// Clustered keys of own rows that the read point shows otherwise than they were when written first.
-    overwritten: HashSet<Vec<u8>>,
+    /// The transaction wrote rows that had changed since the read point.
+    overwrote: bool,
     epoch: u64,
     transactions: u64,
     writes: u64,
@@ -155,7 +156,7 @@ impl Session {
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
-            overwritten: HashSet::new(),
+            overwrote: false,
             epoch: 0,
             transactions: 0,
             writes: 0,
@@ -244,14 +245,18 @@ impl Session {
         self.isolation = isolation;
         self.note_begin();
         self.statement = Some(self.txn.savepoint());
-        // A kill of an earlier statement does not touch this one; the server knows about a kill of this one.
+        self.forget_old_kill();
+        Ok(())
+    }
+
+    /// A kill of an earlier statement does not touch this one; the server knows about a kill of this one.
+    fn forget_old_kill(&mut self) {
         if self.kill.killed.swap(false, Ordering::SeqCst) {
             self.txn.owner().clear_interrupt();
             if (self.probe)() {
                 self.kill.kill();
             }
         }
-        Ok(())
     }
 
     /// The statement succeeded.
@@ -323,7 +328,7 @@ impl Session {
         self.used = true;
         match self.txn.enter(key, Wait::No) {
             Ok(_) => Ok(true),
-            Err(kv::Error::LockBusy) => Ok(self.txn.own(key).is_some()),
+            Err(kv::Error::LockBusy) => Ok(self.txn.wrote(key)?),
             Err(e) => Err(e.into()),
         }
     }
@@ -366,6 +371,7 @@ impl Session {
     /// Makes the writes durable (as the store's setting says) under a transaction id. If the id is a user's and not the
     /// server's, the server does not know after a crash what became of it.
     pub fn prepare(&mut self, xid: &[u8], is_users: bool) -> Result<()> {
+        self.forget_old_kill();
         self.used = true;
         if is_users {
             self.txn.decide_here();
@@ -385,6 +391,7 @@ impl Session {
 
     /// Commits, in one phase or after `prepare`. An error of a one-phase commit leaves nothing of the transaction.
     pub fn commit(&mut self) -> Result<()> {
+        self.forget_old_kill();
         let result = if self.used { self.txn.commit() } else { Ok(()) };
         self.finish();
         Ok(result?)
@@ -431,36 +438,32 @@ impl Session {
         self.rollback()
     }
 
-    /// To be called before a locked row is written or deleted. `before` is the row's newest value, `None` if there is none.
-    /// True if the read point shows something else: then all entries of the new row must be put.
-    pub(crate) fn overwrites(&mut self, key: &[u8], before: Option<&[u8]>, found: &mut Vec<u8>) -> Result<bool> {
-        let Some(point) = &self.point else {
-            return Ok(false);
-        };
-        // Not the first write of the row, or nothing was committed since.
-        if self.txn.own(key).is_some() || self.store.engine().visible() == point.seq() {
-            return Ok(false);
-        }
-        let shown = self.txn.get(key, point.seq(), found)?;
-        let same = before == shown.then_some(found.as_slice());
-        if !same {
-            self.overwritten.insert(key.to_vec());
-        }
-        Ok(!same)
+    /// To be called before a locked row is written or deleted. True if it has changed since the read point and this is its
+    /// first write: then all entries of the new row must be put.
+    pub(crate) fn overwrites(&mut self, key: &[u8]) -> Result<bool> {
+        let first = self.changed_since_read_point(key)? && !self.txn.wrote(key)?;
+        self.overwrote |= first;
+        Ok(first)
+    }
+
+    /// Of a row that the transaction has locked.
+    fn changed_since_read_point(&self, key: &[u8]) -> Result<bool> {
+        let Some(point) = &self.point else { return Ok(false) };
+        Ok(self.store.engine().changed_since(key, point.seq())?)
     }
 
     /// True if `overwritten_entry` may say yes.
     pub(crate) fn has_overwritten(&self) -> bool {
-        !self.overwritten.is_empty()
+        self.overwrote
     }
 
     /// True if a consistent read must skip this entry of the row at `key`: the own row is another one.
-    pub(crate) fn overwritten_entry(&self, key: &[u8], entry: &[u8]) -> bool {
-        self.overwritten.contains(key) && self.txn.own(key).is_some() && self.txn.own(entry).is_none()
+    pub(crate) fn overwritten_entry(&self, key: &[u8], entry: &[u8]) -> Result<bool> {
+        Ok(self.overwrote && self.txn.wrote(key)? && !self.txn.wrote(entry)? && self.changed_since_read_point(key)?)
     }
 
     fn drop_read_point(&mut self) {
-        self.overwritten.clear();
+        self.overwrote = false;
         if self.point.take().is_some() {
             self.epoch += 1;
         }

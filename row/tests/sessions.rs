@@ -455,3 +455,38 @@ fn an_own_row_is_met_once_in_each_index_whatever_the_snapshot_shows() {
     rr.commit();
     rr.check();
 }
+
+/// A row that others have changed and changed back counts as changed; one that they have not touched does not, however much
+/// else they have committed.
+#[test]
+fn an_own_row_is_met_once_also_where_others_have_changed_it_back() {
+    let (_dir, store, table) = setup(3);
+    let mut rr = Client::new(&store, &table);
+    let mut writer = Client::new(&store, &table);
+    let was = |c: i64| row(c, 0, Some("k"), Some(c as i32));
+    let moved = row(1, 0, Some("z"), Some(101));
+    assert_eq!(rr.scan(None, true).unwrap().len(), 3);
+    for (from, to) in [(&was(1), &moved), (&moved, &was(1))] {
+        writer.update(from, to).unwrap();
+        writer.commit();
+    }
+    writer.insert(&row(7, 0, Some("n"), Some(7))).unwrap();
+    writer.commit();
+    writer.delete(&row(7, 0, Some("n"), Some(7))).unwrap();
+    writer.commit();
+    store.engine().flush().unwrap();
+    let own = |c: i64| Row { d: Some(b"own".to_vec()), ..was(c) };
+    for c in [1, 2] {
+        rr.update(&was(c), &own(c)).unwrap();
+    }
+    rr.insert(&was(7)).unwrap();
+    let mut expected = vec![was(0), own(1), own(2), was(7)];
+    expected.sort();
+    for index in [None, Some(BY_B), Some(BY_E), Some(BY_B_A)] {
+        let mut rows = rr.scan(index, true).unwrap();
+        rows.sort();
+        assert_eq!(rows, expected, "{index:?}");
+    }
+    rr.commit();
+    rr.check();
+}

@@ -14,6 +14,9 @@
 //! 3. `visible` only grows, and everything at or below it is in a memtable that readers reach.
 //! 4. Row locks are released only after the batch is visible: the next holder of the lock reads it.
 //!
+//! A large transaction's batch names files (`crate::runs`). Its commit seals the active memtable, and the files stand
+//! between that and the next one: there is nothing to apply.
+//!
 //! In-order publication must not let one descheduled thread hold up the rest: a batch that was ordered by somebody else
 //! (two-phase commit: the binlog leader orders the whole group) waits in the queue together with its work, and whoever
 //! needs it visible applies it.
@@ -36,9 +39,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::carry::{Place, to_carry};
 use crate::base::{Error, Lsn, Result, SeqNo, TxnId};
+use crate::manifest::{FileEntry, Graveyard};
+use crate::sst::TableMeta;
 use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
-use crate::write_buffer::BatchReader;
+use crate::write_buffer::{BatchReader, files_of};
 
 /// Bytes of prepare records that are carried on before they are written out.
 const CARRY_BUFFERED_BYTES: usize = 1 << 20;
@@ -59,6 +64,7 @@ pub(crate) struct Sinks<'a> {
     pub states: &'a StateCell,
     /// Size at which the active memtable is sealed.
     pub seal_bytes: u64,
+    pub graveyard: &'a Arc<Graveyard>,
 }
 
 enum Slot {
@@ -163,20 +169,30 @@ impl Committer {
         sinks: Sinks<'_>,
         header: &[u8],
         body: &Body<'_>,
+        files: Vec<TableMeta>,
         slot: impl FnOnce(&Arc<Mem>) -> Slot,
     ) -> Result<Ordered> {
         let seq = order.last.next();
         let Span { start, end: log_end } = sinks.log.append_parts(header, body)?;
         let mut mem = sinks.states.load().active.clone();
         if mem.table.bytes() as u64 >= sinks.seal_bytes {
-            sinks.states.rotate(order.last, start, sinks.seal_bytes);
+            sinks.states.rotate(order.last, start, sinks.seal_bytes, Arc::default());
             mem = sinks.states.load().active.clone();
         }
         order.last = seq;
+        let slot = slot(&mem);
+        let by_name = !files.is_empty();
+        if by_name {
+            let stamp = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.graveyard.clone()));
+            let files = files.into_iter().map(stamp).collect();
+            sinks.states.rotate(seq, log_end, sinks.seal_bytes, files);
+        }
         let mut queue = self.queue.lock();
         debug_assert_eq!(queue.first + queue.slots.len() as u64, seq.0);
-        let slot = slot(&mem);
         queue.slots.push_back(slot);
+        if by_name {
+            self.mark_done(&mut queue, seq);
+        }
         Ok(Ordered { seq, mem, log_end })
     }
 
@@ -185,7 +201,15 @@ impl Committer {
         let body = Body::compress(batch);
         let mut order = self.order.lock();
         let header = record::commit_batch_header(order.last.next());
-        self.take_number(&mut order, sinks, &header, &body, |_| Slot::Busy)
+        self.take_number(&mut order, sinks, &header, &body, Vec::new(), |_| Slot::Busy)
+    }
+
+    /// Orders a large transaction in one phase. `batch` names its files, which belong to the store from now on unless
+    /// this fails. There is nothing to apply: see [`Committer::publish`].
+    pub fn order_files(&self, sinks: Sinks<'_>, batch: &[u8], files: Vec<TableMeta>) -> Result<Ordered> {
+        let mut order = self.order.lock();
+        let header = record::commit_batch_header(order.last.next());
+        self.take_number(&mut order, sinks, &header, &Body::Plain(batch), files, |_| Slot::Busy)
     }
 
     /// Applies and publishes a batch that `order_batch` ordered; returns once it is visible.
@@ -222,11 +246,13 @@ impl Committer {
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
     pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
+        let batch = self.order.lock().get(id)?.batch.clone();
+        let files = files_of(&batch).unwrap_or_default();
         let mut order = self.order.lock();
-        let prepared = order.get(id)?;
-        let (batch, at) = (prepared.batch.clone(), prepared.place.at);
+        // Here: the record may have been carried on meanwhile.
+        let at = order.get(id)?.place.at;
         let record = record::commit_prepared(id, order.last.next());
-        let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), |mem| {
+        let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), files, |mem| {
             mem.needs_log_from(at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
@@ -235,14 +261,14 @@ impl Committer {
         Ok(ordered)
     }
 
-    /// Logs that a prepared transaction is rolled back.
-    pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<Lsn> {
+    /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
+    pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
         let mut order = self.order.lock();
-        order.get(id)?;
+        let batch = order.get(id)?.batch.clone();
         let span = log.append(&record::rollback_prepared(id))?;
         order.remove(id);
         log.redeem_end();
-        Ok(span.end)
+        Ok((span.end, batch))
     }
 
     /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`carry`].
@@ -334,7 +360,7 @@ impl Committer {
         let active = sinks.states.load().active.clone();
         let end = sinks.log.end();
         if !active.table.is_empty() || active.min_lsn().0 + log_bytes < end.0 {
-            sinks.states.rotate(order.last, end, sinks.seal_bytes);
+            sinks.states.rotate(order.last, end, sinks.seal_bytes, Arc::default());
         }
     }
 
@@ -343,7 +369,8 @@ impl Committer {
         let order = self.order.lock();
         let state = states.load();
         let kept = state.sealed.len() - flushed;
-        let mems = std::iter::once(&state.active).chain(&state.sealed[..kept]).map(|mem| mem.min_lsn());
+        let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
+        let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());
         let prepared = order.places.keys().copied().take(1).chain(order.arriving.iter().copied());
         mems.chain(prepared).fold(log.end(), Lsn::min)
     }

@@ -99,18 +99,36 @@ mod tests {
     /// docs/format/batch.md shows what is written.
     #[test]
     fn the_documented_bytes_are_the_written_ones() {
-        use crate::base::Kind;
-        use crate::write_buffer::WriteBuffer;
+        use crate::base::{FileNo, IndexId, Kind};
+        use crate::sst::TableMeta;
+        use crate::write_buffer::{WriteBuffer, encode_files, files_of};
 
+        let file = TableMeta {
+            no: FileNo(5),
+            index: IndexId(16),
+            file_bytes: 8192,
+            smallest: b"\0\0\0\x10a".to_vec(),
+            largest: b"\0\0\0\x10b".to_vec(),
+            min_seq: SeqNo(1),
+            max_seq: SeqNo(2),
+            entries: 2,
+            tombstones: 1,
+            raw_bytes: 14,
+            stamped: false,
+        };
+        assert_eq!(files_of(&encode_files(&[file.clone(), file.clone()])), Some(vec![file.clone(), file.clone()]));
+        assert_eq!(files_of(&encode_files(std::slice::from_ref(&file))[..20]), None);
         let mut buffer = WriteBuffer::new();
         buffer.push(Kind::Put, b"\0\0\0\x10a", b"v1");
         buffer.push(Kind::Delete, b"\0\0\0\x10b", b"");
         let batch = buffer.encode().to_vec();
+        assert_eq!(files_of(&batch), Some(Vec::new()));
         let written = [
             [&commit_batch_header(SeqNo(7))[..], &batch].concat(),
             [&prepare_header(b"x1")[..], &batch].concat(),
             commit_prepared(TxnId(4096), SeqNo(8)).to_vec(),
             [&carried_header(TxnId(4096), b"x1")[..], &batch].concat(),
+            [&commit_batch_header(SeqNo(9))[..], &encode_files(&[file])].concat(),
         ];
         let document = include_str!("../../../docs/format/batch.md");
         let example = document.split("## Example").nth(1).unwrap();

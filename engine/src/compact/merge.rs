@@ -41,18 +41,18 @@ pub const MERGE_BUFFER_BYTES: u64 = AHEAD_BYTES + FLUSH_BUFFER_BYTES;
 pub const FLUSH_BUFFER_BYTES: u64 = WRITE_BYTES as u64;
 
 /// How far each of `sources` reads ahead.
-fn ahead_each(sources: usize) -> u64 {
+pub(crate) fn ahead_each(sources: usize) -> u64 {
     (AHEAD_BYTES / sources.max(1) as u64).clamp(AHEAD_MIN, AHEAD_MAX)
 }
 
 /// Bytes counted in a total as long as they are held.
-struct Held<'a> {
+pub(crate) struct Held<'a> {
     total: &'a AtomicU64,
     bytes: u64,
 }
 
 impl<'a> Held<'a> {
-    fn new(total: &'a AtomicU64, bytes: u64) -> Held<'a> {
+    pub fn new(total: &'a AtomicU64, bytes: u64) -> Held<'a> {
         total.fetch_add(bytes, Ordering::Relaxed);
         Held { total, bytes }
     }

@@ -95,6 +95,7 @@ impl Sim {
                     entries: 1000,
                     tombstones: 0,
                     raw_bytes: 0,
+                    stamped: false,
                 }
             })
             .collect()

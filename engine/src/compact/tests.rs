@@ -623,6 +623,7 @@ fn files_end_where_files_of_the_next_level_end() {
         entries: 1,
         tombstones: 0,
         raw_bytes: 1,
+        stamped: false,
     };
     // About 40 rows make a file: 36 are more than three quarters, 70 less than two files; 100..=129 overlap too much.
     let guides =

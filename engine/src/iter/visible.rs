@@ -3,7 +3,8 @@
 //! # Algorithm
 //! Forward, the inner cursor stands on the visible version itself, so key and value are its slices and nothing is copied
 //! but the key, which is needed to recognise the older versions that a step skips. A version with sequence number zero
-//! has no older ones: such steps (nearly all steps in the last level) neither copy nor compare.
+//! has no older ones: such steps (nearly all steps in the last level) neither copy nor compare. Only at the read point
+//! zero, of a store without commits, a transaction's own runs may each have a version with that number.
 //!
 //! Backward, the versions of a key come oldest first, so the newest visible one is known only when a version too new or
 //! another key is met: the best one so far is copied into a buffer that is reused, and the inner cursor ends on the
@@ -230,7 +231,7 @@ impl<I: VersionIter> VisibleIter<I> {
         match std::mem::replace(&mut self.state, State::Nowhere) {
             State::Nowhere => Ok(()),
             State::Forward => {
-                let last_version = self.inner.seq() == SeqNo::ZERO;
+                let last_version = self.inner.seq() == SeqNo::ZERO && self.read != SeqNo::ZERO;
                 if !last_version {
                     self.mark_key();
                 }

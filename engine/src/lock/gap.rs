@@ -19,6 +19,10 @@
 //! So every key is either seen in the list, or in the rules, or in what the scan reads. An owner's list is emptied before its
 //! point locks are released.
 //!
+//! The lists have a bound: from [`LIST_BYTES_MAX`] on a list keeps one *stretch* per index instead, from its least to its
+//! greatest key. The rules do the same. A scanner that meets a stretch waits for its owner, though it may have brought nothing
+//! in there: it takes, in the other's name, the lock of a stand-in key that belongs to the other and the index alone.
+//!
 //! A scanner that meets the key of another waits for that key's point lock. Where keys are unique the other has it already;
 //! entries of other indexes are not locked by their writers, so the scanner takes the lock in the name of the other: only
 //! while the key stands in the rules, that is, before the other's release begins to give point locks back.
@@ -30,13 +34,13 @@
 //! insert (applications expect to wait, and to fail, at the statement); reading other transactions' write buffers (they
 //! belong to their threads).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::range::{Covered, IndexRanges};
+use super::range::{Covered, IndexRanges, Stretch};
 use super::{LockMode, LockOwner, LockTable, Place, Wait, WaitPlace};
 use crate::base::{Error, IndexId, Result};
 use crate::mem::hash::hash_bytes;
@@ -45,6 +49,8 @@ const SHARDS: usize = 64;
 const SLOTS: usize = 64;
 /// A list longer than this gives its memory back.
 const LIST_BYTES_KEPT: usize = 4096;
+/// A list that would be longer than this becomes stretches.
+const LIST_BYTES_MAX: usize = 1 << 20;
 /// Lists that a slot keeps for the next owners.
 const LISTS_KEPT: usize = 4;
 
@@ -61,6 +67,17 @@ struct RangeShard {
 struct Brought {
     owner: Arc<LockOwner>,
     keys: Vec<u8>,
+    /// Where there were too many.
+    stretches: BTreeMap<IndexId, Stretch>,
+}
+
+impl Brought {
+    fn fold(&mut self) {
+        for key in keys_in(&self.keys) {
+            self.stretches.entry(IndexId::of(key)).or_insert_with(|| Stretch::at(key)).widen(key);
+        }
+        self.keys.clear();
+    }
 }
 
 #[derive(Default)]
@@ -94,15 +111,24 @@ fn append(list: &mut Vec<u8>, key: &[u8]) {
 
 impl Slot {
     #[inline]
+    fn list(&mut self, owner: &Arc<LockOwner>) -> &mut Brought {
+        let known = self.lists.iter().rposition(|l| l.owner.id == owner.id);
+        let at = known.unwrap_or_else(|| {
+            let keys = self.spare.pop().unwrap_or_default();
+            self.lists.push(Brought { owner: owner.clone(), keys, stretches: BTreeMap::new() });
+            owner.set_beyond(BROUGHT);
+            self.lists.len() - 1
+        });
+        &mut self.lists[at]
+    }
+
+    #[inline]
     fn add(&mut self, owner: &Arc<LockOwner>, key: &[u8]) {
-        if let Some(list) = self.lists.iter_mut().rev().find(|l| l.owner.id == owner.id) {
-            append(&mut list.keys, key);
-            return;
+        let list = self.list(owner);
+        if list.keys.len() + key.len() + 2 > LIST_BYTES_MAX {
+            list.fold();
         }
-        let mut keys = self.spare.pop().unwrap_or_default();
-        append(&mut keys, key);
-        self.lists.push(Brought { owner: owner.clone(), keys });
-        owner.set_beyond(BROUGHT);
+        append(&mut list.keys, key);
     }
 
     fn give_back(&mut self, mut keys: Vec<u8>) {
@@ -140,7 +166,7 @@ impl Ranges {
     fn join(&self, owner: &Arc<LockOwner>, index: IndexId) -> MutexGuard<'_, Indexes> {
         let number = Self::number(index);
         let mut indexes = self.latch(number);
-        if !indexes.entry(index).or_insert_with(IndexRanges::new).join(owner.id) {
+        if !indexes.entry(index).or_insert_with(|| IndexRanges::new(index)).join(owner.id) {
             return indexes;
         }
         owner.note_index(index);
@@ -157,10 +183,19 @@ impl Ranges {
                         append(&mut others, key);
                         continue;
                     }
-                    indexes.entry(of).or_insert_with(IndexRanges::new).note(list.owner.id, key, &list.owner);
+                    indexes.entry(of).or_insert_with(|| IndexRanges::new(of)).note(list.owner.id, key, &list.owner);
                     list.owner.note_index(of);
                 }
                 list.keys = others;
+                list.stretches.retain(|&of, stretch| {
+                    let stays = Self::number(of) != number;
+                    if !stays {
+                        let ranges = indexes.entry(of).or_insert_with(|| IndexRanges::new(of));
+                        ranges.note_stretch(list.owner.id, stretch, &list.owner);
+                        list.owner.note_index(of);
+                    }
+                    stays
+                });
             }
         }
         indexes
@@ -197,6 +232,9 @@ impl LockTable {
         let number = self.shard_of(hash);
         let mut shard = self.shard(number);
         let slot = shard.find_or_add(hash, key);
+        if self.bulk.in_use() {
+            self.materialize(&mut shard, Place { shard: number, slot }, other);
+        }
         let answer = shard.entries[slot as usize].queue.request(other.id, LockMode::Exclusive);
         if answer == super::queue::Answer::New {
             other.held.lock().push(Place { shard: number, slot });
@@ -222,6 +260,15 @@ impl LockTable {
         self.enter_ranged(owner, key, wait)
     }
 
+    /// `owner` may have brought in any key from `from` to `to`, both of one index and both included. Only where nobody scans:
+    /// when a store is opened.
+    pub fn enter_all(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
+        let mut slot = self.ranges.slot(owner);
+        let stretch = slot.list(owner).stretches.entry(IndexId::of(from)).or_insert_with(|| Stretch::at(from));
+        stretch.widen(from);
+        stretch.widen(to);
+    }
+
     #[cold]
     fn enter_ranged(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
         if owner.is_interrupted() {
@@ -229,7 +276,7 @@ impl LockTable {
         }
         let index = IndexId::of(key);
         let mut indexes = self.ranges.latch(Ranges::number(index));
-        let ranges = indexes.entry(index).or_insert_with(IndexRanges::new);
+        let ranges = indexes.entry(index).or_insert_with(|| IndexRanges::new(index));
         if ranges.enter(owner.id, key, owner) {
             owner.note_index(index);
             return Ok(false);
@@ -257,7 +304,7 @@ impl LockTable {
             };
             if let Some(list) = list {
                 let mut last = None;
-                for index in keys_in(&list.keys).map(IndexId::of) {
+                for index in keys_in(&list.keys).map(IndexId::of).chain(list.stretches.keys().copied()) {
                     let number = Ranges::number(index);
                     if last != Some(index) && self.ranges.shards[number].scanners.load(Ordering::Relaxed) > 0 {
                         if let Some(ranges) = self.ranges.latch(number).get_mut(&index) {
@@ -302,6 +349,15 @@ impl LockTable {
                 }
             }
         }
+    }
+
+    /// Memory of lists and rules, about.
+    #[cfg(test)]
+    pub(super) fn announced_bytes(&self) -> usize {
+        let lists = self.ranges.slots.iter().map(|s| s.0.lock().lists.iter().map(|l| l.keys.capacity()).sum::<usize>());
+        let rules =
+            self.ranges.shards.iter().map(|s| s.indexes.lock().values().map(|r| r.entering_bytes()).sum::<usize>());
+        lists.sum::<usize>() + rules.sum::<usize>()
     }
 
     #[cfg(test)]

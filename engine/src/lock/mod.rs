@@ -20,9 +20,12 @@
 //! Time: lock waits are the one place in the engine that uses real time rather than the `Clock`: parking needs it, and
 //! no decision but giving up depends on it. Rules are tested without threads or time, in `queue`.
 //!
+//! An owner with very many locks holds most of them in [`bulk`].
+//!
 //! Rejected: a condition variable per shard (wakes everybody for one grant); optimistic validation at commit
 //! (applications written for InnoDB expect to wait); detection on every wait (pays for what short waits never need).
 
+mod bulk;
 mod gap;
 mod queue;
 mod range;
@@ -35,6 +38,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
+use self::bulk::{Bulk, GATHERED, Registry};
 use self::gap::{Indexes, Ranges};
 use self::queue::{Answer, LockQueue};
 pub use self::range::Covered;
@@ -42,7 +46,7 @@ use crate::base::{Error, IndexId, Result};
 use crate::mem::hash::hash_bytes;
 
 /// How strongly a key is locked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LockMode {
     /// Excludes exclusive locks of others.
     Shared,
@@ -91,6 +95,18 @@ pub enum LockKind {
     },
     /// The key is to be new in an interval that others have locked.
     Insert,
+    /// All keys that one owner has brought into an index: too many to be told apart. The key is the prefix of the index.
+    NewKeys,
+}
+
+impl LockKind {
+    /// What a lock in a queue is for those who look at it: the key and the kind.
+    fn of_point(key: &[u8], mode: LockMode) -> (Vec<u8>, LockKind) {
+        match range::stands_for(key) {
+            Some(index) => (index.prefix().to_vec(), LockKind::NewKeys),
+            None => (key.to_vec(), LockKind::Row(mode)),
+        }
+    }
 }
 
 /// One held or awaited lock, for display.
@@ -117,7 +133,7 @@ pub struct WaitInfo {
     pub weight: u64,
     /// The key it waits for.
     pub key: Vec<u8>,
-    /// `Row` or `Insert`.
+    /// `Row`, `Insert` or `NewKeys`.
     pub kind: LockKind,
     /// Whom it waits for.
     pub blockers: Vec<u64>,
@@ -139,6 +155,7 @@ impl fmt::Display for Deadlock {
                 LockKind::Row(LockMode::Shared) => "a shared lock on",
                 LockKind::Row(LockMode::Exclusive) => "an exclusive lock on",
                 LockKind::Range { .. } | LockKind::Insert => "the right to insert",
+                LockKind::NewKeys => "a shared lock on the new keys of index",
             };
             write!(f, "owner {} (weight {}) waits for {what} ", wait.owner, wait.weight)?;
             for byte in &wait.key {
@@ -201,6 +218,7 @@ pub struct LockOwner {
     indexes: Mutex<Vec<IndexId>>,
     /// What there is to release besides point locks: see `gap`.
     beyond: AtomicU8,
+    bulk: RwLock<Bulk>,
     wait: Mutex<WaitState>,
     wake: Condvar,
 }
@@ -259,7 +277,7 @@ impl LockOwner {
     pub fn is_interrupted(&self) -> bool {
         self.killed.load(Ordering::SeqCst)
     }
-    /// Number of locks held.
+    /// Number of locks held, but for those held in bulk.
     pub fn lock_count(&self) -> usize {
         self.held.lock().len()
     }
@@ -431,6 +449,7 @@ struct PaddedShard(Mutex<Shard>);
 pub struct LockTable {
     shards: Box<[PaddedShard]>,
     ranges: Ranges,
+    bulk: Registry,
     options: LockOptions,
     next_owner: AtomicU64,
     /// Owners that wait, by number: touched only when a wait begins and ends.
@@ -487,7 +506,7 @@ impl Latched<'_> {
             WaitPlace::Point(place) => {
                 let entry = &self.shard(place.shard).entries[place.slot as usize];
                 let mode = entry.queue.waiter(id).map_or(LockMode::Exclusive, |w| w.0);
-                (entry.key.bytes().to_vec(), LockKind::Row(mode))
+                LockKind::of_point(entry.key.bytes(), mode)
             }
             WaitPlace::Range(index) => {
                 let ranges = self.indexes(index).get(&index);
@@ -516,6 +535,7 @@ impl LockTable {
         LockTable {
             shards: (0..shards).map(|_| PaddedShard(Mutex::new(Shard::new()))).collect(),
             ranges: Ranges::new(),
+            bulk: Registry::default(),
             options,
             next_owner: AtomicU64::new(1),
             waiting: Mutex::new(HashMap::new()),
@@ -537,6 +557,7 @@ impl LockTable {
             held: Mutex::new(Vec::new()),
             indexes: Mutex::new(Vec::new()),
             beyond: AtomicU8::new(0),
+            bulk: RwLock::default(),
             wait: Mutex::new(WaitState::Idle),
             wake: Condvar::new(),
         })
@@ -568,8 +589,11 @@ impl LockTable {
         let number = self.shard_of(hash);
         let mut shard = self.shard(number);
         let slot = shard.find_or_add(hash, key);
-        let queue = &mut shard.entries[slot as usize].queue;
         let place = Place { shard: number, slot };
+        if self.bulk.in_use() {
+            self.materialize(&mut shard, place, owner);
+        }
+        let queue = &mut shard.entries[slot as usize].queue;
         let kind = match queue.request(owner.id, mode) {
             Answer::New => GrantKind::New,
             Answer::AlreadyHeld => GrantKind::AlreadyHeld,
@@ -591,7 +615,12 @@ impl LockTable {
         };
         drop(shard);
         if kind == GrantKind::New {
-            owner.held.lock().push(place);
+            let mut held = owner.held.lock();
+            held.push(place);
+            if held.len() % GATHERED == 0 {
+                drop(held);
+                self.gather(owner);
+            }
         }
         Ok(Granted { kind, waited: false })
     }
@@ -607,6 +636,51 @@ impl LockTable {
         self.waiting.lock().remove(&owner.id);
         *owner.wait.lock() = WaitState::Idle;
         result
+    }
+
+    /// Makes those who hold the key of `place` in bulk holders in its queue; see [`bulk`].
+    #[cold]
+    fn materialize(&self, shard: &mut Shard, place: Place, asking: &LockOwner) {
+        let entry = &mut shard.entries[place.slot as usize];
+        if entry.queue.held(asking.id) == Some(LockMode::Exclusive) {
+            return;
+        }
+        for owner in self.bulk.owners().iter() {
+            let bulk = owner.bulk.read();
+            let key = entry.key.bytes();
+            let mode = if owner.id == asking.id { bulk.held(entry.hash) } else { bulk.may_hold(entry.hash, key) };
+            let unknown = mode.filter(|_| entry.queue.held(owner.id).is_none());
+            if unknown.is_some_and(|mode| entry.queue.request(owner.id, mode) == Answer::New) {
+                owner.held.lock().push(place);
+            }
+        }
+    }
+
+    /// Turns the point locks of `owner` that nobody waits for into bulk locks.
+    #[cold]
+    fn gather(&self, owner: &Arc<LockOwner>) {
+        self.bulk.add(owner);
+        let held = std::mem::take(&mut *owner.held.lock());
+        let mut kept = Vec::new();
+        for place in held {
+            let mut shard = self.shard(place.shard);
+            let entry = &shard.entries[place.slot as usize];
+            match entry.queue.held(owner.id) {
+                Some(mode) if entry.queue.waiters().next().is_none() => {
+                    owner.bulk.write().insert(entry.hash, entry.key.bytes(), mode);
+                    Self::release(&mut shard, place.slot, owner.id);
+                }
+                _ => kept.push(place),
+            }
+        }
+        owner.held.lock().extend(kept);
+    }
+
+    /// Gives `owner` exclusive locks on all keys from `from` to `to`, both included. Only where nobody else has any:
+    /// when a store is opened.
+    pub fn lock_range(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
+        self.bulk.add(owner);
+        owner.bulk.write().insert_interval(from, to);
     }
 
     #[cold]
@@ -813,6 +887,11 @@ impl LockTable {
         if owner.beyond() != 0 {
             self.release_ranges(owner);
         }
+        // Before the point locks: what is materialized later would be released by nobody.
+        if self.bulk.in_use() {
+            self.bulk.remove(owner);
+            *owner.bulk.write() = Bulk::default();
+        }
         let mut held = std::mem::take(&mut *owner.held.lock());
         for place in held.drain(..) {
             Self::release(&mut self.shard(place.shard), place.slot, owner.id);
@@ -833,11 +912,11 @@ impl LockTable {
     pub fn held(&self, owner: &Arc<LockOwner>, key: &[u8]) -> Option<LockMode> {
         let hash = hash_bytes(key);
         let shard = self.shard(self.shard_of(hash));
-        let slot = shard.find(hash, key)?;
-        shard.entries[slot as usize].queue.held(owner.id)
+        let explicit = shard.find(hash, key).and_then(|slot| shard.entries[slot as usize].queue.held(owner.id));
+        explicit.max(owner.bulk.read().held(hash))
     }
 
-    /// All locks and waits, shard by shard: each shard is consistent, the whole need not be.
+    /// All locks, but those held in bulk, and waits, shard by shard: each shard is consistent, the whole need not be.
     pub fn snapshot(&self) -> Vec<LockInfo> {
         let mut out = Vec::new();
         for shard in &self.shards {
@@ -845,8 +924,8 @@ impl LockTable {
             for entry in &shard.entries {
                 let held = entry.queue.holders().map(|h| (h, false));
                 for ((owner, mode), waiting) in held.chain(entry.queue.waiters().map(|w| (w, true))) {
-                    let kind = LockKind::Row(mode);
-                    out.push(LockInfo { owner, key: entry.key.bytes().to_vec(), kind, waiting });
+                    let (key, kind) = LockKind::of_point(entry.key.bytes(), mode);
+                    out.push(LockInfo { owner, key, kind, waiting });
                 }
             }
         }

@@ -16,6 +16,9 @@
 //!   become visible. A cover that is new since the scan's version is `Stale`: something may stand in it that the scan has not
 //!   seen. It is registered all the same, so the second look at the same stretch is the last.
 //!
+//! An owner that brings in more than [`KEYS_MAX`] keys has one *stretch* instead, from the least to the greatest of them.
+//! Whoever scans into it waits for the owner. What the owner may enter does not depend on its stretch.
+//!
 //! Covers of one owner that touch are one; a scan holds one interval however many rows it reads.
 //!
 //! Invariants: intervals of an owner are disjoint and do not touch; no entering key of one owner lies in a cover of another
@@ -28,6 +31,12 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use super::queue::Id;
+use crate::base::IndexId;
+
+/// Entering keys of one owner that are kept singly.
+const KEYS_MAX: usize = 16 << 10;
+/// Begins the stand-in keys: a number that no index has.
+const NO_INDEX: u32 = u32::MAX;
 
 /// What an attempt to cover an interval brought.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +45,7 @@ pub enum Covered {
     Clean,
     /// Covered, but the scan has to read the interval again at the newest state.
     Stale,
-    /// Covered up to this key, which another owner is bringing in: to be waited for.
+    /// Covered up to this key, which another owner is bringing in: to be waited for. The key may be a stand-in for a stretch.
     Entering(Vec<u8>),
 }
 
@@ -86,6 +95,47 @@ impl Intervals {
     }
 }
 
+/// A closed interval of keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Stretch {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Stretch {
+    pub fn at(key: &[u8]) -> Stretch {
+        Stretch { from: key.to_vec(), to: key.to_vec() }
+    }
+
+    pub fn widen(&mut self, key: &[u8]) {
+        if key < self.from.as_slice() {
+            key.clone_into(&mut self.from);
+        } else if key > self.to.as_slice() {
+            key.clone_into(&mut self.to);
+        }
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        self.from.as_slice() <= key && key <= self.to.as_slice()
+    }
+
+    fn meets(&self, from: &[u8], to: &[u8]) -> bool {
+        self.from.as_slice() < to && from <= self.to.as_slice()
+    }
+}
+
+/// The key whose lock whoever meets a stretch of `id` in `index` waits for. The owner before the index: between two
+/// stand-ins of an owner there are none of others.
+fn stand_in(index: IndexId, id: Id) -> Vec<u8> {
+    [&NO_INDEX.to_be_bytes()[..], &id.to_be_bytes(), &index.prefix()].concat()
+}
+
+/// The index that a stand-in key is about; `None` of an ordinary key.
+pub(super) fn stands_for(key: &[u8]) -> Option<IndexId> {
+    let about = key.strip_prefix(&NO_INDEX.to_be_bytes()[..])?;
+    Some(IndexId::of(about.get(size_of::<Id>()..).filter(|index| index.len() == IndexId::LEN)?))
+}
+
 struct Waiter<T> {
     id: Id,
     key: Vec<u8>,
@@ -99,20 +149,25 @@ struct Bringer<T> {
 
 /// What is known of one index. `T` is what the caller needs to wake a waiter.
 pub(super) struct IndexRanges<T> {
+    index: IndexId,
     version: u64,
     scanners: BTreeMap<Id, Intervals>,
     entering: BTreeMap<Arc<[u8]>, Vec<Id>>,
+    /// Owners of entering keys or stretches.
     bringers: BTreeMap<Id, Bringer<T>>,
+    stretches: BTreeMap<Id, Stretch>,
     waiting: Vec<Waiter<T>>,
 }
 
 impl<T: Clone> IndexRanges<T> {
-    pub const fn new() -> IndexRanges<T> {
+    pub const fn new(index: IndexId) -> IndexRanges<T> {
         IndexRanges {
+            index,
             version: 0,
             scanners: BTreeMap::new(),
             entering: BTreeMap::new(),
             bringers: BTreeMap::new(),
+            stretches: BTreeMap::new(),
             waiting: Vec::new(),
         }
     }
@@ -143,7 +198,16 @@ impl<T: Clone> IndexRanges<T> {
             .entering
             .range::<[u8], _>((Included(from), Excluded(to)))
             .find(|(_, ids)| ids.iter().any(|&other| other != id));
-        if let Some((key, _)) = foreign {
+        let key = foreign.map(|(key, _)| &**key);
+        let stretches = self.stretches.iter().filter(|&(&other, stretch)| other != id && stretch.meets(from, to));
+        if let Some((&other, stretch)) = stretches.min_by(|a, b| a.1.from.cmp(&b.1.from)) {
+            let begin = from.max(&stretch.from);
+            if key.is_none_or(|key| begin <= key) {
+                mine.add(from, begin, self.version);
+                return Covered::Entering(stand_in(self.index, other));
+            }
+        }
+        if let Some(key) = key {
             mine.add(from, key, self.version);
             return Covered::Entering(key.to_vec());
         }
@@ -154,7 +218,9 @@ impl<T: Clone> IndexRanges<T> {
     /// The others who are bringing `key` in.
     pub fn bringers_of(&self, id: Id, key: &[u8]) -> impl Iterator<Item = &T> {
         let ids = self.entering.get(key).map_or(&[] as &[Id], Vec::as_slice);
-        ids.iter().filter(move |&&other| other != id).filter_map(|other| self.bringers.get(other)).map(|b| &b.token)
+        let standing = self.stretches.keys().find(|&&other| stand_in(self.index, other) == key);
+        let others = ids.iter().chain(standing).filter(move |&&other| other != id);
+        others.filter_map(|other| self.bringers.get(other)).map(|b| &b.token)
     }
 
     fn is_covered_by_another(&self, id: Id, key: &[u8]) -> bool {
@@ -172,13 +238,41 @@ impl<T: Clone> IndexRanges<T> {
 
     /// `id` has brought `key` in.
     pub fn note(&mut self, id: Id, key: &[u8], token: &T) {
-        if self.entering.get(key).is_some_and(|ids| ids.contains(&id)) {
+        let known = self.entering.get(key).is_some_and(|ids| ids.contains(&id));
+        if known || self.stretches.get(&id).is_some_and(|stretch| stretch.contains(key)) {
             return;
         }
         let key: Arc<[u8]> = key.into();
         self.entering.entry(key.clone()).or_default().push(id);
         let bringer = self.bringers.entry(id).or_insert_with(|| Bringer { token: token.clone(), keys: Vec::new() });
         bringer.keys.push(key);
+        if bringer.keys.len() > KEYS_MAX {
+            let keys = std::mem::take(&mut bringer.keys);
+            for key in &keys {
+                self.stretches.entry(id).or_insert_with(|| Stretch::at(key)).widen(key);
+            }
+            self.forget(id, keys);
+        }
+    }
+
+    /// `id` has brought keys in somewhere in `added`.
+    pub fn note_stretch(&mut self, id: Id, added: &Stretch, token: &T) {
+        self.bringers.entry(id).or_insert_with(|| Bringer { token: token.clone(), keys: Vec::new() });
+        let stretch = self.stretches.entry(id).or_insert_with(|| added.clone());
+        stretch.widen(&added.from);
+        stretch.widen(&added.to);
+    }
+
+    /// `keys` of `id` do not enter any more.
+    fn forget(&mut self, id: Id, keys: Vec<Arc<[u8]>>) {
+        for key in keys {
+            if let Some(ids) = self.entering.get_mut(&key) {
+                ids.retain(|&other| other != id);
+                if ids.is_empty() {
+                    self.entering.remove(&key);
+                }
+            }
+        }
     }
 
     /// Queues a request that `enter` refused.
@@ -200,14 +294,8 @@ impl<T: Clone> IndexRanges<T> {
     pub fn release(&mut self, id: Id, mut granted: impl FnMut(&T)) -> bool {
         if let Some(bringer) = self.bringers.remove(&id) {
             self.version += 1;
-            for key in bringer.keys {
-                if let Some(ids) = self.entering.get_mut(&key) {
-                    ids.retain(|&other| other != id);
-                    if ids.is_empty() {
-                        self.entering.remove(&key);
-                    }
-                }
-            }
+            self.forget(id, bringer.keys);
+            self.stretches.remove(&id);
         }
         let scanned = self.scanners.remove(&id).is_some();
         let mut at = 0;
@@ -242,6 +330,12 @@ impl<T: Clone> IndexRanges<T> {
         self.scanners.iter().flat_map(|(&id, intervals)| {
             intervals.0.iter().map(move |(from, span)| (id, from.as_slice(), span.end.as_slice()))
         })
+    }
+
+    /// Memory of the entering keys, about.
+    #[cfg(test)]
+    pub fn entering_bytes(&self) -> usize {
+        self.entering.keys().map(|key| key.len() + 80).sum()
     }
 
     /// All waiters: owner and key.
@@ -295,12 +389,12 @@ mod tests {
     #[test]
     fn scenarios() {
         let text = include_str!("../../testdata/lock_range.txt");
-        let mut ranges = IndexRanges::new();
+        let mut ranges = IndexRanges::new(IndexId(16));
         let mut checked = 0;
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.starts_with('#') || line.is_empty() {
-                ranges = IndexRanges::new();
+                ranges = IndexRanges::new(IndexId(16));
                 continue;
             }
             let (command, want) = line.split_once("->").expect("command -> answer");
@@ -327,7 +421,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_plain_lists(steps in proptest::collection::vec((0u8..6, 1u64..5, 0u8..24, 1u8..10), 1..120)) {
-            let mut ranges: IndexRanges<Id> = IndexRanges::new();
+            let mut ranges: IndexRanges<Id> = IndexRanges::new(IndexId(16));
             let mut naive = Naive::default();
             for (action, id, key, length) in steps {
                 let waits = naive.waiting.iter().any(|w| w.0 == id);
@@ -395,7 +489,7 @@ mod tests {
                 ranges.release(id, |_| ());
             }
             prop_assert!(ranges.is_free());
-            prop_assert!(ranges.entering.is_empty());
+            prop_assert!(ranges.entering.is_empty() && ranges.stretches.is_empty());
         }
     }
 }

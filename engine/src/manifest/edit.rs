@@ -37,6 +37,7 @@ const DROPPED: u8 = 6;
 const UNDROPPED: u8 = 7;
 const LOG_DURABLE: u8 = 8;
 const LOG_SEGMENTS: u8 = 9;
+const ADDED_STAMPED: u8 = 10;
 
 impl VersionEdit {
     /// Appends it as fields, each a tag byte and its values.
@@ -57,7 +58,7 @@ impl VersionEdit {
             put_varint(out, no.0);
         }
         for (level, meta) in &self.added {
-            out.extend([ADDED, *level]);
+            out.extend([if meta.stamped { ADDED_STAMPED } else { ADDED }, *level]);
             meta.encode(out);
         }
         for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
@@ -80,6 +81,11 @@ impl VersionEdit {
                 LOG_SEGMENTS => edit.log_segments = Some(reader.varint()?),
                 REMOVED => edit.removed.push((reader.u8()?, FileNo(reader.varint()?))),
                 ADDED => edit.added.push((reader.u8()?, TableMeta::decode(reader)?)),
+                ADDED_STAMPED => {
+                    let level = reader.u8()?;
+                    let meta = TableMeta::decode(reader)?;
+                    edit.added.push((level, TableMeta { stamped: true, ..meta }));
+                }
                 DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 _ => return None,
@@ -100,6 +106,8 @@ pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
         Some("smallest key above largest")
     } else if meta.min_seq > meta.max_seq || meta.max_seq > SeqNo::MAX {
         Some("sequence numbers out of range")
+    } else if meta.stamped && meta.min_seq != meta.max_seq {
+        Some("stamped with two sequence numbers")
     } else {
         None
     }

@@ -33,6 +33,7 @@ fn parse_meta(text: &str) -> TableMeta {
         entries: 10,
         tombstones: 1,
         raw_bytes: 200,
+        stamped: false,
     }
 }
 
@@ -483,12 +484,24 @@ fn stored_bytes_stay_the_same() {
 
 #[test]
 fn the_documented_example_is_what_is_written() {
-    let bytes = example().content(&dir().join("MANIFEST-000001")).unwrap();
-    let payload = |page: usize| {
-        let unit = &bytes[page * 4096..];
-        let length = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
-        &unit[48..48 + length]
-    };
-    check_doc_example("manifest.md", "### Snapshot", payload(0));
-    check_doc_example("manifest.md", "### Edit", payload(2));
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    let stamped = parse_meta("4 7/d-e 1-2").stamp(SeqNo(12));
+    let large =
+        VersionEdit { added: vec![(0, stamped.clone())], flushed_seq: Some(SeqNo(12)), ..VersionEdit::default() };
+    manifest.append(&large).unwrap();
+    let (_, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
+    assert_eq!(state.files, vec![(0, stamped)]);
+    let bytes_of = |disk: &MemDisk| disk.content(&dir().join("MANIFEST-000001")).unwrap();
+    check_doc_example("manifest.md", "### File of a large transaction", unit_payload(&bytes_of(&disk), 2));
+    let bytes = bytes_of(&example());
+    check_doc_example("manifest.md", "### Snapshot", unit_payload(&bytes, 0));
+    check_doc_example("manifest.md", "### Edit", unit_payload(&bytes, 2));
+}
+
+/// The frame in the unit that begins at a page.
+fn unit_payload(bytes: &[u8], page: usize) -> &[u8] {
+    let unit = &bytes[page * 4096..];
+    let length = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
+    &unit[48..48 + length]
 }

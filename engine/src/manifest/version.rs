@@ -127,7 +127,8 @@ pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) ->
     &run[within(run, lower, upper)]
 }
 
-fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
+/// As `overlapping`, as numbers.
+pub fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
     let (from_head, to_head) = (head_of(lower), head_of(upper));
     let from = run.partition_point(|file| file.ends_before(lower, from_head));
     let count = run[from..].partition_point(|file| file.begins_before(upper, to_head));
@@ -162,6 +163,12 @@ impl Version {
     ///
     /// Errors: `Invalid` if the edit does not fit or the result would break an invariant.
     pub fn apply(&self, edit: &VersionEdit) -> Result<Version> {
+        self.apply_with(edit, &[])
+    }
+
+    /// As `apply`; added files that are among `known`, sorted by key, are in use already and keep their entries, so that
+    /// they are not deleted under those who read them.
+    pub fn apply_with(&self, edit: &VersionEdit, known: &[Arc<FileEntry>]) -> Result<Version> {
         let invalid = |what: String| Err(Error::Invalid(format!("version edit: {what}")));
         let mut removed: BTreeMap<FileNo, u8> = BTreeMap::new();
         let mut added: BTreeSet<FileNo> = BTreeSet::new();
@@ -202,7 +209,10 @@ impl Version {
                 // Moved: the same entry, so that it is neither opened anew nor deleted.
                 Some(file) if file.meta == *meta => file.clone(),
                 Some(_) => return invalid(format!("file {} moves and changes", meta.no)),
-                None => Arc::new(FileEntry::new(meta.clone(), self.graveyard.clone())),
+                None => match find_in(known, &meta.smallest).filter(|file| file.meta == *meta) {
+                    Some(file) => file.clone(),
+                    None => Arc::new(FileEntry::new(meta.clone(), self.graveyard.clone())),
+                },
             };
             contents[usize::from(*level)].push(file);
         }
@@ -309,11 +319,6 @@ impl Version {
     /// True if the level has the file.
     pub fn contains(&self, level: u8, no: FileNo) -> bool {
         self.file(level, no).is_some()
-    }
-
-    /// True if any level has the file.
-    pub fn names(&self, no: FileNo) -> bool {
-        self.files().any(|(_, file)| file.meta.no == no)
     }
 
     /// The file of a level from 1 to 6 that may hold `key`.

@@ -244,7 +244,10 @@ impl VersionIter for TableIter {
     #[inline]
     fn seq(&self) -> SeqNo {
         debug_assert!(self.valid);
-        self.block.seq(self.row)
+        match self.table.stamp {
+            Some(stamp) => stamp,
+            None => self.block.seq(self.row),
+        }
     }
     #[inline]
     fn kind(&self) -> Kind {

@@ -26,9 +26,17 @@ pub struct TableMeta {
     pub tombstones: u64,
     /// Uncompressed bytes of keys and values.
     pub raw_bytes: u64,
+    /// Its versions count as having the number `max_seq`, whatever the file says: it was written before the number was
+    /// known. One version per key. Not part of the file, nor of this encoding.
+    pub stamped: bool,
 }
 
 impl TableMeta {
+    /// The description of the same file with all versions numbered `seq`.
+    pub fn stamp(self, seq: SeqNo) -> TableMeta {
+        TableMeta { min_seq: seq, max_seq: seq, stamped: true, ..self }
+    }
+
     /// Appends the encoding: varints in the order of the fields, the keys as length and bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.no.0);
@@ -56,6 +64,7 @@ impl TableMeta {
             entries: reader.varint()?,
             tombstones: reader.varint()?,
             raw_bytes: reader.varint()?,
+            stamped: false,
         })
     }
 }
@@ -77,6 +86,7 @@ mod tests {
             entries: 1000,
             tombstones: 1,
             raw_bytes: 12345,
+            stamped: false,
         };
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);

@@ -125,12 +125,25 @@ pub struct Table {
     pub(super) cache: Arc<BlockCache>,
     pub(super) top: Arc<Block>,
     pub(super) data_end: u64,
+    /// The number that all versions have instead of those in the file.
+    pub(super) stamp: Option<SeqNo>,
     meta: TableMeta,
 }
 
 impl Table {
     /// Opens the file and checks its footer, properties and top-level index.
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
+        Table::open_stamped(disk, path, no, cache, None)
+    }
+
+    /// As `open`; the versions have the number `stamp`, if one is given. Then the file has one version per key.
+    pub fn open_stamped(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        no: FileNo,
+        cache: Arc<BlockCache>,
+        stamp: Option<SeqNo>,
+    ) -> Result<Arc<Table>> {
         let file = disk.open(path, Mode::Read, true)?;
         let len = file.len()?;
         if len < IO_ALIGN as u64 || len % IO_ALIGN as u64 != 0 {
@@ -153,7 +166,7 @@ impl Table {
         }
         let top = frame::read(&*file, no, footer.top)?;
         let top = Block::parse(top).map_err(|what| Error::corruption(path, footer.top.offset, what))?;
-        let table = Table { file, no, cache, top: Arc::new(top), data_end: footer.data_end, meta };
+        let table = Table { file, no, cache, top: Arc::new(top), data_end: footer.data_end, stamp, meta };
         Ok(Arc::new(table))
     }
 
@@ -349,9 +362,19 @@ impl Table {
     pub fn get_hashed(&self, key: &[u8], hash: u64, read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
         // The caller chose the table by its key range, so that is not compared again: a key above it ends in the
         // top-level index, one below it in the filter or the first block.
-        if read < self.meta.min_seq {
+        if read < self.stamp.unwrap_or(self.meta.min_seq) {
             return Ok(None);
         }
+        if let Some(stamp) = self.stamp {
+            let found = self.find_version(key, hash, SeqNo::MAX)?;
+            return Ok(found.map(|(_, kind, value)| (stamp, kind, value)));
+        }
+        self.find_version(key, hash, read)
+    }
+
+    /// `get_hashed` by the numbers in the file.
+    #[inline]
+    fn find_version(&self, key: &[u8], hash: u64, read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
         let partition = self.top.lower_bound(key).0;
         if partition == self.top.rows() {
             return Ok(None);
@@ -457,9 +480,8 @@ impl Table {
             Ok((handle, before, block.reaches(row, upper)))
         })?;
         if same_block {
-            let inside = self.peek_rows(handle, |block| {
-                block.lower_bound(upper).0.saturating_sub(block.lower_bound(lower).0)
-            });
+            let inside =
+                self.peek_rows(handle, |block| block.lower_bound(upper).0.saturating_sub(block.lower_bound(lower).0));
             return Ok(Extent { bytes: 0, entries: inside.unwrap_or(0) as u64, exact: inside.is_some() });
         }
         let inside = self.peek_rows(handle, |block| block.lower_bound(lower).0);

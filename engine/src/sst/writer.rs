@@ -128,6 +128,7 @@ impl TableWriter {
                 entries: 0,
                 tombstones: 0,
                 raw_bytes: 0,
+                stamped: false,
             },
             last_seq: SeqNo::MAX,
         })

@@ -1,8 +1,9 @@
 //! A cursor: committed rows at a read point merged with the writes of one transaction.
 //!
-//! Two ordered sources, the committed rows (`VisibleIter` over memtables and tables) and the write buffer, advance in
-//! step; a key that both have is taken from the buffer. The buffer changes while the cursor is open, so its place there
-//! is found anew, by the key the cursor stands on, whenever the buffer's generation has moved.
+//! Two ordered sources, the base (`VisibleIter` over the runs of a large transaction, memtables and tables) and the write
+//! buffer, advance in step; a key that both have is taken from the buffer. The buffer changes while the cursor is open,
+//! so its place there is found anew, by the key the cursor stands on, whenever the buffer's generation has moved. When
+//! operations move from the buffer to a run, or come back by a rollback, the base is built anew in the same way.
 //!
 //! What the transaction writes after `open`: deletions and new values of keys not yet reached are seen; keys that did
 //! not exist at `open` are not returned, so that a statement which moves rows ahead of its own scan ends.
@@ -17,11 +18,11 @@ use super::Txn;
 use crate::base::{Kind, Result, SeqNo};
 use crate::engine::{Core, DEAD_RUN};
 use crate::iter::{MergeIter, VisibleIter};
-use crate::read::{Source, add_sources};
+use crate::read::{Source, add_sources, get_in};
 use crate::state::ReadState;
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
-/// The committed rows.
+/// The committed rows, and before them the transaction's own in runs.
 type Base = VisibleIter<MergeIter<Source>>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +91,10 @@ pub struct Cursor {
     pin: Option<Arc<ReadState>>,
     opened_at: Savepoint,
     generation: u64,
+    /// That of the runs in the base.
+    runs: u64,
+    /// There are runs written since `open`: the base may have keys that did not exist then.
+    late: bool,
     own_at: Option<OpNo>,
     side: Side,
     way: Way,
@@ -108,6 +113,8 @@ impl Cursor {
             pin: None,
             opened_at: Savepoint(0),
             generation: 0,
+            runs: 0,
+            late: false,
             own_at: None,
             side: Side::Nowhere,
             way: Way::Forward,
@@ -123,8 +130,10 @@ impl Cursor {
         self.pin = None;
         let pin = self.core.states.pin();
         let merge = self.base.reopen(read, Some(lower), Some(upper));
-        merge.refill(|sources| add_sources(&self.core, &pin, read, lower, upper, sources))?;
+        merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower, upper, sources))?;
         self.pin = Some(pin);
+        self.runs = own.runs.generation();
+        self.late = false;
         self.opened_at = own.buffer.savepoint();
         Ok(())
     }
@@ -148,14 +157,24 @@ impl Cursor {
 
     /// Moves to a newer read point (the caller holds it) and the current set of files. The cursor keeps its place: `next`
     /// and `prev` go on from the key it stood on, but there is no current row until then.
-    pub fn refresh(&mut self, read: SeqNo) -> Result<()> {
+    pub fn refresh(&mut self, own: &Txn, read: SeqNo) -> Result<()> {
         if self.pin.is_none() {
             return Ok(());
         }
-        let pin = self.core.states.pin();
+        self.rebuild(own, self.core.states.pin(), read)
+    }
+
+    /// Takes the runs as they are now into the base.
+    #[cold]
+    fn follow_runs(&mut self, own: &Txn) -> Result<()> {
+        let Some(pin) = self.pin.clone() else { return Ok(()) };
+        self.rebuild(own, pin, self.base.read_point())
+    }
+
+    fn rebuild(&mut self, own: &Txn, pin: Arc<ReadState>, read: SeqNo) -> Result<()> {
         let mut sources = Vec::new();
         let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
-        add_sources(&self.core, &pin, read, lower, upper, &mut sources)?;
+        all_sources(&self.core, own, &pin, read, lower, upper, &mut sources)?;
         if self.side == Side::Base {
             self.key.clear();
             self.key.extend_from_slice(self.base.key());
@@ -163,6 +182,8 @@ impl Cursor {
         }
         *self.base.read_anew(read) = MergeIter::new(sources);
         self.pin = Some(pin);
+        self.late |= self.runs != own.runs.generation();
+        self.runs = own.runs.generation();
         self.base_lost = true;
         // The current key now counts as the own side's, which may stand further on: it is to be found anew.
         self.generation = u64::MAX;
@@ -197,6 +218,9 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
+        if self.runs != own.runs.generation() {
+            self.follow_runs(own)?;
+        }
         let skipped = self.base.skipped();
         self.base.seek_ge(key)?;
         if self.base.skipped() - skipped >= DEAD_RUN {
@@ -206,7 +230,7 @@ impl Cursor {
         let from = self.base.lower().map_or(key, |lower| lower.max(key));
         self.own_at = own.buffer.first_from(from, false);
         self.generation = own.buffer.generation();
-        self.settle(&own.buffer, Way::Forward)
+        self.settle(own, Way::Forward)
     }
 
     /// To the last row with a key `< key`.
@@ -214,6 +238,9 @@ impl Cursor {
         self.side = Side::Nowhere;
         if self.pin.is_none() {
             return Ok(());
+        }
+        if self.runs != own.runs.generation() {
+            self.follow_runs(own)?;
         }
         let skipped = self.base.skipped();
         self.base.seek_lt(key)?;
@@ -224,24 +251,28 @@ impl Cursor {
         let from = self.base.upper().map_or(key, |upper| upper.min(key));
         self.own_at = own.buffer.last_before(from);
         self.generation = own.buffer.generation();
-        self.settle(&own.buffer, Way::Backward)
+        self.settle(own, Way::Backward)
     }
 
     /// To the next row. Requires `valid()`.
     pub fn next(&mut self, own: &Txn) -> Result<()> {
-        self.step(&own.buffer, Way::Forward)
+        self.step(own, Way::Forward)
     }
 
     /// To the previous row. Requires `valid()`.
     pub fn prev(&mut self, own: &Txn) -> Result<()> {
-        self.step(&own.buffer, Way::Backward)
+        self.step(own, Way::Backward)
     }
 
     #[inline]
-    fn step(&mut self, buffer: &WriteBuffer, way: Way) -> Result<()> {
+    fn step(&mut self, own: &Txn, way: Way) -> Result<()> {
         if self.pin.is_none() {
             return Ok(());
         }
+        if self.runs != own.runs.generation() {
+            self.follow_runs(own)?;
+        }
+        let buffer = &own.buffer;
         if buffer.is_empty() {
             self.own_at = None;
         } else if self.generation != buffer.generation() || self.way != way {
@@ -261,7 +292,7 @@ impl Cursor {
                 way.step(&mut self.base)?;
             }
         }
-        self.settle(buffer, way)
+        self.settle(own, way)
     }
 
     fn take_own(&mut self, buffer: &WriteBuffer, op: OpNo) {
@@ -274,34 +305,88 @@ impl Cursor {
 
     /// Chooses the row between base and own side, neither of which stands before it.
     #[inline]
-    fn settle(&mut self, buffer: &WriteBuffer, way: Way) -> Result<()> {
+    fn settle(&mut self, own: &Txn, way: Way) -> Result<()> {
         self.way = way;
         self.base_lost = false;
-        while let Some(op) = self.own_at {
-            let own_key = buffer.key(op);
-            if !way.is_inside(&self.base, own_key) {
-                break;
+        let buffer = &own.buffer;
+        loop {
+            let op = self.own_at.filter(|&op| way.is_inside(&self.base, buffer.key(op)));
+            let order = match op {
+                Some(op) if self.base.valid() => way.order(self.base.key(), buffer.key(op)),
+                Some(_) => Ordering::Greater,
+                None => Ordering::Less,
+            };
+            match op.filter(|_| order != Ordering::Less) {
+                Some(op) => {
+                    let in_base = order == Ordering::Equal;
+                    if self.admits_own(own, op, in_base)? {
+                        self.take_own(buffer, op);
+                        return Ok(());
+                    }
+                    if in_base {
+                        way.step(&mut self.base)?;
+                    }
+                    self.own_at = way.own_behind(buffer, buffer.key(op));
+                }
+                None if !self.base.valid() => {
+                    self.side = Side::Nowhere;
+                    return Ok(());
+                }
+                None if !self.late || self.admits_base(own)? => {
+                    self.side = Side::Base;
+                    return Ok(());
+                }
+                None => way.step(&mut self.base)?,
             }
-            let order = if self.base.valid() { way.order(self.base.key(), own_key) } else { Ordering::Greater };
-            if order == Ordering::Less {
-                break;
-            }
-            let in_base = order == Ordering::Equal;
-            if admits(buffer, op, in_base, self.opened_at) {
-                self.take_own(buffer, op);
-                return Ok(());
-            }
-            if in_base {
-                way.step(&mut self.base)?;
-            }
-            self.own_at = way.own_behind(buffer, own_key);
         }
-        self.side = if self.base.valid() { Side::Base } else { Side::Nowhere };
-        Ok(())
+    }
+
+    /// May the scan return the base's row, given that there are runs written since `open`?
+    fn admits_base(&self, own: &Txn) -> Result<bool> {
+        let key = self.base.key();
+        Ok(!own.runs.may_have_written_since(key, self.opened_at.0) || self.existed_at_open(own, key)?)
+    }
+
+    /// May the scan return the key of this operation, given whether the base has it?
+    fn admits_own(&self, own: &Txn, op: OpNo, in_base: bool) -> Result<bool> {
+        let buffer = &own.buffer;
+        if buffer.kind(op) == Kind::Delete {
+            return Ok(false);
+        }
+        if self.late && own.runs.may_have_written_since(buffer.key(op), self.opened_at.0) {
+            return self.existed_at_open(own, buffer.key(op));
+        }
+        Ok(buffer.present_before(op, self.opened_at).unwrap_or(in_base))
+    }
+
+    #[cold]
+    fn existed_at_open(&self, own: &Txn, key: &[u8]) -> Result<bool> {
+        let in_buffer = own.buffer.get(key).and_then(|op| own.buffer.present_before(op, self.opened_at));
+        if let Some(present) = in_buffer {
+            return Ok(present);
+        }
+        if let Some((kind, _)) = own.runs.get(key, self.opened_at.0)? {
+            return Ok(kind == Kind::Put);
+        }
+        match &self.pin {
+            Some(pin) => get_in(&self.core, pin, key, self.base.read_point(), &mut Vec::new()),
+            None => Ok(false),
+        }
     }
 }
 
-/// May a scan that was opened at `opened_at` return this operation's key, given whether the committed rows have it?
-fn admits(buffer: &WriteBuffer, op: OpNo, in_base: bool, opened_at: Savepoint) -> bool {
-    buffer.kind(op) == Kind::Put && (in_base || buffer.present_before(op, opened_at) == Some(true))
+/// The transaction's runs, then what is committed.
+fn all_sources(
+    core: &Arc<Core>,
+    own: &Txn,
+    pin: &Arc<ReadState>,
+    read: SeqNo,
+    lower: &[u8],
+    upper: &[u8],
+    sources: &mut Vec<Source>,
+) -> Result<()> {
+    if !own.runs.is_empty() {
+        sources.extend(own.runs.sources(read, lower, upper).into_iter().map(|run| Source::Own(Box::new(run))));
+    }
+    add_sources(core, pin, read, lower, upper, sources)
 }

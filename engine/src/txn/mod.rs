@@ -1,5 +1,10 @@
 //! Transactions: a write buffer, row locks, savepoints, and the way through prepare and commit.
 //!
+//! A large transaction spills its write buffer to private files (`crate::runs`). Its log record names the files instead of
+//! holding the writes, and the commit puts them beside the memtables: its memory, its part of the log and the serial step
+//! do not grow with it. The files belong to the transaction until its order is fixed, or a log record that may be durable
+//! names them.
+//!
 //! A transaction reads committed data at read points that its caller chooses (the isolation level is the caller's
 //! business) and its own writes before them. It locks what the caller asks it to lock; locks are held until the
 //! transaction is visible or rolled back.
@@ -10,13 +15,17 @@ pub(crate) mod cursor;
 
 use std::sync::Arc;
 
+use crate::background::with_env;
 use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, IndexId, Kind, Result, SeqNo, TxnId};
 use crate::commit::Ordered;
+use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::engine::Core;
 use crate::lock::{Covered, Granted, LockMode, LockOwner, Wait};
+use crate::runs::Runs;
+use crate::sst::TableMeta;
 use crate::step::Step;
-use crate::write_buffer::{Savepoint, WriteBuffer};
+use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
 pub use cursor::Cursor;
 
 enum State {
@@ -33,6 +42,8 @@ enum State {
 pub struct Txn {
     core: Arc<Core>,
     pub(crate) buffer: WriteBuffer,
+    /// Operations before those in the buffer.
+    pub(crate) runs: Runs,
     owner: Arc<LockOwner>,
     state: State,
     /// See `decide_here`.
@@ -42,7 +53,8 @@ pub struct Txn {
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
-        Txn { core, buffer: WriteBuffer::new(), owner, state: State::Active, decides: false }
+        let runs = Runs::new(core.clone(), core.graveyard.clone());
+        Txn { core, buffer: WriteBuffer::new(), runs, owner, state: State::Active, decides: false }
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -61,6 +73,7 @@ impl Txn {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::Invalid(format!("value of {} bytes; allowed are {VALUE_BYTES_MAX}", value.len())));
         }
+        self.make_room()?;
         self.buffer.push(Kind::Put, key, value);
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
@@ -69,31 +82,71 @@ impl Txn {
     /// Deletes `key`, whether it exists or not.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.check_key(key)?;
+        self.make_room()?;
         self.buffer.push(Kind::Delete, key, &[]);
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }
 
-    /// What this transaction itself wrote under `key`: `Some(None)` if it deleted it.
-    pub fn own(&self, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.buffer.get(key).map(|op| match self.buffer.kind(op) {
-            Kind::Put => Some(self.buffer.value(op)),
-            Kind::Delete => None,
-        })
+    #[inline]
+    fn make_room(&mut self) -> Result<()> {
+        if self.buffer.memory() < self.core.transaction_bytes() { Ok(()) } else { self.spill() }
+    }
+
+    /// Moves what is in the write buffer to files. On failure nothing has changed.
+    #[cold]
+    fn spill(&mut self) -> Result<()> {
+        let core = self.core.clone();
+        // What an ordinary commit pays for as many bytes.
+        core.background.admit(&core, self.buffer.bytes() as u64)?;
+        let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.table_bytes(), env));
+        if spilled.is_err() {
+            // The files may be there, though not for certain after a crash.
+            self.runs.rollback_to(self.buffer.begin().0);
+            return spilled;
+        }
+        self.buffer.spilled();
+        if self.runs.is_tidy() {
+            return Ok(());
+        }
+        self.with_files(|runs, _, env| runs.tidy(core.table_bytes(), env))
+    }
+
+    /// Does work on the runs, as long as nobody interrupts the transaction.
+    fn with_files<R>(&mut self, work: impl FnOnce(&mut Runs, &WriteBuffer, &MergeEnv<'_>) -> Result<R>) -> Result<R> {
+        let (core, owner) = (&self.core, &self.owner);
+        let (runs, buffer) = (&mut self.runs, &self.buffer);
+        let mut done = None;
+        let tick = |_| if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
+        // Every tombstone stays: what it hides is in the store.
+        with_env(core, 0, &|_| false, &tick, |env| {
+            done = Some(work(runs, buffer, env)?);
+            Ok(MergeResult::default())
+        })?;
+        core.background.count_spill(self.runs.take_written_bytes());
+        done.ok_or(Error::Closed)
+    }
+
+    /// True if this transaction itself wrote `key`.
+    pub fn wrote(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.buffer.get(key).is_some() || self.runs.get(key, SeqNo::MAX.0)?.is_some())
     }
 
     /// Reads `key`: its own write, else the newest version at or below `read` (`SeqNo::MAX`: the newest committed one).
     /// True if there is a value, which is then in `out`.
     pub fn get(&self, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
-        match self.own(key) {
-            Some(Some(value)) => {
-                out.clear();
-                out.extend_from_slice(value);
-                Ok(true)
-            }
-            Some(None) => Ok(false),
-            None => crate::read::get(&self.core, key, read, out),
+        let mut deliver = |kind, value: &[u8]| {
+            out.clear();
+            out.extend_from_slice(value);
+            Ok(kind == Kind::Put)
+        };
+        if let Some(op) = self.buffer.get(key) {
+            return deliver(self.buffer.kind(op), self.buffer.value(op));
         }
+        if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
+            return deliver(kind, &value);
+        }
+        crate::read::get(&self.core, key, read, out)
     }
 
     /// Locks `key` until the transaction ends.
@@ -135,12 +188,17 @@ impl Txn {
 
     /// Undoes all writes after `savepoint`. Locks stay.
     pub fn rollback_to(&mut self, savepoint: Savepoint) {
+        let in_runs = savepoint < self.buffer.begin();
         self.buffer.rollback_to(savepoint);
+        if in_runs {
+            self.runs.rollback_to(savepoint.0);
+            self.core.background.wake_cleaner();
+        }
     }
 
     /// True if there is anything to commit.
     pub fn has_writes(&self) -> bool {
-        !self.buffer.is_empty()
+        !self.buffer.is_empty() || !self.runs.is_empty()
     }
 
     /// True between `prepare` and the end.
@@ -154,12 +212,18 @@ impl Txn {
         if !matches!(self.state, State::Active) {
             return Err(Error::Invalid("transaction is already prepared".into()));
         }
-        if self.buffer.is_empty() {
+        if !self.has_writes() {
             return Ok(());
         }
         self.core.step(Step::PrepareBegins);
-        let room = self.core.admit(self.buffer.bytes() + xid.len())?;
-        let batch: Arc<[u8]> = self.buffer.encode().into();
+        let (batch, room): (Arc<[u8]>, _) = if self.runs.is_empty() {
+            let room = self.core.admit(self.buffer.bytes() + xid.len())?;
+            (self.buffer.encode().into(), room)
+        } else {
+            let batch = encode_files(&self.finish_files()?);
+            let room = self.core.log.reserve(batch.len() + xid.len())?;
+            (batch.into(), room)
+        };
         let (id, end) = self.core.committer.prepare(&self.core.log, xid, batch)?;
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
@@ -183,6 +247,8 @@ impl Txn {
         let core = &self.core;
         core.step(Step::OrderBegins);
         let ordered = core.committer.order_prepared(core.sinks(), id);
+        // Even if the log refuses: its prepare record names the files.
+        self.runs.release();
         core.step(Step::Ordered);
         self.state = State::Ordered(ordered);
     }
@@ -204,11 +270,11 @@ impl Txn {
             }
             return Ok(());
         }
-        if self.buffer.is_empty() {
+        if !self.has_writes() {
             self.end();
             return Ok(());
         }
-        let result = self.commit_one_phase();
+        let result = if self.runs.is_empty() { self.commit_one_phase() } else { self.commit_files() };
         self.end();
         result
     }
@@ -222,6 +288,38 @@ impl Txn {
         drop(room);
         core.step(Step::Ordered);
         core.committer.apply_own(&ordered, batch);
+        core.after_commit();
+        self.core.locks.release_all(&self.owner);
+        core.step(Step::CommitVisible);
+        core.make_durable(ordered.log_end)?;
+        core.step(Step::CommitDurable);
+        Ok(())
+    }
+
+    /// Everything in files, ready to be taken over.
+    fn finish_files(&mut self) -> Result<Vec<TableMeta>> {
+        if !self.buffer.is_empty() {
+            self.spill()?;
+        }
+        let file_bytes = self.core.table_bytes();
+        self.with_files(|runs, _, env| runs.finish(file_bytes, env))
+    }
+
+    fn commit_files(&mut self) -> Result<()> {
+        let files = self.finish_files()?;
+        if files.is_empty() {
+            // All were of indexes that are gone.
+            return self.commit_one_phase();
+        }
+        let batch = encode_files(&files);
+        let core = self.core.clone();
+        core.step(Step::OrderBegins);
+        let room = core.log.reserve(batch.len())?;
+        let ordered = core.committer.order_files(core.sinks(), &batch, files)?;
+        self.runs.release();
+        drop(room);
+        core.step(Step::Ordered);
+        core.committer.publish(ordered.seq);
         core.after_commit();
         self.core.locks.release_all(&self.owner);
         core.step(Step::CommitVisible);
@@ -247,7 +345,7 @@ impl Txn {
         let state = std::mem::replace(&mut self.state, State::Active);
         let result = match state {
             State::Active => Ok(()),
-            State::Prepared { id, .. } => self.core.rollback_prepared(id).and_then(|end| self.core.make_durable(end)),
+            State::Prepared { id, .. } => self.rollback_prepared(id),
             // The order is fixed: the transaction is committed and can only go forward.
             State::Ordered(ordered) => {
                 self.state = State::Ordered(ordered);
@@ -261,6 +359,19 @@ impl Txn {
         result
     }
 
+    fn rollback_prepared(&mut self, id: TxnId) -> Result<()> {
+        let undone = self.core.rollback_prepared(id);
+        let result = undone.and_then(|(end, _)| match self.runs.is_empty() {
+            true => self.core.make_durable(end),
+            // The files may go only when nothing durable asks for them any more.
+            false => self.core.log.sync(end),
+        });
+        if result.is_err() {
+            self.runs.release();
+        }
+        result
+    }
+
     /// Hands a prepared transaction over to the engine, which keeps it, with its locks, under its xid.
     pub fn detach(&mut self) {
         if let State::Prepared { id, xid } = std::mem::replace(&mut self.state, State::Active) {
@@ -268,10 +379,15 @@ impl Txn {
             self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
             self.buffer = WriteBuffer::new();
             self.decides = false;
+            self.runs.release();
         }
     }
 
     fn end(&mut self) {
+        if !self.runs.is_empty() {
+            self.runs.discard();
+            self.core.background.wake_cleaner();
+        }
         self.core.locks.release_all(&self.owner);
         self.owner = self.core.locks.new_owner();
         self.buffer = WriteBuffer::new();

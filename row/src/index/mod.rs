@@ -134,7 +134,7 @@ impl Writer<'_> {
             self.session.enter(&self.buffers.row_key)?;
         }
         self.encode_row(record)?;
-        self.session.overwrites(&self.buffers.row_key, None, &mut self.buffers.found)?;
+        self.session.overwrites(&self.buffers.row_key)?;
         self.session.txn_mut().put(&self.buffers.row_key, &self.buffers.row_value)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];
@@ -163,12 +163,12 @@ impl Writer<'_> {
             return Ok(Updated::Same);
         }
         hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(*found == b.old_row_value))?;
-        let overwrites = self.session.overwrites(&b.old_row_key, Some(&b.old_row_value), &mut b.found)?;
+        let overwrites = self.session.overwrites(&b.old_row_key)?;
         if moved {
             if let Some(primary) = table.def.primary {
                 claim(self.session, &b.row_key, &mut b.found, primary)?;
             }
-            self.session.overwrites(&b.row_key, None, &mut b.found)?;
+            self.session.overwrites(&b.row_key)?;
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         self.session.txn_mut().put(&b.row_key, &b.row_value)?;
@@ -205,7 +205,7 @@ impl Writer<'_> {
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
         encode_row(table, record, &mut b.row_value)?;
         hold(self.session, &b.row_key, &mut b.found, |found| Ok(*found == b.row_value))?;
-        self.session.overwrites(&b.row_key, Some(&b.row_value), &mut b.found)?;
+        self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];

@@ -81,7 +81,7 @@ impl RowCursor {
         scan.version = session.range_version(scan.index_id);
         let point = session.engine().read_point();
         scan.seq = point.seq();
-        self.walk.refresh(scan.seq)?;
+        self.walk.refresh(session.txn(), scan.seq)?;
         scan.point = Some(point);
         match way {
             Way::Forward => self.walk.seek_ge(session.txn(), &scan.frontier)?,

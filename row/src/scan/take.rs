@@ -67,7 +67,7 @@ impl RowCursor {
         if hidden || overwritten || !scan.covering {
             scan.codec.clustered_key_from(self.walk.key(), self.walk.value(), &mut self.current)?;
         }
-        if overwritten && session.overwritten_entry(&self.current, self.walk.key()) {
+        if overwritten && session.overwritten_entry(&self.current, self.walk.key())? {
             return Ok(Verdict::Reject);
         }
         if hidden {
@@ -98,7 +98,7 @@ impl RowCursor {
         if let Some(mode) = self.lock {
             return self.take_locked(session, record, seq, mode);
         }
-        if session.overwritten_entry(&self.current, &self.entry_key) {
+        if session.overwritten_entry(&self.current, &self.entry_key)? {
             return Ok(Verdict::Reject);
         }
         match self.is_covering() {
@@ -139,7 +139,8 @@ impl RowCursor {
     fn release(&mut self, session: &mut Session) {
         if self.fresh_lock
             && !locking::keeps_unmatched(session.isolation())
-            && session.txn().own(&self.current).is_none()
+            // A lock too many if the answer cannot be had.
+            && !session.txn().wrote(&self.current).unwrap_or(true)
         {
             session.unlock(&self.current);
         }
@@ -151,7 +152,7 @@ impl RowCursor {
         let Some(snapshot) = session.protected_snapshot().filter(|&s| s != newest) else {
             return Ok(());
         };
-        if session.txn().own(&self.current).is_some() || self.table.reads_newest() {
+        if self.table.reads_newest() || session.txn().wrote(&self.current)? {
             return Ok(());
         }
         let (mut then, mut now) = (Vec::new(), Vec::new());
@@ -240,7 +241,7 @@ impl RowCursor {
         if let Some(scan) = self.scan.as_mut().filter(|s| s.open) {
             let point = session.engine().read_point();
             scan.seq = point.seq();
-            self.walk.refresh(scan.seq)?;
+            self.walk.refresh(session.txn(), scan.seq)?;
             scan.point = Some(point);
         }
         Ok(())

@@ -241,7 +241,8 @@ impl Client {
 }
 
 pub fn open(dir: &Path) -> Arc<Store> {
-    Store::open(dir, Options::default()).unwrap()
+    // So little that a statement of a dozen rows is a large transaction, and that of one row is not.
+    Store::open(dir, Options { transaction_bytes: 2 << 10, ..Options::default() }).unwrap()
 }
 
 pub fn fresh(dir: &Path) -> (Arc<Store>, Arc<Table>) {

@@ -51,6 +51,7 @@ fn parse_file(word: &str) -> TableMeta {
         entries: 100,
         tombstones: number('~', 0),
         raw_bytes: number('*', 10),
+        stamped: false,
     }
 }
 
@@ -209,6 +210,7 @@ impl Sim {
             entries: data.len() as u64,
             tombstones: 0,
             raw_bytes: 0,
+            stamped: false,
         };
         (meta, data)
     }

@@ -1,0 +1,226 @@
+//! Cursors over the files of a run.
+//!
+//! In a private run the number of a version is that of the operation that wrote it. A rollback to a savepoint lowers the
+//! file's *limit*: versions above it do not exist any more. [`Versions`] shows what is left, for merges; [`Newest`] shows
+//! one version per key, tombstones included, under the read point of the cursor it is merged into, where it comes before
+//! the committed version of that number.
+
+use std::sync::Arc;
+
+use super::{RunFile, Tables};
+use crate::base::{Kind, Result, SeqNo};
+use crate::iter::{SortedRun, VersionIter};
+use crate::sst::{ReadHints, TableIter};
+
+/// Files of a run, to be read as `I` reads them.
+pub(crate) struct Files<I> {
+    pub files: Vec<RunFile>,
+    pub tables: Arc<dyn Tables>,
+    pub open: fn(TableIter, SeqNo, SeqNo) -> I,
+    pub hints: ReadHints,
+    /// The number that `Newest` shows.
+    pub shown: SeqNo,
+}
+
+impl<I: VersionIter> SortedRun for Files<I> {
+    type Iter = I;
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+    fn smallest(&self, i: usize) -> &[u8] {
+        &self.files[i].meta().smallest
+    }
+    fn largest(&self, i: usize) -> &[u8] {
+        &self.files[i].meta().largest
+    }
+    fn open(&self, i: usize) -> Result<I> {
+        let file = &self.files[i];
+        Ok((self.open)(self.tables.table(&file.entry)?.iter(self.hints), file.limit, self.shown))
+    }
+}
+
+/// All versions up to the limit, with their own numbers.
+pub(crate) struct Versions {
+    inner: TableIter,
+    limit: SeqNo,
+}
+
+impl Versions {
+    pub fn new(inner: TableIter, limit: SeqNo, _shown: SeqNo) -> Versions {
+        Versions { inner, limit }
+    }
+
+    fn forward(&mut self) -> Result<()> {
+        while self.inner.valid() && self.inner.seq() > self.limit {
+            self.inner.next()?;
+        }
+        Ok(())
+    }
+
+    fn backward(&mut self) -> Result<()> {
+        while self.inner.valid() && self.inner.seq() > self.limit {
+            self.inner.prev()?;
+        }
+        Ok(())
+    }
+}
+
+impl VersionIter for Versions {
+    fn valid(&self) -> bool {
+        self.inner.valid()
+    }
+    fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+    fn seq(&self) -> SeqNo {
+        self.inner.seq()
+    }
+    fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+    fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
+        self.inner.seek_ge(key)?;
+        self.forward()
+    }
+    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
+        self.inner.seek_lt(key)?;
+        self.backward()
+    }
+    fn seek_first(&mut self) -> Result<()> {
+        self.inner.seek_first()?;
+        self.forward()
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.inner.seek_last()?;
+        self.backward()
+    }
+    fn next(&mut self) -> Result<()> {
+        self.inner.next()?;
+        self.forward()
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.inner.prev()?;
+        self.backward()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    /// On the version that `inner` stands on.
+    Inner,
+    /// On the version in the buffers; `inner` stands before all versions of its key.
+    Buffers,
+}
+
+/// The newest version of each key, under the number of a read point.
+pub(crate) struct Newest {
+    inner: TableIter,
+    limit: SeqNo,
+    shown: SeqNo,
+    place: Place,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    kind: Kind,
+}
+
+impl Newest {
+    pub fn new(inner: TableIter, limit: SeqNo, shown: SeqNo) -> Newest {
+        Newest { inner, limit, shown, place: Place::Nowhere, key: Vec::new(), value: Vec::new(), kind: Kind::Put }
+    }
+
+    fn save_key(&mut self) {
+        self.key.clear();
+        self.key.extend_from_slice(self.inner.key());
+    }
+
+    /// From the newest version of a key onwards.
+    fn forward(&mut self) -> Result<()> {
+        self.place = Place::Nowhere;
+        while self.inner.valid() {
+            if self.inner.seq() <= self.limit {
+                self.place = Place::Inner;
+                break;
+            }
+            self.inner.next()?;
+        }
+        Ok(())
+    }
+
+    /// From the oldest version of a key backwards.
+    fn backward(&mut self) -> Result<()> {
+        self.place = Place::Nowhere;
+        while self.inner.valid() {
+            if self.inner.seq() <= self.limit {
+                self.save_key();
+                while self.inner.valid() && self.inner.key() == self.key {
+                    if self.inner.seq() <= self.limit {
+                        self.value.clear();
+                        self.value.extend_from_slice(self.inner.value());
+                        self.kind = self.inner.kind();
+                    }
+                    self.inner.prev()?;
+                }
+                self.place = Place::Buffers;
+                break;
+            }
+            self.inner.prev()?;
+        }
+        Ok(())
+    }
+}
+
+impl VersionIter for Newest {
+    fn valid(&self) -> bool {
+        self.place != Place::Nowhere
+    }
+    fn key(&self) -> &[u8] {
+        if self.place == Place::Inner { self.inner.key() } else { &self.key }
+    }
+    fn seq(&self) -> SeqNo {
+        self.shown
+    }
+    fn kind(&self) -> Kind {
+        if self.place == Place::Inner { self.inner.kind() } else { self.kind }
+    }
+    fn value(&self) -> &[u8] {
+        if self.place == Place::Inner { self.inner.value() } else { &self.value }
+    }
+    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
+        self.inner.seek_ge(key)?;
+        self.forward()
+    }
+    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
+        self.inner.seek_lt(key)?;
+        self.backward()
+    }
+    fn seek_first(&mut self) -> Result<()> {
+        self.inner.seek_first()?;
+        self.forward()
+    }
+    fn seek_last(&mut self) -> Result<()> {
+        self.inner.seek_last()?;
+        self.backward()
+    }
+    fn next(&mut self) -> Result<()> {
+        match self.place {
+            Place::Nowhere => return Ok(()),
+            Place::Inner => self.save_key(),
+            Place::Buffers => self.inner.seek_ge(&self.key)?,
+        }
+        while self.inner.valid() && self.inner.key() == self.key {
+            self.inner.next()?;
+        }
+        self.forward()
+    }
+    fn prev(&mut self) -> Result<()> {
+        if self.place == Place::Inner {
+            self.save_key();
+            self.inner.seek_lt(&self.key)?;
+        }
+        self.backward()
+    }
+}
