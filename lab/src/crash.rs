@@ -290,7 +290,7 @@ impl Trial {
         if self.args.workload.sysbench() {
             self.check_sysbench(&mut wrong)?;
         }
-        self.check_tables(&mut wrong)?;
+        check_tables(&self.instance, &mut wrong)?;
         fail_if("after the restart", &wrong)?;
         Ok(documents.len())
     }
@@ -309,28 +309,28 @@ impl Trial {
         }
         Ok(())
     }
+}
 
-    /// CHECK TABLE of all tables.
-    fn check_tables(&self, wrong: &mut Vec<String>) -> Result<()> {
-        let mut conn = self.instance.connect(None)?;
-        let tables: Vec<String> = conn.query(format!(
-            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-             WHERE table_schema IN ('{}', '{}', '{}')",
-            ledger::DATABASE,
-            tpcc::DATABASE,
-            sysbench::DATABASE
-        ))?;
-        if tables.len() < 3 {
-            wrong.push(format!("there are only {} tables", tables.len()));
-        }
-        for table in tables {
-            let rows: Vec<(String, String, String, String)> = conn.query(format!("CHECK TABLE {table} EXTENDED"))?;
-            if !rows.iter().all(|row| row.2 == "status" && row.3 == "OK") || rows.is_empty() {
-                wrong.push(format!("CHECK TABLE {table}: {rows:?}"));
-            }
-        }
-        Ok(())
+/// CHECK TABLE of all tables.
+pub fn check_tables(instance: &Instance, wrong: &mut Vec<String>) -> Result<()> {
+    let mut conn = instance.connect(None)?;
+    let tables: Vec<String> = conn.query(format!(
+        "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
+         WHERE table_schema IN ('{}', '{}', '{}')",
+        ledger::DATABASE,
+        tpcc::DATABASE,
+        sysbench::DATABASE
+    ))?;
+    if tables.len() < 3 {
+        wrong.push(format!("there are only {} tables", tables.len()));
     }
+    for table in tables {
+        let rows: Vec<(String, String, String, String)> = conn.query(format!("CHECK TABLE {table} EXTENDED"))?;
+        if !rows.iter().all(|row| row.2 == "status" && row.3 == "OK") || rows.is_empty() {
+            wrong.push(format!("CHECK TABLE {table}: {rows:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// How many transactions of a round were acknowledged.
@@ -364,7 +364,8 @@ impl Drop for Background {
     }
 }
 
-fn fail_if(when: &str, wrong: &[String]) -> Result<()> {
+/// An error that tells the first violations, if there are any.
+pub fn fail_if(when: &str, wrong: &[String]) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
     }

@@ -5,7 +5,8 @@
 //! ([`tpcc`], [`sysbench`]) loads it, [`meter`] reads what the server's process
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
-//! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit.
+//! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
+//! [`replica`] to kill a source and its replica.
 //! `docs/benchmarking.md` says what each number means.
 
 mod anomalies;
@@ -21,6 +22,7 @@ mod meter;
 mod oltp;
 mod options;
 mod paths;
+mod replica;
 mod report;
 mod server;
 mod stats;
@@ -52,6 +54,8 @@ enum Command {
     Damage(damage::Args),
     /// Crashes a server at each step of a commit and checks that tables and binary log agree
     CrashMatrix(matrix::Args),
+    /// Kills a replica and its source under load and checks that both have the same afterwards
+    Replica(replica::Args),
     /// Plays the known phenomena of isolation step by step, at each level
     Anomalies(anomalies::Args),
     /// Random transactions of many sessions, and the check that what they saw was possible
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Crash(args) => crash::run(args),
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),
+        Command::Replica(args) => replica::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),
         Command::Tour(args) => tour::run(args),

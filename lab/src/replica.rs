@@ -1,0 +1,375 @@
+//! The command `replica`: a source and a replica, SIGKILL of either one under load, and the comparison afterwards.
+//!
+//! A round loads the source (the [`ledger`] and TPC-C), ends the replica in the middle and starts it again while the load
+//! goes on; in every second round the source is killed, too. Then the replica catches up by itself. It must have the
+//! rows of the source, table by table; the GTID that it says it is at must be the source's last one, in its memory and in
+//! `mysql.gtid_slave_pos`, a table of the same engine; indexes agree; what the source has acknowledged is there.
+//!
+//! Rounds go through the formats of the binary log, the modes of the parallel replica, and a replica with and without a
+//! log of its own (with it commits have two phases there). Every third replica does not end at a random moment: it ends
+//! itself at a random step of a commit (`STRATA_CRASH_AT`).
+
+use crate::crash::{check_tables, fail_if};
+use crate::engine::{Conditions, Kind};
+use crate::ledger::{self, Writer};
+use crate::options::{Isolation, Site, seed_of_now};
+use crate::server::{Instance, Server};
+use crate::tpcc::bench::load_warehouses;
+use crate::tpcc::drive::{Control, Load, Outcome, drive};
+use crate::tpcc::txn::Order;
+use crate::tpcc::{self, Scale, check};
+use anyhow::{Context, Result, bail, ensure};
+use mysql::prelude::Queryable;
+use mysql::{Conn, Row};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const FORMATS: [&str; 3] = ["ROW", "MIXED", "STATEMENT"];
+const MODES: [&str; 4] = ["optimistic", "aggressive", "optimistic", "conservative"];
+/// Where a replica's commit may end; without a log of its own some are not passed.
+const STEPS: [&str; 6] =
+    ["prepare-begins", "prepare-logged", "prepare-durable", "order-begins", "ordered", "commit-visible"];
+
+/// Options of `replica`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How often to end the replica
+    #[arg(long, default_value_t = 2)]
+    rounds: u32,
+    /// The engine, on both sides
+    #[arg(long, default_value = "strata")]
+    engine: Kind,
+    /// Sessions of the ledger, and as many of TPC-C
+    #[arg(long, default_value_t = 4)]
+    threads: u32,
+    /// Workers of the replica
+    #[arg(long, default_value_t = 6)]
+    workers: u32,
+    /// Memory for each engine, in MiB
+    #[arg(long, default_value_t = 32)]
+    cache_mb: u64,
+    /// Each kill comes so many seconds after a start at the latest
+    #[arg(long, default_value_t = 3.0)]
+    max_seconds: f64,
+    /// Seed of moments and inputs [default: from the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    site: Site,
+}
+
+/// One side.
+struct Side {
+    instance: Instance,
+    port: u16,
+    number: u32,
+}
+
+struct Pair {
+    args: Args,
+    source: Side,
+    replica: Side,
+    scale: Scale,
+    rng: SmallRng,
+    writers: Vec<Writer>,
+    orders: Vec<Order>,
+}
+
+/// The command `replica`.
+pub fn run(args: Args) -> Result<()> {
+    let seed = args.seed.unwrap_or_else(seed_of_now);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let folder = args.site.folder()?.join("replica");
+    let mut side = |number: u32, name: &str| -> Result<Side> {
+        Ok(Side { instance: Instance::new(&folder.join(name), args.engine)?, port: free_port(&mut rng)?, number })
+    };
+    let (source, replica) = (side(1, "source")?, side(2, "replica")?);
+    println!("{}: {} rounds with a replica, seed {seed}", args.engine.title(), args.rounds);
+    let mut pair = Pair {
+        source,
+        replica,
+        scale: Scale::small(1),
+        writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
+        orders: Vec::new(),
+        rng,
+        args,
+    };
+    let mut servers = pair.prepare()?;
+    for round in 1..=pair.args.rounds {
+        servers = pair.round(servers, round).with_context(|| {
+            format!(
+                "round {round}, seed {seed}; logs of the servers are {} and {}",
+                pair.source.instance.log().display(),
+                pair.replica.instance.log().display()
+            )
+        })?;
+    }
+    let (source, replica) = servers;
+    replica.stop()?;
+    source.stop()?;
+    println!(
+        "{}: {} rounds, the replica equals its source; {} ledger transactions and {} orders acknowledged",
+        pair.args.engine.title(),
+        pair.args.rounds,
+        pair.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
+        pair.orders.len()
+    );
+    Ok(())
+}
+
+/// A port below those that the kernel gives to clients: nobody takes it while the server is down.
+fn free_port(rng: &mut SmallRng) -> Result<u16> {
+    (0..100)
+        .map(|_| rng.random_range(20_000..30_000u16))
+        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .context("no port is free")
+}
+
+impl Side {
+    fn conditions(&self, budget_mb: u64, further: Vec<String>) -> Conditions {
+        let mut extra = vec![
+            "skip-networking=0".to_string(),
+            "bind-address=127.0.0.1".into(),
+            format!("port={}", self.port),
+            format!("server-id={}", self.number),
+            "gtid-strict-mode=1".into(),
+        ];
+        extra.extend(further);
+        Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
+    }
+
+    fn connect(&self) -> Result<Conn> {
+        Ok(self.instance.connect(None)?)
+    }
+}
+
+impl Pair {
+    fn source_conditions(&self, round: u32) -> Conditions {
+        let format = FORMATS[round as usize % FORMATS.len()];
+        self.source.conditions(self.args.cache_mb, vec![format!("binlog-format={format}")])
+    }
+
+    fn replica_conditions(&self, round: u32) -> Conditions {
+        let further = vec![
+            "relay-log=relay".to_string(),
+            "slave-net-timeout=10".into(),
+            format!("log-slave-updates={}", u32::from(own_log(round))),
+            format!("slave-parallel-threads={}", self.args.workers),
+            format!("slave-parallel-mode={}", MODES[round as usize % MODES.len()]),
+        ];
+        self.replica.conditions(self.args.cache_mb, further)
+    }
+
+    /// Both servers, the tables, and a replica that follows.
+    fn prepare(&mut self) -> Result<(Server, Server)> {
+        self.source.instance.reset()?;
+        self.replica.instance.reset()?;
+        let mut source = self.source.instance.launch(&self.source_conditions(0))?;
+        let mut replica = self.replica.instance.launch(&self.replica_conditions(0))?;
+        source.wait_ready(PATIENCE)?;
+        replica.wait_ready(PATIENCE)?;
+        let mut conn = self.source.connect()?;
+        conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
+        conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
+        let mut conn = self.replica.connect()?;
+        conn.query_drop("SET SESSION sql_log_bin = 0")?;
+        conn.query_drop(format!("ALTER TABLE mysql.gtid_slave_pos ENGINE = {}", self.args.engine.sql()))?;
+        conn.query_drop(format!(
+            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
+             master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
+            self.source.port
+        ))?;
+        conn.query_drop("START SLAVE")?;
+        // Loading is not logged; the same seeds give the same rows.
+        load_warehouses(&self.source.instance, self.scale)?;
+        load_warehouses(&self.replica.instance, self.scale)?;
+        ledger::create(&self.source.instance)?;
+        Ok((source, replica))
+    }
+
+    fn moment(&mut self) -> Duration {
+        Duration::from_secs_f64(self.args.max_seconds * f64::from(self.rng.random_range(50..=1000u32)) / 1e3)
+    }
+
+    fn round(&mut self, (mut source, replica): (Server, Server), round: u32) -> Result<(Server, Server)> {
+        // For new sessions, where the source has not been started again.
+        self.source.connect()?.query_drop(format!("SET GLOBAL binlog_format = {}", FORMATS[round as usize % 3]))?;
+        let (first, second) = (self.moment(), self.moment());
+        let again = self.rng.random_range(0..4) == 0;
+        let again = again.then(|| Duration::from_millis(self.rng.random_range(0..800)));
+        let step = (round % 3 == 0).then(|| {
+            let step = STEPS[self.rng.random_range(0..STEPS.len())];
+            format!("{step}:{}", self.rng.random_range(1..400))
+        });
+        let load = Load {
+            scale: self.scale,
+            threads: self.args.threads,
+            seconds: 3600,
+            seed: u64::from(self.rng.random::<u32>()),
+        };
+        let (control, stop, done) = (Control::default(), AtomicBool::new(false), AtomicU64::new(0));
+        let conditions = self.replica_conditions(round);
+        let (copy, origin) = (&self.replica.instance, &self.source.instance);
+        let kill_source = round % 2 == 1;
+        let writers = &mut self.writers;
+        let (outcome, replica, mut wrong) = std::thread::scope(|scope| {
+            let driver = scope.spawn(|| drive(origin, load, &control));
+            let handles: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(|| writer.write(origin, &stop, &done))).collect();
+            let replica = restart_under_load(copy, replica, &conditions, first, step.as_deref(), again);
+            std::thread::sleep(second);
+            let mut wrong = Vec::new();
+            let ended = if kill_source { source.end() } else { source.ensure_alive() };
+            if let Err(error) = ended {
+                wrong.push(format!("{error:#}"));
+            }
+            stop.store(true, Ordering::Relaxed);
+            control.stop.store(true, Ordering::Relaxed);
+            for handle in handles {
+                if let Err(error) = handle.join().expect("a writer does not panic") {
+                    wrong.push(format!("{error:#}"));
+                }
+            }
+            (driver.join().expect("the driver does not panic"), replica, wrong)
+        });
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            // Killed before all sessions were there.
+            Err(_) if kill_source => Outcome::default(),
+            Err(error) => return Err(error),
+        };
+        wrong.extend(outcome.errors.iter().cloned());
+        fail_if("under load", &wrong)?;
+        self.orders.extend(outcome.orders);
+        let mut replica = replica.context("the replica's restart under load")?;
+        if kill_source {
+            source = self.source.instance.launch(&self.source_conditions(round))?;
+            source.wait_ready(PATIENCE).context("the source's restart")?;
+        }
+        let began = Instant::now();
+        let retried = self.catch_up()?;
+        let caught_up = began.elapsed().as_secs_f64();
+        self.verify(round)?;
+        replica.ensure_alive()?;
+        source.ensure_alive()?;
+        println!(
+            "round {round}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {retried} tried again, \
+             caught up in {caught_up:.1} s: equal",
+            FORMATS[round as usize % FORMATS.len()],
+            MODES[round as usize % MODES.len()],
+            if own_log(round) { ", own log" } else { "" },
+            step.as_deref().map_or_else(|| format!("after {:.1} s", first.as_secs_f64()), |step| format!("at {step}")),
+            again.map_or("", |_| " and while recovering"),
+            if kill_source { format!(", source {:.1} s later", second.as_secs_f64()) } else { String::new() },
+            done.load(Ordering::Relaxed),
+            outcome.transactions,
+        );
+        Ok((source, replica))
+    }
+
+    /// Waits until the replica has everything of the source. Returns how many transactions it has tried again.
+    fn catch_up(&self) -> Result<u64> {
+        let mut source = self.source.connect()?;
+        let mut replica = self.replica.connect()?;
+        let last: String = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?.context("no position")?;
+        let began = Instant::now();
+        loop {
+            let reached: Option<i64> = replica.exec_first("SELECT MASTER_GTID_WAIT(?, 1)", (&last,))?;
+            if reached == Some(0) {
+                break;
+            }
+            let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
+            let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
+            ensure!(text("Slave_SQL_Running") != "No", "the replica has stopped: {}", text("Last_SQL_Error"));
+            if began.elapsed() > PATIENCE {
+                let threads: Vec<(String, Option<String>)> = replica.query(
+                    "SELECT COALESCE(state, ''), info FROM information_schema.processlist WHERE command LIKE 'Slave%'",
+                )?;
+                bail!("the replica is not at {last}, but at {}; {threads:?}", text("Gtid_Slave_Pos"));
+            }
+        }
+        let retried: Option<(String, u64)> =
+            replica.query_first("SHOW GLOBAL STATUS LIKE 'Slave_retried_transactions'")?;
+        Ok(retried.map_or(0, |row| row.1))
+    }
+
+    fn verify(&mut self, round: u32) -> Result<()> {
+        let mut wrong = Vec::new();
+        let mut source = self.source.connect()?;
+        let mut replica = self.replica.connect()?;
+        let last: Option<String> = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?;
+        let mut position = |what: &str, query: &str| -> Result<()> {
+            let at: Option<String> = replica.query_first(query)?;
+            if at != last {
+                wrong.push(format!("{what} says {at:?}, the source {last:?}"));
+            }
+            Ok(())
+        };
+        position("gtid_slave_pos", "SELECT @@GLOBAL.gtid_slave_pos")?;
+        position(
+            "the table gtid_slave_pos",
+            "SELECT CONCAT_WS('-', domain_id, server_id, seq_no) FROM mysql.gtid_slave_pos ORDER BY sub_id DESC LIMIT 1",
+        )?;
+        if own_log(round) {
+            position("the replica's log", "SELECT @@GLOBAL.gtid_binlog_pos")?;
+        }
+        let tables: Vec<String> = source.query(format!(
+            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
+             WHERE table_schema IN ('{}', '{}')",
+            ledger::DATABASE,
+            tpcc::DATABASE
+        ))?;
+        ensure!(tables.len() > 3, "there are only {} tables", tables.len());
+        for table in tables {
+            let sum = |conn: &mut Conn| conn.query_first::<(String, Option<u64>), _>(format!("CHECKSUM TABLE {table}"));
+            let (here, there) = (sum(&mut source)?, sum(&mut replica)?);
+            if here != there || here.is_none_or(|row| row.1.is_none()) {
+                wrong.push(format!("{table} differs"));
+            }
+        }
+        ledger::verify(&self.source.instance, &mut self.writers, &mut wrong)?;
+        ledger::verify(&self.replica.instance, &mut [], &mut wrong)?;
+        wrong.extend(check::check(&self.replica.instance, self.scale, &self.orders, 2)?.told);
+        check_tables(&self.replica.instance, &mut wrong)?;
+        fail_if("on the replica", &wrong)
+    }
+}
+
+/// Whether the replica logs what it applies.
+fn own_log(round: u32) -> bool {
+    round % 5 != 4
+}
+
+/// Ends the replica after a while, or lets it end itself at a step, and starts it again; it goes on by itself.
+fn restart_under_load(
+    instance: &Instance,
+    replica: Server,
+    conditions: &Conditions,
+    after: Duration,
+    step: Option<&str>,
+    again: Option<Duration>,
+) -> Result<Server> {
+    let mut replica = replica;
+    if step.is_some() {
+        replica.end()?;
+        replica = instance.launch_to_crash(conditions, step)?;
+        // It may have ended itself before it answers; a step that never comes is a kill at a random moment.
+        let _ = replica.wait_ready(PATIENCE);
+    } else {
+        replica.ensure_alive()?;
+    }
+    std::thread::sleep(after);
+    replica.kill()?;
+    if let Some(moment) = again {
+        let recovering = instance.launch(conditions)?;
+        std::thread::sleep(moment);
+        recovering.kill()?;
+    }
+    let mut replica = instance.launch(conditions)?;
+    replica.wait_ready(PATIENCE)?;
+    Ok(replica)
+}
