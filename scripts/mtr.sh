@@ -5,6 +5,10 @@
 #   mtr.sh strata [TEST...]               Strata's own suite; a skipped test is a failure
 #   mtr.sh se [--engine=E] [TEST...]      storage_engine with trx and parts
 #   mtr.sh engines [--engine=E] [TEST...] engines/funcs and engines/iuds
+#   mtr.sh binlog|rpl [--engine=E] [TEST...]
+#                                         those tests of the server's suites that take the
+#                                         default engine: they name none, and need no debug
+#                                         build. After a run with InnoDB its failures are excused
 #   mtr.sh slice [--engine=E]             the tests in mysql-test/slice.list
 #   mtr.sh compare [--rerun-innodb]       se and engines with Strata and InnoDB, as a table
 #                                         in target/suites-report.txt
@@ -189,6 +193,30 @@ run_engines() {
     --suite=engines/funcs,engines/iuds "$@" "${only[@]}"
 }
 
+# The tests of suite $1 that take the default engine, by their source.
+generic_tests() {
+  (cd "$tests/suite/$1/t" &&
+    grep -LiE 'innodb|myisam|aria|rocksdb|memory|heap|engine *=|have_debug' ./*.test) |
+    sed "s,^\./,$1.,; s/\.test\$//"
+}
+
+run_generic() {
+  local suite=$1 engine=$2 load=()
+  shift 2
+  [ "$engine" = InnoDB ] || load=(--mysqld=--plugin-load-add=ha_strata.so)
+  [ ${#only[@]} -gt 0 ] || mapfile -t only < <(generic_tests "$suite")
+  run "${name:-$suite}" "$engine" --mysqld="--default-storage-engine=$engine" \
+    --mysqld=--innodb --mysqld=--partition "${load[@]}" --suite="$suite" "$@" "${only[@]}"
+}
+
+# What InnoDB passes and Strata does not, of suite $1; fails if there is any.
+against_innodb() {
+  local lost
+  lost=$(comm -23 <(passes "$results/$1-InnoDB.tsv") <(passes "$results/$1-STRATA.tsv"))
+  say "$1: InnoDB passes $(count pass "$results/$1-InnoDB.tsv"), of these Strata all but $(grep -c . <<<"$lost" || true)"
+  [ -z "$lost" ] || { printf '%s\n' "$lost" | sed "s/^/$me: /"; false; }
+}
+
 # The tests of slice.list, in mtr's spelling; $1: se or engines, $2: engine
 slice_tests() {
   local o
@@ -323,6 +351,17 @@ case $cmd in
     if [ ${#only[@]} -gt 0 ]; then name=$cmd-some; fi
     "run_$cmd" "$engine" "${extra[@]}"
     verdict "${name:-$cmd}-$engine"
+    ;;
+  binlog | rpl)
+    [ "$engine" = InnoDB ] || need_plugin
+    lock_root
+    if [ ${#only[@]} -gt 0 ]; then name=$cmd-some; fi
+    run_generic "$cmd" "$engine" "${extra[@]}"
+    if [ "${name:-}$engine" = STRATA ] && [ -f "$results/$cmd-InnoDB.tsv" ]; then
+      against_innodb "$cmd"
+    else
+      verdict "${name:-$cmd}-$engine"
+    fi
     ;;
   slice)
     [ "$engine" = InnoDB ] || need_plugin

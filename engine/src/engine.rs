@@ -431,6 +431,11 @@ impl Engine {
         self.core.prepared.lock().keys().cloned().collect()
     }
 
+    /// Whether a prepared transaction, with or without a session, writes to one of these indexes.
+    pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
+        self.core.committer.prepared_writes(indexes)
+    }
+
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, options, value, within};
+use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, Options, Step};
+use strata_engine::{Engine, Error, IndexId, Options, Step};
 
 const INDEX: u32 = 16;
 const SEGMENT: u64 = 64 << 10;
@@ -207,6 +207,21 @@ fn life(seed: u64, at: impl Fn(&MemDisk, &Promise) + Send + Sync + 'static) {
         }
         engine.flush().unwrap();
     }
+}
+
+#[test]
+fn who_writes_where_is_known_of_prepared_transactions() {
+    let disk = MemDisk::new();
+    let (here, there) = ([IndexId(INDEX)], [IndexId(INDEX + 1)]);
+    let engine = open(&disk).unwrap();
+    assert!(!engine.prepared_writes(&here));
+    leave_prepared(&engine, &mut Rng::new(1), 1, 10);
+    assert!(engine.prepared_writes(&here) && !engine.prepared_writes(&there));
+    drop(engine);
+    let engine = open(&disk).unwrap();
+    assert!(engine.prepared_writes(&here) && !engine.prepared_writes(&there));
+    assert!(engine.rollback_prepared(&xid(1)).unwrap());
+    assert!(!engine.prepared_writes(&here));
 }
 
 #[test]

@@ -9,6 +9,12 @@
 //! through all sessions: a wait costs two switches of threads, so many look-ups cost less than keeping a map up to date in
 //! every transaction would.
 //!
+//! Rejected: asking the server whether the order of two transactions is settled already (`thd_need_ordering_with`), to let
+//! one pass the other's interval. It saves retries of transactions that did not meet on the source and do meet here, as gap
+//! locks between rows may. Covered intervals are exactly what was scanned, and a scan waits for a key that comes in just as
+//! the key waits for the scan: two transactions that ran at the same time on a source with Strata do so in either order
+//! on the replica. Where the source has another engine or the plan differs, the later one is killed and tried again.
+//!
 //! Lock order: the list of sessions -> a session's owner -> the server's own mutexes that its functions below take. Neither
 //! of the first two is held when a session begins or ends work in the server.
 

@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::carry::{Place, to_carry};
-use crate::base::{Error, Lsn, Result, SeqNo, TxnId};
+use crate::base::{Error, IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::TableMeta;
 use crate::state::{Mem, StateCell};
@@ -259,6 +259,15 @@ impl Committer {
         order.remove(id);
         sinks.log.redeem_end();
         Ok(ordered)
+    }
+
+    /// Whether a prepared transaction without a decision writes to one of these indexes.
+    pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
+        let batches: Vec<Arc<[u8]>> = self.order.lock().prepared.values().map(|p| p.batch.clone()).collect();
+        batches.iter().any(|batch| match files_of(batch) {
+            Some(files) => files.iter().any(|file| indexes.contains(&file.index)),
+            None => BatchReader::new(batch).any(|(_, key, _)| indexes.contains(&IndexId::of(key))),
+        })
     }
 
     /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
