@@ -265,14 +265,14 @@ pub struct RangeEstimate {
     pub entries: u64,
     /// Of these, tombstones, by their share in each file and memtable.
     pub tombstones: u64,
-    /// `entries` is exactly the number of rows: counted, in one place, where there are no tombstones.
+    /// `entries` are counted, and none are tombstones.
     pub exact: bool,
 }
 
 impl RangeEstimate {
     /// Adds `entries` of a source in which `tombstones` of `all` entries are such.
     fn add(&mut self, entries: u64, tombstones: u64, all: u64, exact: bool) {
-        self.exact &= exact && (entries == 0 || self.entries == 0 && tombstones == 0);
+        self.exact &= exact && (entries == 0 || tombstones == 0);
         self.entries += entries;
         if tombstones > 0 {
             self.tombstones += (u128::from(entries) * u128::from(tombstones) / u128::from(all.max(1))) as u64;

@@ -129,9 +129,19 @@ pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) ->
 
 /// As `overlapping`, as numbers.
 pub fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
+    if run.is_empty() {
+        return 0..0;
+    }
     let (from_head, to_head) = (head_of(lower), head_of(upper));
     let from = run.partition_point(|file| file.ends_before(lower, from_head));
-    let count = run[from..].partition_point(|file| file.begins_before(upper, to_head));
+    let rest = &run[from..];
+    // Most ranges end in the file in which they begin.
+    let count = match rest.get(1) {
+        Some(second) if second.begins_before(upper, to_head) => {
+            rest.partition_point(|file| file.begins_before(upper, to_head))
+        }
+        _ => usize::from(rest.first().is_some_and(|file| file.begins_before(upper, to_head))),
+    };
     from..from + count
 }
 

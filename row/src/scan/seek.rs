@@ -91,7 +91,11 @@ impl RowCursor {
             Way::Forward => self.walk.seek_ge(session.txn(), &scan.target)?,
             Way::Backward => self.walk.seek_lt(session.txn(), &scan.target)?,
         }
-        copy(&mut scan.frontier, &scan.target);
+        if self.locks_ranges(session) {
+            if let Some(scan) = &mut self.scan {
+                copy(&mut scan.frontier, &scan.target);
+            }
+        }
         let same = matches!(mode, Seek::Exact | Seek::LastInPrefix);
         self.find(session, record, way, same)
     }

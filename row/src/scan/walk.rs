@@ -75,7 +75,8 @@ impl RowCursor {
             }
         }
         self.patient = again;
-        if let Some(scan) = &mut self.scan {
+        let covers = self.locks_ranges(session);
+        if let Some(scan) = self.scan.as_mut().filter(|_| covers) {
             copy(&mut scan.frontier, &self.entry_key);
             if way == Way::Forward {
                 scan.frontier.push(0);

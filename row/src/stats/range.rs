@@ -2,7 +2,7 @@
 //! the range does.
 //!
 //! The engine estimates from index blocks and the towers of the memtables, and says if it has counted in fact: most short
-//! ranges lie in one cached block. A walk through the rows follows only where the estimate says little: for a handful of
+//! ranges lie in cached blocks. A walk through the rows follows only where the estimate says little: for a handful of
 //! rows, where one more or less matters, and where tombstones are a good part of it (the emptied head of a queue).
 //! Rejected: walking all small ranges. It reads a range of a hundred rows twice.
 
