@@ -224,6 +224,7 @@ fn a_large_prepared_transaction_outlives_the_log_that_prepared_it() {
                 let busy = engine.begin().lock(&key(A, 150), LockMode::Exclusive, Wait::No);
                 assert!(matches!(busy, Err(Error::LockBusy)), "no lock");
                 engine.begin().lock(&key(C, 150), LockMode::Exclusive, Wait::No).unwrap();
+                assert!(engine.prepared_writes(&[IndexId(A)]) && !engine.prepared_writes(&[IndexId(C)]));
             };
             let pass = |engine: &Engine, state: &mut Map, rng: &mut Rng| {
                 let begin = engine.metrics().log_bytes_written;

@@ -307,8 +307,7 @@ int ha_strata::external_lock(THD *thd, int type)
   if (type == F_UNLCK)
   {
     is_requested_= false;
-    if (inited != NONE) /* a HANDLER between two statements; others may still be asked for their last row */
-      strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT);
+    strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT); /* lets go of memory and files */
     return 0;
   }
   /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
@@ -337,7 +336,8 @@ int ha_strata::reset()
     strata_scan_end(cursor_);
     scan_index_= NO_SCAN;
   }
-  strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT); /* lets go of memory and files */
+  /* The session stays until external_lock(F_UNLCK): reading its own statistics, the server resets temporary tables that a
+     statement has just locked. */
   return 0;
 }
 

@@ -264,9 +264,10 @@ impl Committer {
     /// Whether a prepared transaction without a decision writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
         let batches: Vec<Arc<[u8]>> = self.order.lock().prepared.values().map(|p| p.batch.clone()).collect();
-        batches.iter().any(|batch| match files_of(batch) {
-            Some(files) => files.iter().any(|file| indexes.contains(&file.index)),
-            None => BatchReader::new(batch).any(|(_, key, _)| indexes.contains(&IndexId::of(key))),
+        batches.iter().any(|batch| {
+            let mut files = files_of(batch).unwrap_or_default().into_iter().map(|file| file.index);
+            let mut keys = BatchReader::new(batch).map(|(_, key, _)| IndexId::of(key));
+            files.any(|index| indexes.contains(&index)) || keys.any(|index| indexes.contains(&index))
         })
     }
 
