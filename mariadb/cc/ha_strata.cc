@@ -310,6 +310,10 @@ int ha_strata::external_lock(THD *thd, int type)
     strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT); /* lets go of memory and files */
     return 0;
   }
+  /* Copied to another engine, the table is not renamed, which would be refused. */
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
+    if (int error= strata_table_alterable(table_))
+      return handler_error(error, thd);
   /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
   Request request= is_requested_ ? requested_ : Request();
   if (type == F_WRLCK)

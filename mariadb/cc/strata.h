@@ -271,6 +271,7 @@ int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t 
                             const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
 int strata_table_analyze(StrataTable *table);
 int strata_table_optimize(StrataTable *table);             /* compacts the table's key ranges */
+int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. */
 int strata_table_check(StrataCursor *cursor, int quick, void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
 

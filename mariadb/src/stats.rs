@@ -135,6 +135,12 @@ pub unsafe extern "C" fn strata_table_optimize(table: *mut TableHandle) -> c_int
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_int {
+    unsafe { on_table(table, Table::refuse_prepared) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_check(
     cursor: *mut CursorHandle,
     quick: c_int,

@@ -5,6 +5,7 @@
 //! offsets in the record belong to the server's share, not to the catalog.
 
 use crate::catalog::format::TableMeta;
+use crate::catalog::refuse_prepared;
 use crate::def::{ColumnType, TableDef};
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
@@ -166,6 +167,11 @@ impl Table {
             Some(i) => self.state.meta.indexes[i].id,
             None => self.state.meta.clustered_id(),
         }
+    }
+
+    /// An error if a prepared transaction without a session has written to the table: it is not to be altered.
+    pub fn refuse_prepared(&self) -> Result<()> {
+        refuse_prepared(self.engine(), &self.state.meta)
     }
 
     /// Reads go to the newest state, whatever the snapshot: only one session can see the table, or its rows are not part

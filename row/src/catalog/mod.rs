@@ -124,7 +124,7 @@ impl Catalog {
         let mut gone = Vec::new();
         for name in names {
             let meta = self.get(name)?;
-            self.refuse_prepared(&meta)?;
+            refuse_prepared(&self.engine, &meta)?;
             change.push((format::table_key(name), None));
             change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
             change.push((statistics_key(meta.table_id), None));
@@ -146,7 +146,7 @@ impl Catalog {
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let _ids = self.ids.lock();
         let (meta, born) = self.entry(from)?;
-        self.refuse_prepared(&meta)?;
+        refuse_prepared(&self.engine, &meta)?;
         if self.tables.read().contains_key(to) {
             return Err(Error::TableExists(to.to_owned()));
         }
@@ -162,7 +162,7 @@ impl Catalog {
     pub fn truncate(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
         let mut ids = self.ids.lock();
         let old = self.get(name)?;
-        self.refuse_prepared(&old)?;
+        refuse_prepared(&self.engine, &old)?;
         let mut meta = TableMeta::clone(&old);
         let mut next_id = || {
             ids.0 += 1;
@@ -189,16 +189,6 @@ impl Catalog {
         Ok((meta, seq))
     }
 
-    /// A table to which a prepared transaction has written stays as it is until the transaction ends: its commit was
-    /// promised. While its session lives, the server's metadata lock sees to it; after that nobody but the engine knows. A
-    /// rename is refused, too, since that is how the server puts an altered copy in the place of a table.
-    fn refuse_prepared(&self, meta: &TableMeta) -> Result<()> {
-        if self.engine.prepared_writes(&meta.ids()) {
-            return Err(kv::Error::LockTimeout.into());
-        }
-        Ok(())
-    }
-
     fn note_pending(&self, change: &mut Change, ids: &[IndexId]) {
         change.extend(ids.iter().map(|id| (format::pending_key(*id), Some(format::encode_pending()))));
     }
@@ -212,6 +202,16 @@ impl Catalog {
         let change: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
         self.engine.write(&change, false)?;
         Ok(())
+    }
+}
+
+/// A table to which a prepared transaction has written stays as it is until the transaction ends: its commit was promised.
+/// While its session lives, the server's metadata lock sees to it; after that nobody but the engine knows. A rename is
+/// refused, too, since that is how the server puts an altered copy in the place of a table.
+pub(crate) fn refuse_prepared(engine: &Engine, meta: &TableMeta) -> Result<()> {
+    match engine.prepared_writes(&meta.ids()) {
+        true => Err(kv::Error::LockTimeout.into()),
+        false => Ok(()),
     }
 }
 
