@@ -58,6 +58,9 @@ pub struct Args {
     /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
     #[arg(long, default_value = "special")]
     rand_type: String,
+    /// Run each script a second time, its transactions as XA transactions: start, end, prepare, commit
+    #[arg(long)]
+    xa: bool,
     /// Use tables that an earlier call with the same size left, and leave them again
     #[arg(long)]
     reuse: bool,
@@ -91,6 +94,8 @@ pub fn run(args: Args) -> Result<()> {
         server.stop()?;
         instance.save(&saved)?;
     }
+    // Scripts that have tables of their own have no use for XA.
+    let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", size.tables, size.rows, args.seconds);
     let mut report = Report::new(&lab, &title)?;
     for round in 1..=args.comparison.rounds {
@@ -100,7 +105,9 @@ pub fn run(args: Args) -> Result<()> {
             for n in 0..instances.len() {
                 let instance = &instances[(n + round as usize - 1) % instances.len()];
                 let mut server: Option<Server> = None;
-                for &threads in &args.threads {
+                let calls =
+                    ways(script).into_iter().flat_map(|xa| args.threads.iter().map(move |&threads| (xa, threads)));
+                for (xa, threads) in calls {
                     let mut running = match server.take() {
                         Some(running) if !consuming => running,
                         old => {
@@ -112,7 +119,7 @@ pub fn run(args: Args) -> Result<()> {
                             running
                         }
                     };
-                    let call = Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type };
+                    let call = Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type, xa };
                     let warmup = if consuming { 0 } else { args.warmup };
                     let run = measure(&mut running, &conditions, size, &call, warmup, round);
                     match run {
@@ -186,7 +193,7 @@ pub fn measure(
         0 => Default::default(),
         seconds => sysbench::run(&instance, size, &Call { seconds, ..call.clone() }, |_| ())?,
     };
-    let bar = bar(format!("{}: {}, {} threads", instance.kind().title(), call.script, call.threads));
+    let bar = bar(format!("{}: {}", instance.kind().title(), label(call)));
     bar.set_length(call.seconds);
     let meter = Meter::begin(server.pid(), &instance)?;
     let mut outcome = sysbench::run(&instance, size, call, |tps| {
@@ -229,7 +236,7 @@ fn failed(server: &Server, conditions: &Conditions, call: &Call, round: u32, err
 fn blank(instance: &Instance, conditions: &Conditions, call: &Call, round: u32) -> Run {
     Run {
         workload: "oltp".into(),
-        label: format!("{}, {} threads", call.script, call.threads),
+        label: label(call),
         engine: instance.kind(),
         round,
         finished: now(),
@@ -248,6 +255,10 @@ fn blank(instance: &Instance, conditions: &Conditions, call: &Call, round: u32) 
         usage: Default::default(),
         disk: Default::default(),
     }
+}
+
+fn label(call: &Call) -> String {
+    format!("{}{}, {} threads", call.script, if call.xa { ", XA" } else { "" }, call.threads)
 }
 
 fn settings(size: Size, call: &Call, warmup: u64) -> BTreeMap<String, String> {

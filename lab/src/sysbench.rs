@@ -9,8 +9,11 @@ use std::process::{Child, Command, Stdio};
 
 /// The database that holds sysbench's tables.
 pub const DATABASE: &str = "sbtest";
-/// ER_LOCK_DEADLOCK: the only error that a client has to expect.
-const IGNORED: &str = "1213";
+/// ER_LOCK_DEADLOCK, the only error that a client has to expect; and ER_XA_RBDEADLOCK, the same at the end of an XA
+/// transaction.
+const IGNORED: &str = "1213,1614";
+/// See there.
+const XA_SCRIPT: &str = include_str!("xa.lua");
 
 /// Size of the data.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,8 @@ pub struct Call<'a> {
     pub seconds: u64,
     /// Distribution of row numbers; sysbench's default is `special`.
     pub rand_type: &'a str,
+    /// Each event is an XA transaction.
+    pub xa: bool,
 }
 
 impl Call<'_> {
@@ -74,7 +79,7 @@ impl Outcome {
 
 /// Creates and fills the tables, a thread per table.
 pub fn prepare(instance: &Instance, size: Size) -> Result<()> {
-    let call = Call { script: "oltp_read_write", threads: size.tables, seconds: 0, rand_type: "uniform" };
+    let call = Call { script: "oltp_read_write", threads: size.tables, seconds: 0, rand_type: "uniform", xa: false };
     prepare_for(instance, size, &call)
 }
 
@@ -82,7 +87,7 @@ pub fn prepare(instance: &Instance, size: Size) -> Result<()> {
 pub fn prepare_for(instance: &Instance, size: Size, call: &Call) -> Result<()> {
     let mut conn = instance.connect(None)?;
     conn.query_drop(format!("CREATE DATABASE IF NOT EXISTS {}", call.database()))?;
-    let output = command(instance, size, call, "prepare").output().context("sysbench is not installed")?;
+    let output = command(instance, size, call, "prepare")?.output().context("sysbench is not installed")?;
     if !output.status.success() {
         bail!(
             "sysbench could not fill the tables: {}{}",
@@ -95,7 +100,7 @@ pub fn prepare_for(instance: &Instance, size: Size, call: &Call) -> Result<()> {
 
 /// Begins a run in the background.
 pub fn spawn(instance: &Instance, size: Size, call: &Call) -> Result<Child> {
-    command(instance, size, call, "run")
+    command(instance, size, call, "run")?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -130,10 +135,17 @@ pub fn run(instance: &Instance, size: Size, call: &Call, mut each_second: impl F
     Ok(outcome)
 }
 
-fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Command {
+fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Result<Command> {
     let mut command = Command::new("sysbench");
+    let mut script = call.script.to_string();
+    if call.xa {
+        let path = instance.log().with_file_name("xa.lua");
+        std::fs::write(&path, XA_SCRIPT).with_context(|| path.display().to_string())?;
+        command.env("STRATA_LAB_SCRIPT", &script);
+        script = path.display().to_string();
+    }
     command.args([
-        call.script.to_string(),
+        script,
         format!("--mysql-socket={}", instance.socket().display()),
         "--mysql-user=root".into(),
         format!("--mysql-db={}", call.database()),
@@ -153,7 +165,7 @@ fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Command 
         command.args([format!("--tables={}", size.tables), format!("--table-size={}", size.rows)]);
     }
     command.arg(verb);
-    command
+    Ok(command)
 }
 
 /// Understands the output of a run.
