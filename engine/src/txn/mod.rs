@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::background::with_env;
 use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::base::{Error, IndexId, Kind, Result, SeqNo, TxnId};
+use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::engine::Core;
@@ -288,11 +288,16 @@ impl Txn {
         drop(room);
         core.step(Step::Ordered);
         core.committer.apply_own(&ordered, batch);
-        core.after_commit();
+        self.after_order(ordered.log_end)
+    }
+
+    /// What follows when a commit in one phase is ordered and visible.
+    fn after_order(&self, log_end: Lsn) -> Result<()> {
+        self.core.after_commit();
         self.core.locks.release_all(&self.owner);
-        core.step(Step::CommitVisible);
-        core.make_durable(ordered.log_end)?;
-        core.step(Step::CommitDurable);
+        self.core.step(Step::CommitVisible);
+        self.core.make_durable(log_end)?;
+        self.core.step(Step::CommitDurable);
         Ok(())
     }
 
@@ -320,12 +325,7 @@ impl Txn {
         drop(room);
         core.step(Step::Ordered);
         core.committer.publish(ordered.seq);
-        core.after_commit();
-        self.core.locks.release_all(&self.owner);
-        core.step(Step::CommitVisible);
-        core.make_durable(ordered.log_end)?;
-        core.step(Step::CommitDurable);
-        Ok(())
+        self.after_order(ordered.log_end)
     }
 
     fn finish_ordered(&mut self) -> Result<()> {
