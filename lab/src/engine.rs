@@ -84,6 +84,16 @@ impl Kind {
         }
     }
 
+    /// Status variables of the engine: bytes of its log's records, without padding, and how often it synced files.
+    pub fn log_counters(self) -> [&'static str; 2] {
+        match self {
+            // All files: the log is what is synced at every commit, pages are rarely.
+            Kind::Innodb => ["Innodb_os_log_written", "Innodb_data_fsyncs"],
+            Kind::Rocksdb => ["Rocksdb_wal_bytes", "Rocksdb_wal_synced"],
+            Kind::Strata => ["Strata_log_payload_bytes", "Strata_log_syncs"],
+        }
+    }
+
     /// The level an engine runs at when `asked` is asked for. MyRocks answers a
     /// write to a row that changed after the transaction's snapshot with a
     /// deadlock error under REPEATABLE READ, where the others wait and go on, so

@@ -2,6 +2,7 @@
 
 use crate::server::Instance;
 use anyhow::{Context, Result};
+use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::sync::Arc;
@@ -27,6 +28,15 @@ pub struct Usage {
     pub write_bytes: u64,
     /// How much the binary logs grew.
     pub binlog_bytes: u64,
+    /// Bytes of the records of the engine's log, without padding.
+    #[serde(default)]
+    pub logged_bytes: u64,
+    /// Syncs by the engine.
+    #[serde(default)]
+    pub engine_syncs: u64,
+    /// Syncs of the binary log, one for each group of commits.
+    #[serde(default)]
+    pub binlog_syncs: u64,
     /// Processor time, user and system, in microseconds.
     pub cpu_us: u64,
     /// Resident memory of the same server without data, before it did anything; 0 if that was not measured.
@@ -48,12 +58,38 @@ struct Counters {
     cpu_us: u64,
 }
 
+/// What only the server itself knows, since its start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Status {
+    logged_bytes: u64,
+    engine_syncs: u64,
+    binlog_syncs: u64,
+}
+
+impl Status {
+    fn read(instance: &Instance) -> Result<Status> {
+        let mut conn = instance.connect(None)?;
+        let mut value = |name: &str| -> Result<u64> {
+            let row: Option<(String, String)> = conn.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'"))?;
+            let (_, value) = row.with_context(|| format!("there is no status variable {name}"))?;
+            value.parse().with_context(|| format!("{name} is {value}"))
+        };
+        let [logged, syncs] = instance.kind().log_counters();
+        Ok(Status {
+            logged_bytes: value(logged)?,
+            engine_syncs: value(syncs)?,
+            binlog_syncs: value("Binlog_group_commits")?,
+        })
+    }
+}
+
 /// Measures a server from its making to [`Meter::end`].
 pub struct Meter {
     pid: u32,
     instance: Instance,
     start: Counters,
     binlog_start: u64,
+    status_start: Status,
     rss_start: u64,
     sampled: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -99,6 +135,7 @@ impl Meter {
             pid,
             start: counters(pid)?,
             binlog_start: instance.binlog_bytes()?,
+            status_start: Status::read(instance)?,
             rss_start: memory(pid)?.0,
             instance: instance.clone(),
             sampled,
@@ -110,6 +147,7 @@ impl Meter {
     /// Ends the measurement.
     pub fn end(mut self) -> Result<Usage> {
         let now = counters(self.pid)?;
+        let status = Status::read(&self.instance)?;
         let (_, peak) = memory(self.pid)?;
         let binlog = self.instance.binlog_bytes()?;
         self.finish();
@@ -117,6 +155,9 @@ impl Meter {
             read_bytes: now.read_bytes.saturating_sub(self.start.read_bytes),
             write_bytes: now.write_bytes.saturating_sub(self.start.write_bytes),
             binlog_bytes: binlog.saturating_sub(self.binlog_start),
+            logged_bytes: status.logged_bytes.saturating_sub(self.status_start.logged_bytes),
+            engine_syncs: status.engine_syncs.saturating_sub(self.status_start.engine_syncs),
+            binlog_syncs: status.binlog_syncs.saturating_sub(self.status_start.binlog_syncs),
             cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
             rss_base: 0,
             rss_start: self.rss_start,

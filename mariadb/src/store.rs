@@ -165,6 +165,7 @@ fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
         (c"block_cache_misses", m.cache_misses),
         (c"transaction_spill_bytes", m.work.spill_bytes),
         (c"log_records", m.log_records),
+        (c"log_payload_bytes", m.log_payload_bytes),
         (c"log_bytes_written", m.log_bytes_written),
         (c"log_syncs", m.log_syncs),
         (c"log_live_bytes", m.log_live_bytes),
