@@ -5,10 +5,15 @@
 #   mtr.sh strata [TEST...]               Strata's own suite; a skipped test is a failure
 #   mtr.sh se [--engine=E] [TEST...]      storage_engine with trx and parts
 #   mtr.sh engines [--engine=E] [TEST...] engines/funcs and engines/iuds
+#   mtr.sh features [--engine=E] [SUITE|TEST...]
+#                                         generated columns, versioning, periods, sequences,
+#                                         partitions: the server's tests that concern the
+#                                         engine, as copies that name E where they name InnoDB
+#                                         (see features_root)
 #   mtr.sh binlog|rpl [--engine=E] [TEST...]
-#                                         those tests of the server's suites that take the
-#                                         default engine: they name none, and need no debug
-#                                         build. After a run with InnoDB its failures are excused
+#                                         in the same way the tests of those suites that take
+#                                         the default engine. After a run with InnoDB its
+#                                         failures are excused
 #   mtr.sh slice [--engine=E]             the tests in mysql-test/slice.list
 #   mtr.sh compare [--rerun-innodb]       se and engines with Strata and InnoDB, as a table
 #                                         in target/suites-report.txt
@@ -30,15 +35,21 @@ me=mtr
 . "$(dirname "$0")/lib.sh"
 load_env
 
-root=${STRATA_MTR_ROOT:-$top/target/mtr-root}
 results=$top/target/mtr-results
 parallel=${STRATA_MTR_PARALLEL:-2}
-checkout_id=$(printf '%s' "$root" | cksum | cut -d' ' -f1)
-var=${STRATA_MTR_VAR:-/tmp/strata-mtr.$(id -u)/$checkout_id}
-tests=$root/share/mysql/mysql-test
 baseline=$top/mysql-test/baseline/innodb-$MARIADB_VERSION.txt
 
 #---------------------------------------------------------------- the tree
+
+# in_root DIR: the tree all that follows works in.
+in_root() {
+  local id
+  root=$1
+  tests=$root/share/mysql/mysql-test
+  id=$(printf '%s' "$root" | cksum | cut -d' ' -f1)
+  var=${STRATA_MTR_VAR:-/tmp/strata-mtr.$(id -u)/$id}
+}
+in_root "${STRATA_MTR_ROOT:-$top/target/mtr-root}"
 
 build_root() {
   local want="$MARIADB_PACKAGE_VERSION" f
@@ -162,7 +173,8 @@ verdict() {
   fi
   if [ -n "$bad" ]; then
     # What mtr said about the failures, for a reader of a log only.
-    grep -vE '\[ (pass|disabled) ' "$results/$1.out" | tail -n 150 >&2 || true
+    cat "$results/$1.out" "$results/${1%-*}"-{named,default}-"${1##*-}.out" 2>/dev/null |
+      grep -vE '\[ (pass|disabled) ' | tail -n 150 >&2 || true
     printf '%s\n' "$bad" | sed "s/^/$me: /" >&2
   fi
   printf '%s passed, %s failed\n' "$(count pass "$tsv")" "$(grep -c . <<<"$bad" || true)" \
@@ -193,20 +205,87 @@ run_engines() {
     --suite=engines/funcs,engines/iuds "$@" "${only[@]}"
 }
 
-# The tests of suite $1 that take the default engine, by their source.
-generic_tests() {
-  (cd "$tests/suite/$1/t" &&
-    grep -LiE 'innodb|myisam|aria|rocksdb|memory|heap|engine *=|have_debug' ./*.test) |
-    sed "s,^\./,$1.,; s/\.test\$//"
+# The suites of command $1.
+suites_of() {
+  case $1 in
+    features) echo gcol vcol versioning period sql_sequence parts ;;
+    *) echo "$1" ;;
+  esac
 }
 
-run_generic() {
-  local suite=$1 engine=$2 load=()
-  shift 2
+# The tests of suite $1 that concern the engine. $2 = named: they ask for InnoDB, or run
+# once with each of several default engines. $2 = default: they take the default engine, which
+# nothing but their result names; of sql_sequence all, which name engines in passing. Tests
+# that need a debug build are left out.
+feature_tests() {
+  local other='\b(myisam|aria|rocksdb|memory|heap|archive|csv|merge|blackhole|federated|s3)\b|have_debug'
+  local named='have_innodb|engines\.inc' engine='\binnodb\b'
+  [ "$1" != versioning ] || named="$named|$engine" # common.inc asks for it
+  (
+    cd "$MARIADB_TEST_DIR/suite/$1"
+    [ ! -d t ] || cd t
+    case $1.$2 in
+      sql_sequence.named | rpl.named | binlog.named) ;;
+      sql_sequence.default) grep -LiE '\b(aria|archive)\b|have_debug' ./*.test ;;
+      *.named) grep -liE "$named" ./*.test | xargs grep -Li have_debug ;;
+      *.default) grep -LiE "$named|$engine|$other|engine *=" ./*.test ;;
+    esac
+  ) | sed "s,^\./,$1.,; s/\.test\$//"
+}
+
+# Prepares the tree for E=$1 and the suites $2...: as packaged, run with E only where a file
+# of combinations names several engines; E's name instead of InnoDB's, in tests that take
+# the default engine instead of MyISAM's also. With InnoDB the former changes nothing.
+features_root() {
+  local engine=$1 suite name files
+  shift
+  for suite in "$@"; do
+    rm -rf "$tests/suite/$suite"
+    cp -a "$MARIADB_TEST_DIR/suite/$suite" "$tests/suite/$suite"
+    find "$tests/suite/$suite" -name '*.combinations' -exec perl -0777 -i -pe \
+      '$_ = join "", grep !/default-storage-engine=(?!innodb)/, split /(?=^\[)/m' {} +
+    while read -r name; do
+      name=${name#*.}
+      files=$(find "$tests/suite/$suite" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt")
+      # shellcheck disable=SC2086
+      "$top/scripts/rename-engine.pl" InnoDB,MyISAM "$engine" $files
+    done < <(feature_tests "$suite" default)
+    [ "$engine" = InnoDB ] || find "$tests/suite/$suite" -type f -regextype posix-extended \
+      -regex '.*\.(test|inc|pre|result|rdiff|combinations|opt|cnf)' \
+      -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
+  done
+}
+
+# run_features COMMAND E MTR-OPTIONS...: leaves COMMAND-SUITE-E.tsv for each suite.
+run_features() {
+  local base=$results/${name:-$1} engine=$2 load=() suite suites
+  local given=("${only[@]}") named=() default=()
+  read -ra suites < <(suites_of "$1")
+  set -- "${name:-$1}" "${@:3}"
   [ "$engine" = InnoDB ] || load=(--mysqld=--plugin-load-add=ha_strata.so)
-  [ ${#only[@]} -gt 0 ] || mapfile -t only < <(generic_tests "$suite")
-  run "${name:-$suite}" "$engine" --mysqld="--default-storage-engine=$engine" \
-    --mysqld=--innodb --mysqld=--partition "${load[@]}" --suite="$suite" "$@" "${only[@]}"
+  features_root "$engine" "${suites[@]}"
+  for suite in "${suites[@]}"; do
+    mapfile -t -O ${#named[@]} named < <(feature_tests "$suite" named | chosen "${given[@]}")
+    mapfile -t -O ${#default[@]} default < <(feature_tests "$suite" default | chosen "${given[@]}")
+  done
+  rm -f "$base"-{named,default}-"$engine".tsv
+  if [ ${#named[@]} -gt 0 ]; then
+    run "$1-named" "$engine" --mysqld=--partition "${load[@]}" "${@:2}" "${named[@]}"
+  fi
+  if [ ${#default[@]} -gt 0 ]; then
+    run "$1-default" "$engine" --mysqld="--default-storage-engine=$engine" \
+      --mysqld=--innodb --mysqld=--partition "${load[@]}" "${@:2}" "${default[@]}"
+  fi
+  cat "$base"-{named,default}-"$engine".tsv 2>/dev/null | sort -k2 >"$base-$engine.tsv"
+  for suite in "${suites[@]}"; do
+    grep -P "\t$suite\." "$base-$engine.tsv" >"$base-$suite-$engine.tsv" || rm -f "$base-$suite-$engine.tsv"
+  done
+}
+
+# Of the tests on standard input those of the SUITEs and TESTs given; all without any.
+chosen() {
+  [ $# -gt 0 ] || { cat; return; }
+  awk -v given=" $* " '{ suite = $1; sub(/\..*/, "", suite) } index(given, " " $1 " ") || index(given, " " suite " ")'
 }
 
 # What InnoDB passes and Strata does not, of suite $1; fails if there is any.
@@ -352,13 +431,16 @@ case $cmd in
     "run_$cmd" "$engine" "${extra[@]}"
     verdict "${name:-$cmd}-$engine"
     ;;
-  binlog | rpl)
+  features | binlog | rpl)
     [ "$engine" = InnoDB ] || need_plugin
+    in_root "$root-renamed"
     lock_root
     if [ ${#only[@]} -gt 0 ]; then name=$cmd-some; fi
-    run_generic "$cmd" "$engine" "${extra[@]}"
+    run_features "$cmd" "$engine" "${extra[@]}"
     if [ "${name:-}$engine" = STRATA ] && [ -f "$results/$cmd-InnoDB.tsv" ]; then
-      against_innodb "$cmd"
+      ok=1
+      for s in $(suites_of "$cmd"); do against_innodb "$cmd-$s" || ok=0; done
+      [ "$ok" = 1 ]
     else
       verdict "${name:-$cmd}-$engine"
     fi

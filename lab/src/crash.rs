@@ -7,7 +7,9 @@
 //! proves recovery, not that the disk was told to flush.
 
 use crate::binlog::Replay;
+use crate::definer;
 use crate::engine::{Conditions, Kind};
+use crate::held;
 use crate::ledger::{self, Writer};
 use crate::oltp;
 use crate::options::{Isolation, Site, seed_of_now};
@@ -317,10 +319,12 @@ pub fn check_tables(instance: &Instance, wrong: &mut Vec<String>) -> Result<()> 
     let mut conn = instance.connect(None)?;
     let tables: Vec<String> = conn.query(format!(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-         WHERE table_schema IN ('{}', '{}', '{}')",
+         WHERE table_schema IN ('{}', '{}', '{}', '{}', '{}')",
         ledger::DATABASE,
         tpcc::DATABASE,
-        sysbench::DATABASE
+        sysbench::DATABASE,
+        definer::DATABASE,
+        held::DATABASE
     ))?;
     if tables.len() < 3 {
         wrong.push(format!("there are only {} tables", tables.len()));

@@ -1,16 +1,23 @@
 //! The command `replica`: a source and a replica, SIGKILL of either one under load, and the comparison afterwards.
 //!
-//! A round loads the source (the [`ledger`] and TPC-C), ends the replica in the middle and starts it again while the load
-//! goes on; in every second round the source is killed, too. Then the replica catches up by itself. It must have the
-//! rows of the source, table by table; the GTID that it says it is at must be the source's last one, in its memory and in
-//! `mysql.gtid_slave_pos`, a table of the same engine; indexes agree; what the source has acknowledged is there.
+//! A round loads the source (the [`ledger`], TPC-C, and sessions that change definitions, [`definer`]), ends the replica in
+//! the middle and starts it again while the load goes on; in every second round the source is killed, too. Then the replica
+//! catches up by itself. It must have the tables and the rows of the source; the GTID that it says it is at must be the
+//! source's last one, in its memory and in `mysql.gtid_slave_pos`, a table of the same engine; indexes agree; what the
+//! source has acknowledged is there. XA transactions that were prepared before are prepared on both sides, and ended then
+//! ([`held`]).
 //!
 //! Rounds go through the formats of the binary log, the modes of the parallel replica, and a replica with and without a
 //! log of its own (with it commits have two phases there). Every third replica does not end at a random moment: it ends
 //! itself at a random step of a commit (`STRATA_CRASH_AT`).
+//!
+//! The comparison itself is tried at the end: a row changed on the replica, an index and a table that are missing there
+//! must each be found.
 
 use crate::crash::{check_tables, fail_if};
+use crate::definer::{self, Definer};
 use crate::engine::{Conditions, Kind};
+use crate::held::{self, Held};
 use crate::ledger::{self, Writer};
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, Server};
@@ -23,11 +30,16 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Row};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Sessions that change definitions.
+const DEFINERS: u32 = 2;
+/// XA transactions that stay prepared over the kills of a round.
+const HELD: u64 = 4;
 const FORMATS: [&str; 3] = ["ROW", "MIXED", "STATEMENT"];
 const MODES: [&str; 4] = ["optimistic", "aggressive", "optimistic", "conservative"];
 /// Where a replica's commit may end; without a log of its own some are not passed.
@@ -76,6 +88,8 @@ struct Pair {
     scale: Scale,
     rng: SmallRng,
     writers: Vec<Writer>,
+    definers: Vec<Definer>,
+    held: Held,
     orders: Vec<Order>,
 }
 
@@ -94,6 +108,8 @@ pub fn run(args: Args) -> Result<()> {
         replica,
         scale: Scale::small(1),
         writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
+        definers: (1..=DEFINERS).map(|number| Definer::new(number, seed)).collect(),
+        held: Held::default(),
         orders: Vec::new(),
         rng,
         args,
@@ -108,15 +124,18 @@ pub fn run(args: Args) -> Result<()> {
             )
         })?;
     }
+    pair.try_comparison()?;
     let (source, replica) = servers;
     replica.stop()?;
     source.stop()?;
     println!(
-        "{}: {} rounds, the replica equals its source; {} ledger transactions and {} orders acknowledged",
+        "{}: {} rounds, the replica equals its source; {} ledger transactions, {} orders and {} XA transactions \
+         acknowledged",
         pair.args.engine.title(),
         pair.args.rounds,
         pair.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
-        pair.orders.len()
+        pair.orders.len(),
+        pair.held.ended
     );
     Ok(())
 }
@@ -188,6 +207,8 @@ impl Pair {
         load_warehouses(&self.source.instance, self.scale)?;
         load_warehouses(&self.replica.instance, self.scale)?;
         ledger::create(&self.source.instance)?;
+        definer::create(&self.source.instance)?;
+        held::create(&self.source.instance)?;
         Ok((source, replica))
     }
 
@@ -211,16 +232,25 @@ impl Pair {
             seconds: 3600,
             seed: u64::from(self.rng.random::<u32>()),
         };
+        self.held.prepare(&self.source.instance, HELD)?;
+        self.catch_up()?;
         let (control, stop, done) = (Control::default(), AtomicBool::new(false), AtomicU64::new(0));
+        let defined = AtomicU64::new(0);
         let conditions = self.replica_conditions(round);
         let (copy, origin) = (&self.replica.instance, &self.source.instance);
         let kill_source = round % 2 == 1;
-        let writers = &mut self.writers;
+        let (writers, definers, held) = (&mut self.writers, &mut self.definers, &mut self.held);
         let (outcome, replica, mut wrong) = std::thread::scope(|scope| {
             let driver = scope.spawn(|| drive(origin, load, &control));
-            let handles: Vec<_> =
+            let mut handles: Vec<_> =
                 writers.iter_mut().map(|writer| scope.spawn(|| writer.write(origin, &stop, &done))).collect();
+            handles.extend(
+                definers.iter_mut().map(|definer| scope.spawn(|| definer.work(origin, !kill_source, &stop, &defined))),
+            );
             let replica = restart_under_load(copy, replica, &conditions, first, step.as_deref(), again);
+            if !kill_source {
+                handles.push(scope.spawn(|| held.stream(origin, &stop)));
+            }
             std::thread::sleep(second);
             let mut wrong = Vec::new();
             let ended = if kill_source { source.end() } else { source.ensure_alive() };
@@ -230,7 +260,7 @@ impl Pair {
             stop.store(true, Ordering::Relaxed);
             control.stop.store(true, Ordering::Relaxed);
             for handle in handles {
-                if let Err(error) = handle.join().expect("a writer does not panic") {
+                if let Err(error) = handle.join().expect("a session does not panic") {
                     wrong.push(format!("{error:#}"));
                 }
             }
@@ -253,12 +283,13 @@ impl Pair {
         let began = Instant::now();
         let retried = self.catch_up()?;
         let caught_up = began.elapsed().as_secs_f64();
+        self.end_held()?;
         self.verify(round)?;
         replica.ensure_alive()?;
         source.ensure_alive()?;
         println!(
-            "round {round}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {retried} tried again, \
-             caught up in {caught_up:.1} s: equal",
+            "round {round}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {} statements \
+             on side tables, {retried} tried again, caught up in {caught_up:.1} s: equal",
             FORMATS[round as usize % FORMATS.len()],
             MODES[round as usize % MODES.len()],
             if own_log(round) { ", own log" } else { "" },
@@ -267,6 +298,7 @@ impl Pair {
             if kill_source { format!(", source {:.1} s later", second.as_secs_f64()) } else { String::new() },
             done.load(Ordering::Relaxed),
             outcome.transactions,
+            defined.load(Ordering::Relaxed),
         );
         Ok((source, replica))
     }
@@ -297,6 +329,50 @@ impl Pair {
         Ok(retried.map_or(0, |row| row.1))
     }
 
+    /// What was prepared before the kills is prepared on both sides; it is ended on the source, and then on both.
+    fn end_held(&mut self) -> Result<()> {
+        let mut wrong = Vec::new();
+        self.compare_prepared(&mut wrong)?;
+        self.held.end(&self.source.instance)?;
+        self.catch_up()?;
+        self.compare_prepared(&mut wrong)?;
+        fail_if("among prepared transactions", &wrong)
+    }
+
+    fn compare_prepared(&self, wrong: &mut Vec<String>) -> Result<()> {
+        // A worker tells the position before it forgets an id. Stopping waits for it.
+        let mut replica = self.replica.connect()?;
+        replica.query_drop("STOP SLAVE SQL_THREAD")?;
+        for (what, mut conn) in [("the source", self.source.connect()?), ("the replica", self.replica.connect()?)] {
+            let found = held::recovered(&mut conn)?;
+            if found != self.held.ids() {
+                wrong.push(format!("{what} has prepared {found:?}, not {:?}", self.held.ids()));
+            }
+        }
+        replica.query_drop("START SLAVE SQL_THREAD")?;
+        Ok(())
+    }
+
+    /// Makes the replica differ, and looks whether the comparison tells.
+    fn try_comparison(&self) -> Result<()> {
+        let (mut source, mut replica) = (self.source.connect()?, self.replica.connect()?);
+        let sabotage = [
+            ("row", format!("UPDATE {}.account SET balance = balance + 1 WHERE id = 7", ledger::DATABASE)),
+            ("index", format!("ALTER TABLE {}.line DROP INDEX by_writer", ledger::DATABASE)),
+            ("table", format!("DROP TABLE {}.pot", held::DATABASE)),
+        ];
+        replica.query_drop("STOP SLAVE")?;
+        replica.query_drop("SET SESSION sql_log_bin = 0")?;
+        for (told, (what, statement)) in sabotage.iter().enumerate() {
+            let before = differences(&mut source, &mut replica)?;
+            ensure!(before.len() == told, "{what}: {told} differences were made, these are told: {before:?}");
+            replica.query_drop(statement)?;
+        }
+        let all = differences(&mut source, &mut replica)?;
+        ensure!(all.len() == sabotage.len(), "the comparison does not see what was changed, only: {all:?}");
+        Ok(())
+    }
+
     fn verify(&mut self, round: u32) -> Result<()> {
         let mut wrong = Vec::new();
         let mut source = self.source.connect()?;
@@ -317,26 +393,65 @@ impl Pair {
         if own_log(round) {
             position("the replica's log", "SELECT @@GLOBAL.gtid_binlog_pos")?;
         }
-        let tables: Vec<String> = source.query(format!(
-            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-             WHERE table_schema IN ('{}', '{}')",
-            ledger::DATABASE,
-            tpcc::DATABASE
-        ))?;
-        ensure!(tables.len() > 3, "there are only {} tables", tables.len());
-        for table in tables {
-            let sum = |conn: &mut Conn| conn.query_first::<(String, Option<u64>), _>(format!("CHECKSUM TABLE {table}"));
-            let (here, there) = (sum(&mut source)?, sum(&mut replica)?);
-            if here != there || here.is_none_or(|row| row.1.is_none()) {
-                wrong.push(format!("{table} differs"));
-            }
-        }
+        wrong.extend(differences(&mut source, &mut replica)?);
+        self.held.verify(&mut source, &mut wrong)?;
+        self.held.verify(&mut replica, &mut wrong)?;
         ledger::verify(&self.source.instance, &mut self.writers, &mut wrong)?;
         ledger::verify(&self.replica.instance, &mut [], &mut wrong)?;
         wrong.extend(check::check(&self.replica.instance, self.scale, &self.orders, 2)?.told);
         check_tables(&self.replica.instance, &mut wrong)?;
         fail_if("on the replica", &wrong)
     }
+}
+
+/// What two servers have in the databases of the load: definition and checksum of each table.
+type Contents = BTreeMap<String, (String, Option<u64>)>;
+
+fn contents(conn: &mut Conn) -> Result<Contents> {
+    let tables: Vec<String> = conn.query(format!(
+        "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
+         WHERE table_schema IN ('{}', '{}', '{}', '{}')",
+        ledger::DATABASE,
+        tpcc::DATABASE,
+        definer::DATABASE,
+        held::DATABASE
+    ))?;
+    let mut contents = Contents::new();
+    for table in tables {
+        let definition: Option<(String, String)> = conn.query_first(format!("SHOW CREATE TABLE {table}"))?;
+        let sum: Option<(String, Option<u64>)> = conn.query_first(format!("CHECKSUM TABLE {table}"))?;
+        let (definition, sum) = definition.zip(sum).with_context(|| format!("{table} cannot be read"))?;
+        contents.insert(table, (definition.1, sum.1));
+    }
+    Ok(contents)
+}
+
+/// What the two servers differ in. That they have tables, and can read them, is part of it.
+fn differences(source: &mut Conn, replica: &mut Conn) -> Result<Vec<String>> {
+    Ok(compare(&contents(source)?, &contents(replica)?))
+}
+
+fn compare(source: &Contents, replica: &Contents) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if source.len() <= 3 {
+        wrong.push(format!("there are only {} tables", source.len()));
+    }
+    for (table, (definition, sum)) in source {
+        match replica.get(table) {
+            None => wrong.push(format!("{table} is missing")),
+            Some((other, _)) if definition != other => {
+                wrong.push(format!("{table} is defined otherwise: {definition} / {other}"));
+            }
+            Some((_, other)) if sum.is_none() || sum != other => {
+                wrong.push(format!("{table} differs: {sum:?} / {other:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    wrong.extend(
+        replica.keys().filter(|table| !source.contains_key(*table)).map(|table| format!("{table} is too much")),
+    );
+    wrong
 }
 
 /// Whether the replica logs what it applies.
@@ -372,4 +487,28 @@ fn restart_under_load(
     let mut replica = instance.launch(conditions)?;
     replica.wait_ready(PATIENCE)?;
     Ok(replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_difference_is_told() {
+        let tables: Contents = (1..=4).map(|n| (format!("t{n}"), ("(a INT)".to_string(), Some(n)))).collect();
+        let changed = |change: &dyn Fn(&mut Contents)| {
+            let mut other = tables.clone();
+            change(&mut other);
+            compare(&tables, &other).len()
+        };
+        assert_eq!(changed(&|_| {}), 0);
+        assert_eq!(changed(&|t| t.get_mut("t1").unwrap().1 = Some(7)), 1);
+        assert_eq!(changed(&|t| t.get_mut("t1").unwrap().1 = None), 1);
+        assert_eq!(changed(&|t| t.get_mut("t2").unwrap().0.push(' ')), 1);
+        assert_eq!(changed(&|t| drop(t.remove("t3"))), 1);
+        assert_eq!(changed(&|t| drop(t.insert("t5".into(), Default::default()))), 1);
+        let unreadable: Contents = tables.keys().map(|t| (t.clone(), Default::default())).collect();
+        assert_eq!(compare(&unreadable, &unreadable).len(), 4);
+        assert_eq!(compare(&Contents::new(), &Contents::new()).len(), 1);
+    }
 }
