@@ -14,8 +14,9 @@ using strata::scan_error;
 /* The server may change read_set between two reads, without a word. */
 void ha_strata::sync_columns()
 {
-  bool computes_virtual= scan_index_ >= 0 && keyread_enabled() && !key_only_ && traits_[scan_index_].has_virtual;
-  if (locking_.lock == STRATA_LOCK_EXCLUSIVE || computes_virtual)
+  bool needs_all= scan_index_ >= 0 && keyread_enabled() && !key_only_ &&
+                  (traits_[scan_index_].has_virtual || traits_[scan_index_].lookup_needs_rows);
+  if (locking_.lock == STRATA_LOCK_EXCLUSIVE || needs_all)
   {
     if (!all_columns_)
       strata_cursor_columns(cursor_, nullptr, 0);
@@ -70,6 +71,8 @@ bool ha_strata::wants_key_only(int32_t index) const
 {
   if (index < 0 || keyread >= MAX_KEY) /* index merge names the first of its indexes only */
     return false;
+  if (traits_[index].lookup_needs_rows)
+    return false;
   for (uint column : traits_[index].prefixed)
     if (bitmap_is_set(table->read_set, column))
       return false;
@@ -77,15 +80,38 @@ bool ha_strata::wants_key_only(int32_t index) const
 }
 
 /* With keyread on, the server relies on the index for virtual columns as well. */
-int ha_strata::finish_read(int error, const uchar *buf)
+int ha_strata::finish_read(int error, uchar *buf)
 {
-  if (error || key_only_ || scan_index_ < 0 || !keyread_enabled() || !traits_[scan_index_].has_virtual ||
-      buf != table->record[0])
+  if (error || key_only_ || scan_index_ < 0 || !keyread_enabled() || !traits_[scan_index_].has_virtual)
     return error;
+  if (buf != table->record[0])
+    return traits_[scan_index_].lookup_needs_rows ? compute_neighbour(buf) : 0;
   for (Field *field : indexed_virtual_)
     if (bitmap_is_set(table->read_set, field->field_index) && table->update_virtual_field(field, true))
       return HA_ERR_GENERIC;
   return 0;
+}
+
+/* Virtual columns of a row that the server compares with the one in record[0]. A field owns the bytes of the last blob it
+   has computed, and record[0] points to them: the neighbour's are kept elsewhere. */
+int ha_strata::compute_neighbour(uchar *buf)
+{
+  int error= 0;
+  neighbour_blobs_.resize(indexed_virtual_.size());
+  table->move_fields(table->field, buf, table->record[0]);
+  for (size_t i= 0; i < indexed_virtual_.size() && !error; i++)
+  {
+    Field *field= indexed_virtual_[i];
+    Field_blob *blob= field->flags & BLOB_FLAG ? static_cast<Field_blob *>(field) : nullptr;
+    if (blob)
+      blob->swap(neighbour_blobs_[i], false);
+    if (table->update_virtual_field(field, true))
+      error= HA_ERR_GENERIC;
+    if (blob)
+      blob->swap(neighbour_blobs_[i], false);
+  }
+  table->move_fields(table->field, table->record[0], buf);
+  return error;
 }
 
 int ha_strata::begin_scan(int32_t index)

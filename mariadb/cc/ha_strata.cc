@@ -185,6 +185,7 @@ void ha_strata::describe_indexes()
       indexed_virtual_.push_back(field);
       traits_[i].has_virtual= true;
     }
+    traits_[i].lookup_needs_rows= key.without_overlaps && !traits_[i].prefixed.empty();
   }
 }
 

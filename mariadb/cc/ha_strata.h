@@ -5,6 +5,7 @@
 #define HA_STRATA_H
 
 #include "glue.h"
+#include <deque>
 #include <string>
 
 class ha_strata final : public handler
@@ -123,7 +124,8 @@ private:
 
   int begin_scan(int32_t index);
   bool wants_key_only(int32_t index) const;
-  int finish_read(int error, const uchar *buf);
+  int finish_read(int error, uchar *buf);
+  int compute_neighbour(uchar *buf);
   void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */
   void sync_columns();
   void sync_condition();
@@ -142,8 +144,10 @@ private:
   {
     std::vector<uint> prefixed; /* columns of which it, or the primary key, holds the beginning only */
     bool has_virtual;
+    bool lookup_needs_rows; /* WITHOUT OVERLAPS: the server compares neighbours, whatever read_set says */
   };
   std::vector<IndexTraits> traits_;
+  std::deque<String> neighbour_blobs_; /* see compute_neighbour() */
   DsMrr_impl mrr_;
 
   Request requested_;            /* by store_lock */
