@@ -6,8 +6,10 @@
 //!
 //! The server notes a replica's position after a DDL statement, not with it, so a replica that is killed in between runs
 //! the statement again. It helps itself with CREATE and DROP (`slave_ddl_exec_mode=IDEMPOTENT`), with the rest it stops,
-//! whatever the engine. Hence each statement here may be run twice; no two tables swap names. TRUNCATE is not logged
-//! together with its effect: with the source killed in between, the replica keeps the rows. It is left out then.
+//! whatever the engine. Hence each statement here may be run twice; no two tables swap names. With a log of its own it cannot
+//! repeat anything: what it finishes or repeats after a crash is logged a second time, and a strict replica stops. Its
+//! source runs no DDL while it is killed then. TRUNCATE is not logged together with its effect: with the source killed in
+//! between, the replica keeps the rows. It is left out where that may happen.
 
 use crate::server::Instance;
 use crate::tpcc::txn::is_lost;

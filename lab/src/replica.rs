@@ -239,15 +239,22 @@ impl Pair {
         let conditions = self.replica_conditions(round);
         let (copy, origin) = (&self.replica.instance, &self.source.instance);
         let kill_source = round % 2 == 1;
-        let (writers, definers, held) = (&mut self.writers, &mut self.definers, &mut self.held);
+        let (writers, held) = (&mut self.writers, &mut self.held);
+        let mut definers: Vec<&mut Definer> = self.definers.iter_mut().collect();
         let (outcome, replica, mut wrong) = std::thread::scope(|scope| {
             let driver = scope.spawn(|| drive(origin, load, &control));
             let mut handles: Vec<_> =
                 writers.iter_mut().map(|writer| scope.spawn(|| writer.write(origin, &stop, &done))).collect();
-            handles.extend(
-                definers.iter_mut().map(|definer| scope.spawn(|| definer.work(origin, !kill_source, &stop, &defined))),
-            );
+            let mut define = |handles: &mut Vec<_>| {
+                for definer in definers.drain(..) {
+                    handles.push(scope.spawn(|| definer.work(origin, !kill_source, &stop, &defined)));
+                }
+            };
+            if !own_log(round) {
+                define(&mut handles);
+            }
             let replica = restart_under_load(copy, replica, &conditions, first, step.as_deref(), again);
+            define(&mut handles);
             if !kill_source {
                 handles.push(scope.spawn(|| held.stream(origin, &stop)));
             }
@@ -456,7 +463,7 @@ fn compare(source: &Contents, replica: &Contents) -> Vec<String> {
 
 /// Whether the replica logs what it applies.
 fn own_log(round: u32) -> bool {
-    round % 5 != 4
+    round % 4 < 2
 }
 
 /// Ends the replica after a while, or lets it end itself at a step, and starts it again; it goes on by itself.
