@@ -235,11 +235,14 @@ feature_tests() {
 
 # Prepares the tree for E=$1 and the suites $2...: as packaged, run with E only where a file
 # of combinations names several engines; E's name instead of InnoDB's, in tests that take
-# the default engine instead of MyISAM's also. With InnoDB the former changes nothing.
+# the default engine instead of MyISAM's also. With InnoDB the former changes nothing. (What
+# rpl and binlog include from elsewhere may name InnoDB: there only MyISAM is replaced.)
 features_root() {
-  local engine=$1 suite name files
+  local engine=$1 suite name names files
   shift
   for suite in "$@"; do
+    names=InnoDB,MyISAM
+    case $suite in rpl | binlog) names=MyISAM ;; esac
     rm -rf "$tests/suite/$suite"
     cp -a "$MARIADB_TEST_DIR/suite/$suite" "$tests/suite/$suite"
     find "$tests/suite/$suite" -name '*.combinations' -exec perl -0777 -i -pe \
@@ -248,9 +251,9 @@ features_root() {
       name=${name#*.}
       files=$(find "$tests/suite/$suite" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt")
       # shellcheck disable=SC2086
-      "$top/scripts/rename-engine.pl" InnoDB,MyISAM "$engine" $files
+      "$top/scripts/rename-engine.pl" "$names" "$engine" $files
     done < <(feature_tests "$suite" default)
-    [ "$engine" = InnoDB ] || find "$tests/suite/$suite" -type f -regextype posix-extended \
+    [ "$engine" = InnoDB ] || [ "$names" = MyISAM ] || find "$tests/suite/$suite" -type f -regextype posix-extended \
       -regex '.*\.(test|inc|pre|result|rdiff|combinations|opt|cnf)' \
       -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
   done
