@@ -81,6 +81,10 @@ impl Held {
         let mut conn = instance.connect(Some(DATABASE))?;
         while !stop.load(Ordering::Relaxed) {
             let number = self.draw();
+            // Its row is locked.
+            if self.prepared.iter().any(|held| held % ROWS == number % ROWS) {
+                continue;
+            }
             prepare(&mut conn, number)?;
             if number % 3 == 0 {
                 conn = instance.connect(Some(DATABASE))?;
