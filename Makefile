@@ -29,7 +29,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
-        unit sql-test slice suites baseline check-isolation clean distclean FORCE
+        unit sql-test slice suites baseline check-isolation bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
@@ -43,6 +43,8 @@ help:
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
+	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
+	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make clean      removes what the build made and the private server'
 
 setup:
@@ -115,6 +117,16 @@ check-isolation: plugin
 	$(CARGO) build --release -p strata-lab
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS)
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS) --kill $(ISOLATION_KILLS)
+
+# A workspace of its own: nothing else here compiles what it is compared with. BENCH: options, see 'make bench BENCH=--help'.
+bench:
+	@scripts/setup.sh bench
+	cd bench && $(CARGO) build --release
+	target/bench/release/strata-bench $(BENCH)
+
+bench-test:
+	@scripts/setup.sh bench
+	cd bench && $(CARGO) fmt --check && $(CARGO) clippy --release --all-targets -- -D warnings && $(CARGO) test --release
 
 # The unpacked headers stay; they do not change with the checkout.
 clean:

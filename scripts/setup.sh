@@ -8,6 +8,8 @@
 # - writes target/server/env.mk, which make includes and shells source;
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
+# With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs.
+#
 # A second run only checks, and takes about a second. Environment:
 #   MARIADB_VERSION=10.11.N    ask for this version
 #   STRATA_REPLACE_SERVER=1    allow replacing an installed MariaDB of another version
@@ -26,6 +28,8 @@ series=10.11
 server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
   libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb)
 tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysbench)
+# The rocksdb crate compiles RocksDB, and makes its bindings with libclang.
+bench_pkgs=(gcc g++ make git clang libclang-dev)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -280,7 +284,7 @@ apt_install() {
 
 install_tools() {
   local pkg missing=()
-  for pkg in "${tool_pkgs[@]}"; do
+  for pkg in "$@"; do
     [ -n "$(installed "$pkg")" ] || missing+=("$pkg")
   done
   [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
@@ -351,6 +355,18 @@ write_checkout() {
 #---------------------------------------------------------------- main
 
 check_cargo
+if [ "${1:-}" = bench ]; then
+  for pkg in "${bench_pkgs[@]}"; do
+    if [ -z "$(installed "$pkg")" ]; then
+      need_root "packages are missing."
+      mkdir -p "$top/target"
+      [ -n "$(apt-cache madison "$pkg" 2>/dev/null)" ] || apt_get update
+      install_tools "${bench_pkgs[@]}"
+      break
+    fi
+  done
+  exit 0
+fi
 if up_to_date; then
   [ "${1:-}" = --quiet ] || say "ready: MariaDB $(sed -n "s/^MARIADB_VERSION='\(.*\)'$/\1/p" "$dest/env.sh"), $(cargo --version)"
   exit 0
@@ -365,7 +381,7 @@ if [ -z "$(apt-cache madison mariadb-server 2>/dev/null)" ]; then
   say "apt-get update"
   apt_get update
 fi
-install_tools
+install_tools "${tool_pkgs[@]}"
 enable_source_lists
 version=
 choose_version

@@ -7,9 +7,10 @@ use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, Result, Store, Worker};
+use crate::store::{Config, EverySecond, Result, Store, Worker, WriteLog};
 
 pub struct Fjall {
+    _log: Option<EverySecond>,
     db: Database,
     rows: Keyspace,
 }
@@ -20,15 +21,25 @@ const QUIET: Duration = Duration::from_millis(300);
 impl Fjall {
     pub fn open(dir: &Path, config: Config) -> Result<Fjall> {
         // One worker that flushes and one that compacts, as the others have.
-        let db = Database::builder(dir).cache_size(config.cache_bytes()).worker_threads(2).open()?;
+        let by_second = config.log == WriteLog::EverySecond;
+        let db = Database::builder(dir)
+            .cache_size(config.cache_bytes())
+            .worker_threads(2)
+            .manual_journal_persist(by_second)
+            .open()?;
         let memtable = config.memtable_bytes() / 4;
         let table = (config.memtable_bytes().max(16 << 20) / 4).min(64 << 20);
         let rows = db.keyspace("rows", || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(memtable)
+                .manual_journal_persist(by_second)
                 .compaction_strategy(std::sync::Arc::new(Leveled::default().with_table_target_size(table)))
         })?;
-        Ok(Fjall { db, rows })
+        let synced = db.clone();
+        let log = by_second.then(|| {
+            EverySecond::start(move || synced.persist(PersistMode::SyncData).expect("the journal can be synced"))
+        });
+        Ok(Fjall { _log: log, db, rows })
     }
 }
 

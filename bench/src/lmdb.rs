@@ -1,7 +1,8 @@
 //! LMDB, through heed: a B+tree in a memory map. The page cache is its cache; the budget of the others means nothing to it.
 //!
-//! It has no log: to survive the process a commit need only have written its pages (`MDB_NOSYNC`), to survive the
-//! machine it syncs the file.
+//! It has no log: a commit writes its pages to the operating system (`MDB_NOSYNC`), which is more than is asked of a
+//! single write; to survive a loss of power it syncs the file. Nothing syncs it every second: its single writers, who must
+//! not run beside each other, would wait for that.
 
 use std::ops::Bound;
 use std::path::Path;

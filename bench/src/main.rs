@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 
 use crate::report::{Figure, Run, Turns, number};
-use crate::store::{Config, Kind, Result, Store};
+use crate::store::{Config, Kind, Result, Store, WriteLog};
 use crate::work::{Sizes, Turn, Workload, turn};
 
 /// Which part of the comparison.
@@ -66,6 +66,9 @@ struct Args {
     /// Writes per second beside reads: 50000 in memory, 5000 on disk.
     #[arg(long)]
     write_rate: Option<u64>,
+    /// When the log of single writes leaves the process.
+    #[arg(long, default_value = "every-second")]
+    log: WriteLog,
     /// Where the data go; removed afterwards.
     #[arg(long, default_value = "target/bench/data")]
     dir: PathBuf,
@@ -86,6 +89,7 @@ impl Args {
             rows: self.rows.unwrap_or(data_bytes / data::ROW_BYTES),
             memory_bytes,
             direct: disk,
+            log: self.log,
             rounds: self.rounds,
             seconds: self.seconds,
             threads: self.threads.unwrap_or(if disk { 4 } else { 1 }),
@@ -166,7 +170,7 @@ fn measure_part(args: &Args, part: Part) -> Result<Run> {
 
 /// Loads each store as often as there are rounds, and keeps the last.
 fn load(kinds: &[Kind], dir: &Path, sizes: &Sizes, run: &mut Run) -> Result<Vec<Bed>> {
-    let config = Config { memory_bytes: sizes.memory_bytes, direct: sizes.direct };
+    let config = Config { memory_bytes: sizes.memory_bytes, direct: sizes.direct, log: sizes.log };
     let mut turns: Vec<Turns> = kinds.iter().map(|kind| empty(Workload::Load, *kind)).collect();
     let mut beds: Vec<Option<Bed>> = kinds.iter().map(|_| None).collect();
     for round in 0..sizes.rounds {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::WriteLog;
 use crate::work::{Sizes, Turn, Workload};
 
 /// A run, as it is stored.
@@ -194,13 +195,17 @@ impl Run {
             self.versions.join(", "),
             format!(
                 "{} rows of about {} bytes = {:.0} MB; memory {:.0} MB per store (a quarter for memtables), data {:.1} times \
-                 that; tables {}",
+                 that; tables {}; log of single writes {}",
                 number(Some(s.rows as f64)),
                 crate::data::ROW_BYTES,
                 (s.rows * crate::data::ROW_BYTES) as f64 / 1e6,
                 s.memory_bytes as f64 / 1e6,
                 (s.rows * crate::data::ROW_BYTES) as f64 / s.memory_bytes as f64,
                 if s.direct { "with direct I/O" } else { "through the page cache, Strata's with direct I/O" },
+                match s.log {
+                    WriteLog::EverySecond => "synced every second",
+                    WriteLog::EachWrite => "handed to the system with each",
+                },
             ),
             format!(
                 "{} alternating rounds, medians; {} s per turn that reads or commits, {} reading and {} committing threads, {} \
@@ -299,6 +304,7 @@ pub mod tests {
                 rows: 1000,
                 memory_bytes: 1 << 20,
                 direct: false,
+                log: WriteLog::EverySecond,
                 rounds: 3,
                 seconds: 1.0,
                 threads: 1,

@@ -4,6 +4,7 @@
 //! cache, filters and indexes are partitioned with their top level pinned, and all table I/O is direct.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, IngestExternalFileOptions, LogLevel, Options,
@@ -11,10 +12,11 @@ use rocksdb::{
 };
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, Result, Store, Worker};
+use crate::store::{Config, EverySecond, Result, Store, Worker, WriteLog};
 
 pub struct Rocks {
-    db: DB,
+    _log: Option<EverySecond>,
+    db: Arc<DB>,
     options: Options,
     dir: PathBuf,
     file_bytes: u64,
@@ -53,7 +55,12 @@ impl Rocks {
         options.set_log_level(LogLevel::Warn);
         options.set_use_direct_reads(config.direct);
         options.set_use_direct_io_for_flush_and_compaction(config.direct);
-        Ok(Rocks { db: DB::open(&options, dir)?, options, dir: dir.to_owned(), file_bytes })
+        options.set_manual_wal_flush(config.log == WriteLog::EverySecond);
+        let db = Arc::new(DB::open(&options, dir)?);
+        let synced = db.clone();
+        let log = (config.log == WriteLog::EverySecond)
+            .then(|| EverySecond::start(move || synced.flush_wal(true).expect("the log can be synced")));
+        Ok(Rocks { _log: log, db, options, dir: dir.to_owned(), file_bytes })
     }
 }
 
@@ -132,7 +139,7 @@ impl Worker for RocksWorker<'_> {
         if backward {
             iter.seek_for_prev(from);
             // It stands at or before the key; a row at the key itself is not asked for.
-            if iter.key() == Some(from) {
+            if iter.key() == Some(&from[..]) {
                 iter.prev();
             }
         } else {
@@ -162,6 +169,6 @@ impl Worker for RocksWorker<'_> {
         for (key, value) in rows {
             batch.put(key, value);
         }
-        Ok(self.db.write_opt(&batch, &self.synced)?)
+        Ok(self.db.write_opt(batch, &self.synced)?)
     }
 }

@@ -1,15 +1,30 @@
 //! What every store under test can do. One file per store implements it, by its best documented means.
 //!
-//! Durability is part of each method's contract, so that it is the same for all: a single write reaches the operating
-//! system before it returns and survives the process, not the machine; `commit` survives both.
+//! Durability is part of the contract, so that it is the same for all: of single writes, what [`WriteLog`] says;
+//! `commit`, while it is synced, survives a loss of power.
 
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::data::Key;
 use crate::{fjall, lmdb, rocks, strata};
 
 /// What may go wrong, in words.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// When single writes leave the process. The log is always on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteLog {
+    /// The log is written and synced once a second.
+    EverySecond,
+    /// The log is handed to the operating system before a write returns.
+    EachWrite,
+}
 
 /// What all stores are opened with.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +33,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Tables are read and written past the page cache, where the store can.
     pub direct: bool,
+    /// Log of single writes.
+    pub log: WriteLog,
 }
 
 impl Config {
@@ -29,6 +46,35 @@ impl Config {
     /// The block cache's part.
     pub fn cache_bytes(&self) -> u64 {
         self.memory_bytes - self.memtable_bytes()
+    }
+}
+
+/// A thread that does something once a second, for stores that have none of their own to sync the log.
+pub struct EverySecond {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EverySecond {
+    /// Begins with it.
+    pub fn start(mut act: impl FnMut() + Send + 'static) -> EverySecond {
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                act();
+            }
+        });
+        EverySecond { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for EverySecond {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A failed sync panicked there; the store will say so itself.
+            drop(thread.join());
+        }
     }
 }
 
@@ -123,9 +169,9 @@ mod tests {
     #[test]
     fn all_stores_keep_the_same_contract() {
         for kind in [Kind::Strata, Kind::Rocksdb, Kind::Fjall, Kind::Lmdb] {
-            for direct in [false, true] {
+            for (direct, log) in [(false, WriteLog::EachWrite), (true, WriteLog::EverySecond)] {
                 let dir = tempfile::tempdir().expect("a folder");
-                let config = Config { memory_bytes: 8 << 20, direct };
+                let config = Config { memory_bytes: 8 << 20, direct, log };
                 let store = kind.open(dir.path(), config).expect("an empty folder opens");
                 check(&*store).unwrap_or_else(|e| panic!("{}: {e}", kind.name()));
             }

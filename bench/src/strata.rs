@@ -6,45 +6,52 @@ use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Cursor, Durability, Engine, IndexId, Options, SeqNo, Txn};
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, Result, Store, Worker};
+use crate::store::{Config, Result, Store, Worker, WriteLog};
 
-pub struct Strata(Engine);
+pub struct Strata {
+    engine: Engine,
+    log: Durability,
+}
 
 impl Strata {
     pub fn open(dir: &Path, config: Config) -> Result<Strata> {
+        let log = match config.log {
+            WriteLog::EverySecond => Durability::EverySecond,
+            WriteLog::EachWrite => Durability::OsEveryCommit,
+        };
         let options = Options {
             block_cache_bytes: config.cache_bytes(),
             memtable_budget_bytes: config.memtable_bytes(),
-            durability: Durability::OsEveryCommit,
+            durability: log,
             ..Options::default()
         };
-        Ok(Strata(Engine::open(dir, options)?))
+        Ok(Strata { engine: Engine::open(dir, options)?, log })
     }
 }
 
 impl Store for Strata {
     fn worker(&self) -> Box<dyn Worker + '_> {
-        let engine = self.0.clone();
+        let engine = self.engine.clone();
         let (txn, cursor) = (engine.begin(), engine.cursor());
         Box::new(StrataWorker { engine, txn, cursor, value: Vec::new() })
     }
 
     /// One transaction: its size makes it write table files as it goes.
     fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()> {
-        let mut txn = self.0.begin();
+        let mut txn = self.engine.begin();
         rows(&mut |key, value| Ok(txn.put(key, value)?))?;
         txn.commit()?;
-        Ok(self.0.sync()?)
+        Ok(self.engine.sync()?)
     }
 
     fn sync_commits(&self, on: bool) -> Result<()> {
-        self.0.set_durability(if on { Durability::EveryCommit } else { Durability::OsEveryCommit });
+        self.engine.set_durability(if on { Durability::EveryCommit } else { self.log });
         Ok(())
     }
 
     fn settle(&self) -> Result<()> {
-        self.0.flush()?;
-        Ok(self.0.wait_idle()?)
+        self.engine.flush()?;
+        Ok(self.engine.wait_idle()?)
     }
 
     fn is_log(&self, name: &str) -> bool {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Key, Pick, Shuffle, Values, absent, inserted, loaded, stamp_of_key};
 use crate::measure::{Latency, Record, Until, Usage, repeat};
-use crate::store::{Result, Store, Worker};
+use crate::store::{Result, Store, Worker, WriteLog};
 
 /// Rows of a transaction.
 pub const ROWS_PER_COMMIT: usize = 5;
@@ -108,6 +108,8 @@ pub struct Sizes {
     pub memory_bytes: u64,
     /// Direct I/O, data larger than memory.
     pub direct: bool,
+    /// Log of single writes.
+    pub log: WriteLog,
     /// Rounds.
     pub rounds: u64,
     /// Seconds of a turn that reads.

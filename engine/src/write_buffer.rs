@@ -23,6 +23,8 @@ const LARGE_ENTRY_BYTES: usize = 56;
 /// First byte of a batch that names files, where another has the kind of its first operation.
 const FILE: u8 = 2;
 const NONE: u32 = u32::MAX;
+/// Memory for operations that an idle transaction keeps at most.
+const KEPT_BYTES: usize = 8 << 10;
 
 /// A point in the life of a transaction: the number of operations before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -165,10 +167,23 @@ impl WriteBuffer {
         self.clear();
     }
 
+    /// For the next transaction: as new, but in the memory of the last one unless that was a large one.
+    pub fn renew(&mut self) {
+        self.clear();
+        self.before = 0;
+        if self.bytes.capacity() > KEPT_BYTES || self.ops.capacity() > SMALL_MAX {
+            self.bytes = Vec::new();
+            self.ops = Vec::new();
+        }
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
-        self.index = Index::Small(Vec::new());
+        match &mut self.index {
+            Index::Small(small) => small.clear(),
+            Index::Large(_) => self.index = Index::Small(Vec::new()),
+        }
         self.index_key_bytes = 0;
         self.superseded = 0;
         self.generation += 1;
@@ -512,6 +527,26 @@ mod tests {
                 reader.by_ref().map(|(kind, k, v)| (k.to_vec(), (kind == Kind::Put).then(|| v[0]))).collect();
             prop_assert!(reader.is_done());
             prop_assert_eq!(decoded, model);
+        }
+    }
+
+    #[test]
+    fn a_renewed_buffer_is_as_new() {
+        let mut buffer = WriteBuffer::new();
+        for ops in [3u8, 200, 1] {
+            for k in 0..ops {
+                buffer.push(Kind::Put, &key(k), &vec![k; 100]);
+            }
+            if ops == 200 {
+                buffer.spilled();
+                buffer.push(Kind::Put, &key(1), b"later");
+            }
+            let stood = buffer.generation();
+            buffer.renew();
+            assert!(buffer.is_empty() && buffer.get(&key(0)).is_none() && buffer.get(&key(1)).is_none());
+            assert_eq!((buffer.savepoint(), buffer.begin(), buffer.encode().len()), (Savepoint(0), Savepoint(0), 0));
+            assert_ne!(buffer.generation(), stood, "a cursor must not take its place for still right");
+            assert!(buffer.bytes.capacity() <= KEPT_BYTES && buffer.ops.capacity() <= SMALL_MAX);
         }
     }
 }

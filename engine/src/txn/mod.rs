@@ -377,7 +377,7 @@ impl Txn {
         if let State::Prepared { id, xid } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
             self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
-            self.buffer = WriteBuffer::new();
+            self.buffer.renew();
             self.decides = false;
             self.runs.release();
         }
@@ -390,7 +390,7 @@ impl Txn {
         }
         self.core.locks.release_all(&self.owner);
         self.owner = self.core.locks.new_owner();
-        self.buffer = WriteBuffer::new();
+        self.buffer.renew();
         self.state = State::Active;
         self.decides = false;
     }
