@@ -7,7 +7,7 @@ use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, EverySecond, Result, Store, Worker, WriteLog};
+use crate::store::{Config, EverySecond, Result, Rows, Store, Worker, WriteLog};
 
 pub struct Fjall {
     _log: Option<EverySecond>,
@@ -48,7 +48,7 @@ impl Store for Fjall {
         Box::new(FjallWorker { db: &self.db, rows: &self.rows })
     }
 
-    fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()> {
+    fn load(&self, rows: &mut Rows<'_>) -> Result<()> {
         let mut ingestion = self.rows.start_ingestion()?;
         rows(&mut |key, value| Ok(ingestion.write(&key[..], value)?))?;
         ingestion.finish()?;

@@ -11,13 +11,13 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, PutFlags, WithTls};
 
 use crate::data::{Key, stamp_of_value};
-use crate::store::{Config, Result, Store, Worker};
+use crate::store::{Config, Result, Rows, Store, Worker};
 
-type Rows = Database<'static, Bytes, Bytes>;
+type Table = Database<'static, Bytes, Bytes>;
 
 pub struct Lmdb {
     env: Env<WithTls>,
-    rows: Rows,
+    rows: Table,
 }
 
 /// Address space of the map: more than any run here fills.
@@ -44,7 +44,7 @@ impl Store for Lmdb {
         Box::new(LmdbWorker { env: &self.env, rows: self.rows })
     }
 
-    fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()> {
+    fn load(&self, rows: &mut Rows<'_>) -> Result<()> {
         let mut txn = self.env.write_txn()?;
         rows(&mut |key, value| Ok(self.rows.put_with_flags(&mut txn, PutFlags::APPEND, key, value)?))?;
         txn.commit()?;
@@ -69,7 +69,7 @@ impl Store for Lmdb {
 
 struct LmdbWorker<'a> {
     env: &'a Env<WithTls>,
-    rows: Rows,
+    rows: Table,
 }
 
 impl Worker for LmdbWorker<'_> {

@@ -12,7 +12,7 @@ use rocksdb::{
 };
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, EverySecond, Result, Store, Worker, WriteLog};
+use crate::store::{Config, EverySecond, Result, Rows, Store, Worker, WriteLog};
 
 pub struct Rocks {
     _log: Option<EverySecond>,
@@ -72,7 +72,7 @@ impl Store for Rocks {
     }
 
     /// Table files, written beside and taken over.
-    fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()> {
+    fn load(&self, rows: &mut Rows<'_>) -> Result<()> {
         let mut files: Vec<PathBuf> = Vec::new();
         let mut writer: Option<SstFileWriter> = None;
         let mut bytes = 0;

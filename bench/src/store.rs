@@ -78,13 +78,19 @@ impl Drop for EverySecond {
     }
 }
 
+/// Takes a row.
+pub type Put<'a> = dyn FnMut(&Key, &[u8]) -> Result<()> + 'a;
+
+/// Hands rows over, one by one.
+pub type Rows<'a> = dyn FnMut(&mut Put<'_>) -> Result<()> + 'a;
+
 /// An open store.
 pub trait Store: Send + Sync {
     /// What one thread works with.
     fn worker(&self) -> Box<dyn Worker + '_>;
 
     /// Loads rows that come in ascending order into an empty store. Durable when this returns.
-    fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()>;
+    fn load(&self, rows: &mut Rows<'_>) -> Result<()>;
 
     /// Chooses whether the calls of `Worker::commit` that follow are durable against a loss of power.
     fn sync_commits(&self, _on: bool) -> Result<()> {

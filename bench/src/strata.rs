@@ -6,7 +6,7 @@ use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Cursor, Durability, Engine, IndexId, Options, SeqNo, Txn};
 
 use crate::data::{INDEX, Key, stamp_of_value};
-use crate::store::{Config, Result, Store, Worker, WriteLog};
+use crate::store::{Config, Result, Rows, Store, Worker, WriteLog};
 
 pub struct Strata {
     engine: Engine,
@@ -37,7 +37,7 @@ impl Store for Strata {
     }
 
     /// One transaction: its size makes it write table files as it goes.
-    fn load(&self, rows: &mut dyn FnMut(&mut dyn FnMut(&Key, &[u8]) -> Result<()>) -> Result<()>) -> Result<()> {
+    fn load(&self, rows: &mut Rows<'_>) -> Result<()> {
         let mut txn = self.engine.begin();
         rows(&mut |key, value| Ok(txn.put(key, value)?))?;
         txn.commit()?;

@@ -356,11 +356,12 @@ fn write_paced(worker: &mut dyn Worker, sizes: &Sizes, seed: u64, done: &AtomicB
     let mut written = 0;
     while !done.load(Ordering::Relaxed) {
         let due = (start.elapsed().as_secs_f64() * sizes.write_rate as f64) as u64;
-        for _ in written..due.min(written + 1000) {
+        let batch = due.saturating_sub(written).min(1000);
+        for _ in 0..batch {
             let key = loaded(pick.next());
             worker.put(&key, values.next(&key))?;
-            written += 1;
         }
+        written += batch;
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(written)
