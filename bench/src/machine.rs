@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::store::Result;
 
@@ -90,6 +91,24 @@ pub fn space(dir: &Path, is_log: &dyn Fn(&str) -> bool) -> Result<(u64, u64)> {
         *(if is_log(&name) { &mut log } else { &mut data }) += meta.blocks() * 512;
     }
     Ok((data, log))
+}
+
+/// The same once files that are no longer needed have been removed, which stores do in their own time.
+pub fn settled_space(dir: &Path, is_log: &dyn Fn(&str) -> bool) -> Result<(u64, u64)> {
+    const STEPS: usize = 30;
+    const STEP: Duration = Duration::from_millis(100);
+    let mut last = space(dir, is_log)?;
+    let mut unchanged = 0;
+    for _ in 0..STEPS {
+        std::thread::sleep(STEP);
+        let now = space(dir, is_log)?;
+        unchanged = if now == last { unchanged + 1 } else { 0 };
+        last = now;
+        if unchanged == 3 {
+            break;
+        }
+    }
+    Ok(last)
 }
 
 /// Takes the files below a folder out of the page cache.

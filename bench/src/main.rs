@@ -204,7 +204,7 @@ fn order(stores: usize, round: u64) -> impl Iterator<Item = usize> {
 }
 
 fn with_space(mut turn: Turn, dir: &Path, store: &dyn Store) -> Result<Turn> {
-    (turn.data_bytes, turn.log_bytes) = machine::space(dir, &|name| store.is_log(name))?;
+    (turn.data_bytes, turn.log_bytes) = machine::settled_space(dir, &|name| store.is_log(name))?;
     Ok(turn)
 }
 

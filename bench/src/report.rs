@@ -1,4 +1,7 @@
-//! What is kept of a run, and the figures that are derived from it: medians over rounds, ratios, per-operation costs.
+//! What is kept of a run, and the figures that are derived from it.
+//!
+//! Rates and latencies are medians over rounds. Costs per operation, and the rate with settling, are those of all rounds
+//! together: what one round leaves to be merged another one pays for.
 
 use serde::{Deserialize, Serialize};
 
@@ -88,11 +91,12 @@ impl Figure {
         }
     }
 
-    /// Its median over the rounds; for the series and the space, that of all rounds together. `None` where it was not
-    /// measured.
+    /// Its value over all rounds, as the module says. `None` where it was not measured.
     pub fn of(self, turns: &Turns) -> Option<f64> {
+        let ops: u64 = turns.rounds.iter().map(|turn| turn.ops).sum();
         let per_op = |of: fn(&Turn) -> u64| {
-            median(turns.rounds.iter().map(|turn| of(turn) as f64 / turn.ops.max(1) as f64).collect())
+            let all: u64 = turns.rounds.iter().map(of).sum();
+            (ops > 0).then(|| all as f64 / ops as f64)
         };
         let latency = |of: fn(&Turn) -> u64| {
             let us = median(turns.rounds.iter().map(|turn| of(turn) as f64 / 1000.0).collect());
@@ -101,8 +105,8 @@ impl Figure {
         match self {
             Figure::Rate => median(turns.rounds.iter().map(|turn| turn.ops as f64 / turn.seconds).collect()),
             Figure::SustainedRate => {
-                let rate = |turn: &Turn| turn.ops as f64 / (turn.seconds + turn.settle_seconds);
-                median(turns.rounds.iter().map(rate).collect()).filter(|_| !turns.workload.only_reads())
+                let seconds: f64 = turns.rounds.iter().map(|turn| turn.seconds + turn.settle_seconds).sum();
+                (seconds > 0.0 && !turns.workload.only_reads()).then(|| ops as f64 / seconds)
             }
             Figure::Cpu => per_op(|turn| turn.usage.cpu_us),
             Figure::P50 => latency(|turn| turn.latency.p50),
@@ -208,7 +212,7 @@ impl Run {
                 },
             ),
             format!(
-                "{} alternating rounds, medians; {} s per turn that reads or commits, {} reading and {} committing threads, {} \
+                "{} alternating rounds; {} s per turn that reads or commits, {} reading and {} committing threads, {} \
                  writes/s beside reads",
                 s.rounds, s.seconds, s.threads, s.commit_threads, s.write_rate
             ),
@@ -249,7 +253,7 @@ impl Run {
             }
             text += "\n";
         }
-        text += "\n(*) with the time until background work was done.\n";
+        text += "\n(*) over all rounds, with the time until background work was done.\n";
         for workload in self.workloads() {
             text += &format!("\n### {}\n\n| |", workload.title());
             let turns = self.of(workload);
@@ -353,7 +357,8 @@ pub mod tests {
         assert_eq!(Figure::Space.of(turns), Some(7.0));
         // Nothing is left to do after a read.
         assert_eq!(Figure::SustainedRate.of(turns), None);
-        assert_eq!(Figure::SustainedRate.of(&run.turns[2]), Some(500.0));
+        // Over all rounds: 500, 4500 and 1000 operations in two seconds each.
+        assert_eq!(Figure::SustainedRate.of(&run.turns[2]), Some(1000.0));
         assert_eq!(run.ratio(Workload::Get, Figure::Rate, "rocksdb"), Some(3.0));
         assert_eq!(run.ratio(Workload::Get, Figure::Rate, "lmdb"), None);
     }
@@ -371,7 +376,7 @@ pub mod tests {
         let text = run().markdown();
         for part in [
             "| point read, present | 6,000 | 2,000 | 3.00 |",
-            "| overwrite, random * | 500 | 1,000 | 0.50 |",
+            "| overwrite, random * | 1,000 | 2,000 | 0.50 |",
             "### overwrite",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
