@@ -95,8 +95,8 @@ pub fn space(dir: &Path, is_log: &dyn Fn(&str) -> bool) -> Result<(u64, u64)> {
 
 /// The same once files that are no longer needed have been removed, which stores do in their own time.
 pub fn settled_space(dir: &Path, is_log: &dyn Fn(&str) -> bool) -> Result<(u64, u64)> {
-    const STEPS: usize = 30;
-    const STEP: Duration = Duration::from_millis(100);
+    const STEPS: usize = 60;
+    const STEP: Duration = Duration::from_millis(50);
     let mut last = space(dir, is_log)?;
     let mut unchanged = 0;
     for _ in 0..STEPS {
