@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use self::bulk::{Bulk, GATHERED, Registry};
+use self::bulk::{Bulk, GATHERED_FIRST, GATHERED_NEXT, Registry};
 use self::gap::{Indexes, Ranges};
 use self::queue::{Answer, LockQueue};
 pub use self::range::Covered;
@@ -617,7 +617,7 @@ impl LockTable {
         if kind == GrantKind::New {
             let mut held = owner.held.lock();
             held.push(place);
-            if held.len() % GATHERED == 0 {
+            if held.len() % GATHERED_NEXT == 0 && (held.len() >= GATHERED_FIRST || self.bulk.has(owner)) {
                 drop(held);
                 self.gather(owner);
             }
@@ -645,14 +645,18 @@ impl LockTable {
         if entry.queue.held(asking.id) == Some(LockMode::Exclusive) {
             return;
         }
-        for owner in self.bulk.owners().iter() {
-            let bulk = owner.bulk.read();
-            let key = entry.key.bytes();
-            let mode = if owner.id == asking.id { bulk.held(entry.hash) } else { bulk.may_hold(entry.hash, key) };
-            let unknown = mode.filter(|_| entry.queue.held(owner.id).is_none());
-            if unknown.is_some_and(|mode| entry.queue.request(owner.id, mode) == Answer::New) {
+        let mut join = |queue: &mut LockQueue<_>, owner: &LockOwner, mode: Option<LockMode>| {
+            let unknown = mode.filter(|&mode| queue.held(owner.id) < Some(mode));
+            if unknown.is_some_and(|mode| queue.request(owner.id, mode) == Answer::New) {
                 owner.held.lock().push(place);
             }
+        };
+        for owner in self.bulk.owners().iter().filter(|owner| owner.id != asking.id) {
+            let mode = owner.bulk.read().may_hold(entry.hash, entry.key.bytes());
+            join(&mut entry.queue, owner, mode);
+        }
+        if !entry.queue.is_free() {
+            join(&mut entry.queue, asking, asking.bulk.read().held(entry.hash));
         }
     }
 
@@ -660,9 +664,12 @@ impl LockTable {
     #[cold]
     fn gather(&self, owner: &Arc<LockOwner>) {
         self.bulk.add(owner);
-        let held = std::mem::take(&mut *owner.held.lock());
+        let mut held = owner.held.lock();
+        let latest = held.pop();
+        let gathered = std::mem::take(&mut *held);
+        drop(held);
         let mut kept = Vec::new();
-        for place in held {
+        for place in gathered {
             let mut shard = self.shard(place.shard);
             let entry = &shard.entries[place.slot as usize];
             match entry.queue.held(owner.id) {
@@ -673,7 +680,7 @@ impl LockTable {
                 _ => kept.push(place),
             }
         }
-        owner.held.lock().extend(kept);
+        owner.held.lock().extend(kept.into_iter().chain(latest));
     }
 
     /// Gives `owner` exclusive locks on all keys from `from` to `to`, both included. Only where nobody else has any:
