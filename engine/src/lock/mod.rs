@@ -645,7 +645,7 @@ impl LockTable {
         if entry.queue.held(asking.id) == Some(LockMode::Exclusive) {
             return;
         }
-        let mut join = |queue: &mut LockQueue<_>, owner: &LockOwner, mode: Option<LockMode>| {
+        let join = |queue: &mut LockQueue<_>, owner: &LockOwner, mode: Option<LockMode>| {
             let unknown = mode.filter(|&mode| queue.held(owner.id) < Some(mode));
             if unknown.is_some_and(|mode| queue.request(owner.id, mode) == Answer::New) {
                 owner.held.lock().push(place);

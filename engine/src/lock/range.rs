@@ -79,6 +79,16 @@ impl Intervals {
         if from >= to {
             return;
         }
+        // A scan goes on where it was.
+        if let Some((start, span)) = self.0.range_mut::<[u8], _>((Unbounded, Included(to))).next_back() {
+            if start.as_slice() <= from && from <= span.end.as_slice() {
+                if span.end.as_slice() < to {
+                    to.clone_into(&mut span.end);
+                }
+                span.version = version;
+                return;
+            }
+        }
         let mut end = to.to_vec();
         let before =
             self.at_or_before(from).filter(|(_, span)| from <= span.end.as_slice()).map(|(start, _)| start.clone());

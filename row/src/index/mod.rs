@@ -203,8 +203,10 @@ impl Writer<'_> {
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
-        encode_row(table, record, &mut b.row_value)?;
-        hold(self.session, &b.row_key, &mut b.found, |found| Ok(*found == b.row_value))?;
+        hold(self.session, &b.row_key, &mut b.found, |found| {
+            encode_row(table, record, &mut b.row_value)?;
+            Ok(*found == b.row_value)
+        })?;
         self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
         for &i in &table.secondary {

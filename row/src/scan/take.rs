@@ -1,8 +1,9 @@
 //! What happens with one entry: the condition, the lock, the row.
 //!
-//! A locking read locks the clustered key of the entry and then asks whether the entry still is what it was: unless nothing
-//! became visible since the cursor was opened, entry and row are read again at the newest state. A row that vanished or moved
-//! is skipped. A semi-consistent scan does not wait for a locked row but gives out what is committed of it. After a wait the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
+//! A locking read locks the clustered key of the entry and then asks whether the row has changed since the cursor was
+//! opened: mostly a look into memtables. If it has, entry and row are read again at the newest state. A row that vanished or
+//! moved is skipped. A semi-consistent scan does not wait for a locked row but gives out what is committed of it. After a wait
+//! the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
 
 use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
@@ -189,6 +190,7 @@ impl RowCursor {
             return Ok(Verdict::Reject);
         }
         let newest = session.engine().visible();
+        let same = self.is_unchanged(session, seq, newest)?;
         if outcome == Outcome::Waited {
             self.go_on_at_newest(session)?;
         }
@@ -197,14 +199,14 @@ impl RowCursor {
         }
         let clustered = self.scan.as_ref().is_none_or(|s| s.clustered);
         let there = if clustered {
-            if newest == seq {
+            if same {
                 std::mem::swap(&mut self.row_value, &mut self.entry_value);
                 true
             } else {
                 session.txn().get(&self.current, newest, &mut self.row_value)?
             }
         } else {
-            (newest == seq || self.entry_still_there(session, newest)?)
+            (same || self.entry_still_there(session, newest)?)
                 && (self.is_covering() || session.txn().get(&self.current, newest, &mut self.row_value)?)
         };
         if !there {
@@ -223,6 +225,13 @@ impl RowCursor {
             _ => self.release(session),
         }
         Ok(verdict)
+    }
+
+    /// True if the row at `current`, and so its entries, are known to be at `newest` what they were at `seq`. The engine tells
+    /// only of a state that is kept readable.
+    fn is_unchanged(&self, session: &Session, seq: SeqNo, newest: SeqNo) -> Result<bool> {
+        let kept = self.scan.as_ref().and_then(|s| s.point.as_ref()).is_some_and(|point| point.seq() == seq);
+        Ok(newest == seq || kept && !session.engine().changed_since(&self.current, seq)?)
     }
 
     /// True if the secondary entry exists at `newest` and belongs to the same row.

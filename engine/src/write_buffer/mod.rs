@@ -5,21 +5,19 @@
 //! that commit copies it once. A savepoint is a count of operations; going back to it pops operations from the end and
 //! restores the index, since each operation remembers its predecessor on the same key.
 //!
-//! The index is a sorted vector of operation numbers while the transaction is small, and a B-tree with keys of its own
-//! above [`SMALL_MAX`] entries, where moving a vector's tail on each insert would begin to cost more than it saves.
+//! The index is a sorted vector of operation numbers while the transaction is small, and an [`Order`] above [`SMALL_MAX`]
+//! entries, where moving a vector's tail on each insert would begin to cost more than it saves.
 //! Rejected: a memtable per transaction (a chunk of memory and a tower per key for what is mostly one to ten rows).
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+mod order;
 
+use self::order::Order;
 use crate::base::codec::{Reader, put_bytes};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::VersionIter;
 use crate::sst::TableMeta;
 
 const SMALL_MAX: usize = 128;
-/// Memory of an entry of the large index beside the bytes of its key: slice, number, room in the node, allocation.
-const LARGE_ENTRY_BYTES: usize = 56;
 /// First byte of a batch that names files, where another has the kind of its first operation.
 const FILE: u8 = 2;
 const NONE: u32 = u32::MAX;
@@ -39,24 +37,44 @@ struct Op {
     previous: u32,
 }
 
+/// The operations.
+struct Log {
+    bytes: Vec<u8>,
+    ops: Vec<Op>,
+}
+
+impl Log {
+    fn key(&self, number: u32) -> &[u8] {
+        let (at, len) = self.ops[number as usize].key;
+        &self.bytes[at..at + len as usize]
+    }
+}
+
 enum Index {
     Small(Vec<u32>),
-    Large(BTreeMap<Box<[u8]>, u32>),
+    Large(Order),
 }
 
 /// See the module.
 pub(crate) struct WriteBuffer {
-    bytes: Vec<u8>,
-    ops: Vec<Op>,
+    log: Log,
     /// Operations of the transaction before the first one here.
     before: u64,
     index: Index,
-    /// Bytes of the keys in a large index.
-    index_key_bytes: usize,
     /// Operations that a later one on the same key replaced.
     superseded: usize,
     /// Changes with every modification; cursors compare it to know whether their place is still right.
     generation: u64,
+}
+
+fn small_position(log: &Log, small: &[u32], key: &[u8]) -> std::result::Result<usize, usize> {
+    // Bulk statements write in key order: look at the end first.
+    if let Some(&last) = small.last() {
+        if log.key(last) < key {
+            return Err(small.len());
+        }
+    }
+    small.binary_search_by(|&n| log.key(n).cmp(key))
 }
 
 /// One entry of the index, by operation number.
@@ -66,10 +84,8 @@ pub(crate) struct OpNo(u32);
 impl WriteBuffer {
     pub fn new() -> WriteBuffer {
         WriteBuffer {
-            bytes: Vec::new(),
-            ops: Vec::new(),
+            log: Log { bytes: Vec::new(), ops: Vec::new() },
             before: 0,
-            index_key_bytes: 0,
             index: Index::Small(Vec::new()),
             superseded: 0,
             generation: 0,
@@ -77,19 +93,19 @@ impl WriteBuffer {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
+        self.log.ops.is_empty()
     }
 
     /// Bytes of memory that grow with the transaction.
     pub fn bytes(&self) -> usize {
-        self.bytes.len() + self.ops.len() * size_of::<Op>()
+        self.log.bytes.len() + self.log.ops.len() * size_of::<Op>()
     }
 
     /// Bytes of memory in use.
     pub fn memory(&self) -> usize {
         let index = match &self.index {
             Index::Small(_) => 0,
-            Index::Large(large) => large.len() * LARGE_ENTRY_BYTES + self.index_key_bytes,
+            Index::Large(order) => order.memory(),
         };
         self.bytes() + index
     }
@@ -104,21 +120,20 @@ impl WriteBuffer {
     }
 
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.before + self.ops.len() as u64)
+        Savepoint(self.before + self.log.ops.len() as u64)
     }
 
     pub fn key(&self, op: OpNo) -> &[u8] {
-        let (at, len) = self.ops[op.0 as usize].key;
-        &self.bytes[at..at + len as usize]
+        self.log.key(op.0)
     }
 
     pub fn value(&self, op: OpNo) -> &[u8] {
-        let (at, len) = self.ops[op.0 as usize].value;
-        &self.bytes[at..at + len as usize]
+        let (at, len) = self.log.ops[op.0 as usize].value;
+        &self.log.bytes[at..at + len as usize]
     }
 
     pub fn kind(&self, op: OpNo) -> Kind {
-        self.ops[op.0 as usize].kind
+        self.log.ops[op.0 as usize].kind
     }
 
     /// True if the key was put by an operation before `savepoint` (and not deleted by the last such operation).
@@ -126,27 +141,27 @@ impl WriteBuffer {
         let mut at = op.0;
         while at != NONE {
             if self.before + u64::from(at) < savepoint.0 {
-                return Some(self.ops[at as usize].kind == Kind::Put);
+                return Some(self.log.ops[at as usize].kind == Kind::Put);
             }
-            at = self.ops[at as usize].previous;
+            at = self.log.ops[at as usize].previous;
         }
         None
     }
 
     /// Records an operation.
     pub fn push(&mut self, kind: Kind, key: &[u8], value: &[u8]) {
-        let start = self.bytes.len();
-        let number = self.ops.len() as u32;
+        let start = self.log.bytes.len();
+        let number = self.log.ops.len() as u32;
         assert!(number != NONE, "more than 4 billion operations in a transaction");
-        self.bytes.push(kind as u8);
-        put_bytes(&mut self.bytes, key);
-        let key_at = self.bytes.len() - key.len();
-        let mut value_at = self.bytes.len();
+        self.log.bytes.push(kind as u8);
+        put_bytes(&mut self.log.bytes, key);
+        let key_at = self.log.bytes.len() - key.len();
+        let mut value_at = self.log.bytes.len();
         if kind == Kind::Put {
-            put_bytes(&mut self.bytes, value);
-            value_at = self.bytes.len() - value.len();
+            put_bytes(&mut self.log.bytes, value);
+            value_at = self.log.bytes.len() - value.len();
         }
-        self.ops.push(Op {
+        self.log.ops.push(Op {
             start,
             key: (key_at, key.len() as u32),
             value: (value_at, if kind == Kind::Put { value.len() as u32 } else { 0 }),
@@ -154,7 +169,7 @@ impl WriteBuffer {
             previous: NONE,
         });
         let previous = self.index_set(number);
-        self.ops[number as usize].previous = previous;
+        self.log.ops[number as usize].previous = previous;
         if previous != NONE {
             self.superseded += 1;
         }
@@ -163,7 +178,7 @@ impl WriteBuffer {
 
     /// Forgets its operations, which are in a run now. The next one has the number after the last of them.
     pub fn spilled(&mut self) {
-        self.before += self.ops.len() as u64;
+        self.before += self.log.ops.len() as u64;
         self.clear();
     }
 
@@ -171,37 +186,37 @@ impl WriteBuffer {
     pub fn renew(&mut self) {
         self.clear();
         self.before = 0;
-        if self.bytes.capacity() > KEPT_BYTES || self.ops.capacity() > SMALL_MAX {
-            self.bytes = Vec::new();
-            self.ops = Vec::new();
+        let log = &mut self.log;
+        if log.bytes.capacity() > KEPT_BYTES || log.ops.capacity() > SMALL_MAX {
+            log.bytes = Vec::new();
+            log.ops = Vec::new();
         }
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
-        self.ops.clear();
+        self.log.bytes.clear();
+        self.log.ops.clear();
         match &mut self.index {
             Index::Small(small) => small.clear(),
             Index::Large(_) => self.index = Index::Small(Vec::new()),
         }
-        self.index_key_bytes = 0;
         self.superseded = 0;
         self.generation += 1;
     }
 
     /// All operations, by key and the newest first, numbered from 1 on over the whole transaction.
     pub fn versions(&self) -> Versions<'_> {
-        let mut order = Vec::with_capacity(self.ops.len());
+        let mut order = Vec::with_capacity(self.log.ops.len());
         let mut chain = |newest: u32| {
             let mut at = newest;
             while at != NONE {
                 order.push(at);
-                at = self.ops[at as usize].previous;
+                at = self.log.ops[at as usize].previous;
             }
         };
         match &self.index {
             Index::Small(small) => small.iter().copied().for_each(&mut chain),
-            Index::Large(large) => large.values().copied().for_each(&mut chain),
+            Index::Large(order) => order.iter().for_each(&mut chain),
         }
         Versions { buffer: self, order, at: NOWHERE }
     }
@@ -213,70 +228,50 @@ impl WriteBuffer {
             self.before = savepoint.0;
         }
         while self.savepoint() > savepoint {
-            let number = (self.ops.len() - 1) as u32;
-            let previous = self.ops[number as usize].previous;
+            let number = (self.log.ops.len() - 1) as u32;
+            let previous = self.log.ops[number as usize].previous;
             self.index_restore(number, previous);
             if previous != NONE {
                 self.superseded -= 1;
             }
-            if let Some(op) = self.ops.pop() {
-                self.bytes.truncate(op.start);
+            if let Some(op) = self.log.ops.pop() {
+                self.log.bytes.truncate(op.start);
             }
             self.generation += 1;
         }
     }
 
     fn op_key(&self, number: u32) -> &[u8] {
-        self.key(OpNo(number))
-    }
-
-    fn small_position(&self, small: &[u32], key: &[u8]) -> std::result::Result<usize, usize> {
-        // Bulk statements write in key order: look at the end first.
-        if let Some(&last) = small.last() {
-            if self.op_key(last) < key {
-                return Err(small.len());
-            }
-        }
-        small.binary_search_by(|&n| self.op_key(n).cmp(key))
+        self.log.key(number)
     }
 
     /// Makes `number` the newest operation on its key; returns the one before.
     fn index_set(&mut self, number: u32) -> u32 {
-        let mut index = std::mem::replace(&mut self.index, Index::Small(Vec::new()));
-        let key = self.op_key(number);
-        let previous = match &mut index {
-            Index::Small(small) => match self.small_position(small, key) {
+        let log = &self.log;
+        match &mut self.index {
+            Index::Small(small) => match small_position(log, small, log.key(number)) {
                 Ok(at) => std::mem::replace(&mut small[at], number),
                 Err(at) => {
                     small.insert(at, number);
+                    if small.len() > SMALL_MAX {
+                        let mut order = Order::default();
+                        for &number in &*small {
+                            order.set(log, number);
+                        }
+                        self.index = Index::Large(order);
+                    }
                     NONE
                 }
             },
-            Index::Large(large) => match large.get_mut(key) {
-                Some(slot) => std::mem::replace(slot, number),
-                None => {
-                    large.insert(key.into(), number);
-                    self.index_key_bytes += key.len();
-                    NONE
-                }
-            },
-        };
-        if let Index::Small(small) = &index {
-            if small.len() > SMALL_MAX {
-                self.index_key_bytes = small.iter().map(|&n| self.op_key(n).len()).sum();
-                index = Index::Large(small.iter().map(|&n| (self.op_key(n).into(), n)).collect());
-            }
+            Index::Large(order) => order.set(log, number).unwrap_or(NONE),
         }
-        self.index = index;
-        previous
     }
 
     fn index_restore(&mut self, number: u32, previous: u32) {
-        let mut index = std::mem::replace(&mut self.index, Index::Small(Vec::new()));
-        let key = self.op_key(number);
-        match &mut index {
+        let log = &self.log;
+        match &mut self.index {
             Index::Small(small) => {
-                if let Ok(at) = self.small_position(small, key) {
+                if let Ok(at) = small_position(log, small, log.key(number)) {
                     if previous == NONE {
                         small.remove(at);
                     } else {
@@ -284,23 +279,18 @@ impl WriteBuffer {
                     }
                 }
             }
-            Index::Large(large) => {
-                if previous == NONE {
-                    large.remove(key);
-                    self.index_key_bytes -= key.len();
-                } else if let Some(slot) = large.get_mut(key) {
-                    *slot = previous;
-                }
+            Index::Large(order) if previous == NONE => order.remove(log, log.key(number)),
+            Index::Large(order) => {
+                order.set(log, previous);
             }
         }
-        self.index = index;
     }
 
     /// The newest operation on `key`.
     pub fn get(&self, key: &[u8]) -> Option<OpNo> {
         match &self.index {
-            Index::Small(small) => self.small_position(small, key).ok().map(|at| OpNo(small[at])),
-            Index::Large(large) => large.get(key).map(|&n| OpNo(n)),
+            Index::Small(small) => small_position(&self.log, small, key).ok().map(|at| OpNo(small[at])),
+            Index::Large(order) => order.get(&self.log, key).map(OpNo),
         }
     }
 
@@ -308,16 +298,13 @@ impl WriteBuffer {
     pub fn first_from(&self, key: &[u8], after: bool) -> Option<OpNo> {
         match &self.index {
             Index::Small(small) => {
-                let at = match self.small_position(small, key) {
+                let at = match small_position(&self.log, small, key) {
                     Ok(at) => at + usize::from(after),
                     Err(at) => at,
                 };
                 small.get(at).map(|&n| OpNo(n))
             }
-            Index::Large(large) => {
-                let bound = if after { Bound::Excluded(key) } else { Bound::Included(key) };
-                large.range::<[u8], _>((bound, Bound::Unbounded)).next().map(|(_, &n)| OpNo(n))
-            }
+            Index::Large(order) => order.first_from(&self.log, key, after).map(OpNo),
         }
     }
 
@@ -325,12 +312,10 @@ impl WriteBuffer {
     pub fn last_before(&self, key: &[u8]) -> Option<OpNo> {
         match &self.index {
             Index::Small(small) => {
-                let (Ok(at) | Err(at)) = self.small_position(small, key);
+                let (Ok(at) | Err(at)) = small_position(&self.log, small, key);
                 at.checked_sub(1).map(|at| OpNo(small[at]))
             }
-            Index::Large(large) => {
-                large.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back().map(|(_, &n)| OpNo(n))
-            }
+            Index::Large(order) => order.last_before(&self.log, key).map(OpNo),
         }
     }
 
@@ -338,10 +323,10 @@ impl WriteBuffer {
     pub fn encode(&mut self) -> &[u8] {
         if self.superseded > 0 {
             let mut compact = WriteBuffer::new();
-            compact.bytes.reserve(self.bytes.len());
+            compact.log.bytes.reserve(self.log.bytes.len());
             let mut live: Vec<u32> = match &self.index {
                 Index::Small(small) => small.clone(),
-                Index::Large(large) => large.values().copied().collect(),
+                Index::Large(order) => order.iter().collect(),
             };
             live.sort_unstable();
             for number in live {
@@ -350,7 +335,7 @@ impl WriteBuffer {
             }
             *self = compact;
         }
-        &self.bytes
+        &self.log.bytes
     }
 }
 
@@ -472,55 +457,80 @@ impl<'a> Iterator for BatchReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use std::ops::Bound;
+
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
     enum Step {
-        Put(u8, u8),
-        Delete(u8),
+        Put(u16, u8),
+        Ascending(u16, u8),
+        Delete(u16),
         Mark,
         Back,
     }
 
+    const KEYS: u16 = 900;
+
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Step::Put(k, v)),
-            2 => any::<u8>().prop_map(Step::Delete),
+            40 => (0..KEYS, any::<u8>()).prop_map(|(k, v)| Step::Put(k, v)),
+            2 => (0..KEYS, any::<u8>()).prop_map(|(k, v)| Step::Ascending(k, v)),
+            20 => (0..KEYS).prop_map(Step::Delete),
             1 => Just(Step::Mark),
             1 => Just(Step::Back),
         ]
     }
 
-    fn key(k: u8) -> Vec<u8> {
-        vec![0, 0, 0, 9, k]
+    /// Of two indexes, and of a few heads each.
+    fn key(k: u16) -> Vec<u8> {
+        let index = if k < KEYS / 2 { 9 } else { 12 };
+        [&[0, 0, 0, index, (k / 50) as u8][..], &[7; 12], &k.to_be_bytes()].concat()
     }
 
     proptest! {
         /// The index, savepoints and the encoded batch agree with a map, below and above the small size.
         #[test]
-        fn agrees_with_a_map(steps in proptest::collection::vec(step(), 0..600)) {
+        fn agrees_with_a_map(steps in proptest::collection::vec(step(), 0..1200)) {
             let mut buffer = WriteBuffer::new();
             let mut model: BTreeMap<Vec<u8>, Option<u8>> = BTreeMap::new();
             let mut marks = Vec::new();
             for step in steps {
                 match step {
                     Step::Put(k, v) => { buffer.push(Kind::Put, &key(k), &[v]); model.insert(key(k), Some(v)); }
+                    Step::Ascending(from, v) => for k in from..(from + 200).min(KEYS) {
+                        buffer.push(Kind::Put, &key(k), &[v]);
+                        model.insert(key(k), Some(v));
+                    },
                     Step::Delete(k) => { buffer.push(Kind::Delete, &key(k), &[]); model.insert(key(k), None); }
                     Step::Mark => marks.push((buffer.savepoint(), model.clone())),
                     Step::Back => if let Some((at, old)) = marks.pop() { buffer.rollback_to(at); model = old; },
                 }
             }
-            for k in 0..=255u8 {
-                let own = buffer.get(&key(k)).map(|op| match buffer.kind(op) {
+            let bounds = [vec![], vec![0, 0, 0], vec![0, 0, 0, 10], vec![0, 0, 0, 12], vec![1]];
+            for key in (0..KEYS).map(key).chain(bounds) {
+                let own = buffer.get(&key).map(|op| match buffer.kind(op) {
                     Kind::Put => Some(buffer.value(op)[0]),
                     Kind::Delete => None,
                 });
-                prop_assert_eq!(own, model.get(&key(k)).copied());
-                let above = buffer.first_from(&key(k), true).map(|op| buffer.key(op).to_vec());
-                prop_assert_eq!(above, model.range((Bound::Excluded(key(k)), Bound::Unbounded)).next().map(|e| e.0.clone()));
-                let below = buffer.last_before(&key(k)).map(|op| buffer.key(op).to_vec());
-                prop_assert_eq!(below, model.range(..key(k)).next_back().map(|e| e.0.clone()));
+                prop_assert_eq!(own, model.get(&key).copied());
+                let from = buffer.first_from(&key, false).map(|op| buffer.key(op).to_vec());
+                prop_assert_eq!(from, model.range(key.clone()..).next().map(|e| e.0.clone()));
+                let above = buffer.first_from(&key, true).map(|op| buffer.key(op).to_vec());
+                prop_assert_eq!(above, model.range((Bound::Excluded(key.clone()), Bound::Unbounded)).next().map(|e| e.0.clone()));
+                let below = buffer.last_before(&key).map(|op| buffer.key(op).to_vec());
+                prop_assert_eq!(below, model.range(..key).next_back().map(|e| e.0.clone()));
             }
+            let mut versions = buffer.versions();
+            versions.seek_first().unwrap();
+            for (key, value) in &model {
+                prop_assert_eq!((versions.key(), versions.kind() == Kind::Put), (key.as_slice(), value.is_some()));
+                while versions.valid() && versions.key() == key {
+                    versions.next().unwrap();
+                }
+            }
+            prop_assert!(!versions.valid());
             let batch = buffer.encode().to_vec();
             let mut reader = BatchReader::new(&batch);
             let decoded: BTreeMap<Vec<u8>, Option<u8>> =
@@ -535,7 +545,7 @@ mod tests {
         let mut buffer = WriteBuffer::new();
         for ops in [3u8, 200, 1] {
             for k in 0..ops {
-                buffer.push(Kind::Put, &key(k), &vec![k; 100]);
+                buffer.push(Kind::Put, &key(u16::from(k)), &vec![k; 100]);
             }
             if ops == 200 {
                 buffer.spilled();
@@ -546,7 +556,7 @@ mod tests {
             assert!(buffer.is_empty() && buffer.get(&key(0)).is_none() && buffer.get(&key(1)).is_none());
             assert_eq!((buffer.savepoint(), buffer.begin(), buffer.encode().len()), (Savepoint(0), Savepoint(0), 0));
             assert_ne!(buffer.generation(), stood, "a cursor must not take its place for still right");
-            assert!(buffer.bytes.capacity() <= KEPT_BYTES && buffer.ops.capacity() <= SMALL_MAX);
+            assert!(buffer.log.bytes.capacity() <= KEPT_BYTES && buffer.log.ops.capacity() <= SMALL_MAX);
         }
     }
 }

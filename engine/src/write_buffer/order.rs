@@ -1,0 +1,204 @@
+//! The order of very many operations: their numbers, sorted by key.
+//!
+//! Each index of the store has a list of chunks. A chunk is sorted and holds up to [`CHUNK`] entries: the number of an
+//! operation and the head of its key, by which most comparisons end without a look at the operation. Writing in key order
+//! appends to the list of the index: one comparison for a key, and chunks that are full.
+//!
+//! Invariants: no chunk is empty; the keys of a chunk lie below those of the next.
+//!
+//! Rejected: a B-tree with keys of its own (an allocation and a search from the root for every key, thrice the memory).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::Log;
+use crate::base::IndexId;
+use crate::iter::head_of;
+
+/// Entries of a chunk.
+const CHUNK: usize = 128;
+
+struct Chunk {
+    heads: Vec<u128>,
+    numbers: Vec<u32>,
+}
+
+impl Chunk {
+    fn new() -> Chunk {
+        Chunk { heads: Vec::with_capacity(CHUNK), numbers: Vec::with_capacity(CHUNK) }
+    }
+
+    fn order(&self, at: usize, log: &Log, head: u128, key: &[u8]) -> Ordering {
+        self.heads[at].cmp(&head).then_with(|| log.key(self.numbers[at]).cmp(key))
+    }
+
+    fn insert(&mut self, at: usize, head: u128, number: u32) {
+        self.heads.insert(at, head);
+        self.numbers.insert(at, number);
+    }
+
+    /// The entries from `at` on, which leave this chunk.
+    fn split(&mut self, at: usize) -> Chunk {
+        let mut rest = Chunk::new();
+        rest.heads.extend(self.heads.drain(at..));
+        rest.numbers.extend(self.numbers.drain(at..));
+        rest
+    }
+}
+
+/// The index of a key with this head. Of one too short to have an index: the least whose keys lie above it.
+fn index_of(head: u128) -> IndexId {
+    IndexId((head >> (u128::BITS - u32::BITS)) as u32)
+}
+
+/// Where an entry is in a list, or belongs.
+#[derive(Clone, Copy)]
+struct Place {
+    chunk: usize,
+    at: usize,
+    found: bool,
+}
+
+#[derive(Default)]
+struct List {
+    chunks: Vec<Chunk>,
+}
+
+impl List {
+    fn find(&self, log: &Log, head: u128, key: &[u8]) -> Place {
+        let Some(last) = self.chunks.last() else { return Place { chunk: 0, at: 0, found: false } };
+        if last.order(last.numbers.len() - 1, log, head, key) == Ordering::Less {
+            return Place { chunk: self.chunks.len() - 1, at: last.numbers.len(), found: false };
+        }
+        let above = self.chunks.partition_point(|chunk| chunk.order(0, log, head, key) != Ordering::Greater);
+        let (chunk, mut from) = (above.saturating_sub(1), 0);
+        let entries = &self.chunks[chunk];
+        let mut to = entries.numbers.len();
+        while from < to {
+            let middle = from.midpoint(to);
+            match entries.order(middle, log, head, key) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Place { chunk, at: middle, found: true },
+            }
+        }
+        Place { chunk, at: from, found: false }
+    }
+
+    fn insert(&mut self, place: Place, head: u128, number: u32) {
+        let Place { mut chunk, mut at, .. } = place;
+        match self.chunks.get_mut(chunk) {
+            Some(full) if full.numbers.len() == CHUNK => {
+                // Behind all others the next ones will follow.
+                let kept = if at == CHUNK { CHUNK } else { CHUNK / 2 };
+                let rest = full.split(kept);
+                self.chunks.insert(chunk + 1, rest);
+                if at >= kept {
+                    (chunk, at) = (chunk + 1, at - kept);
+                }
+            }
+            Some(_) => {}
+            None => self.chunks.push(Chunk::new()),
+        }
+        self.chunks[chunk].insert(at, head, number);
+    }
+
+    fn remove(&mut self, Place { chunk, at, .. }: Place) {
+        let entries = &mut self.chunks[chunk];
+        entries.heads.remove(at);
+        entries.numbers.remove(at);
+        if entries.numbers.is_empty() {
+            self.chunks.remove(chunk);
+        }
+    }
+
+    /// The entry at a place, or the next one.
+    fn at_or_after(&self, Place { chunk, at, .. }: Place) -> Option<u32> {
+        let in_chunk = self.chunks.get(chunk).and_then(|entries| entries.numbers.get(at));
+        in_chunk.or_else(|| self.chunks.get(chunk + 1)?.numbers.first()).copied()
+    }
+
+    /// The entry before a place.
+    fn before(&self, Place { chunk, at, .. }: Place) -> Option<u32> {
+        match at.checked_sub(1) {
+            Some(at) => self.chunks[chunk].numbers.get(at).copied(),
+            None => self.chunks.get(chunk.checked_sub(1)?)?.numbers.last().copied(),
+        }
+    }
+}
+
+/// See the module. An operation is in it at most once, and at most one of a key.
+#[derive(Default)]
+pub(super) struct Order {
+    lists: BTreeMap<IndexId, List>,
+}
+
+impl Order {
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let chunks: usize = self.lists.values().map(|list| list.chunks.len()).sum();
+        chunks * CHUNK * (size_of::<u128>() + size_of::<u32>())
+    }
+
+    /// All numbers, by key.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.lists.values().flat_map(|list| &list.chunks).flat_map(|chunk| chunk.numbers.iter().copied())
+    }
+
+    pub fn get(&self, log: &Log, key: &[u8]) -> Option<u32> {
+        let head = head_of(key);
+        let list = self.lists.get(&index_of(head))?;
+        let place = list.find(log, head, key);
+        place.found.then(|| list.chunks[place.chunk].numbers[place.at])
+    }
+
+    /// Makes `number` that of its key; returns the one before.
+    pub fn set(&mut self, log: &Log, number: u32) -> Option<u32> {
+        let key = log.key(number);
+        let head = head_of(key);
+        let list = self.lists.entry(index_of(head)).or_default();
+        let place = list.find(log, head, key);
+        if place.found {
+            return Some(std::mem::replace(&mut list.chunks[place.chunk].numbers[place.at], number));
+        }
+        list.insert(place, head, number);
+        None
+    }
+
+    pub fn remove(&mut self, log: &Log, key: &[u8]) {
+        let head = head_of(key);
+        if let Some(list) = self.lists.get_mut(&index_of(head)) {
+            let place = list.find(log, head, key);
+            if place.found {
+                list.remove(place);
+            }
+        }
+    }
+
+    /// The number of the least key `>= key` (`> key` if `after`).
+    pub fn first_from(&self, log: &Log, key: &[u8], after: bool) -> Option<u32> {
+        let head = head_of(key);
+        let index = index_of(head);
+        let in_list = self.lists.get(&index).and_then(|list| {
+            let mut place = list.find(log, head, key);
+            place.at += usize::from(place.found && after);
+            list.at_or_after(place)
+        });
+        in_list.or_else(|| {
+            self.lists
+                .range((Excluded(index), Unbounded))
+                .find_map(|(_, list)| list.chunks.first()?.numbers.first().copied())
+        })
+    }
+
+    /// The number of the greatest key `< key`.
+    pub fn last_before(&self, log: &Log, key: &[u8]) -> Option<u32> {
+        let head = head_of(key);
+        let index = index_of(head);
+        let in_list = self.lists.get(&index).and_then(|list| list.before(list.find(log, head, key)));
+        in_list.or_else(|| {
+            self.lists.range(..index).rev().find_map(|(_, list)| list.chunks.last()?.numbers.last().copied())
+        })
+    }
+}
