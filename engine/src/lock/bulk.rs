@@ -31,6 +31,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use super::LockMode::{self, Exclusive, Shared};
 use super::LockOwner;
 use crate::base::IndexId;
+use crate::mem::prefetch;
 
 /// Point locks of an owner that become its first bulk locks.
 pub(super) const GATHERED_FIRST: usize = 16 << 10;
@@ -55,6 +56,12 @@ impl Hashes {
         self.buckets.get(hash as usize % BUCKETS).is_some_and(|bucket| bucket.find(hash).is_ok())
     }
 
+    fn prefetch(&self, hash: u64) {
+        if let Some(bucket) = self.buckets.get(hash as usize % BUCKETS) {
+            prefetch(bucket.slots.as_ptr().wrapping_add(bucket.home(hash)).cast());
+        }
+    }
+
     fn insert(&mut self, hash: u64) {
         let hash = hash.max(FREE + 1);
         if self.buckets.is_empty() {
@@ -72,10 +79,15 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// Where the search for a hash begins.
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
+    }
+
     /// The slot of the hash, or the free one where it belongs.
     fn find(&self, hash: u64) -> Result<usize, usize> {
         let count = self.slots.len();
-        let mut at = ((u128::from(hash) * count as u128) >> 64) as usize;
+        let mut at = self.home(hash);
         for _ in 0..count {
             match self.slots[at] {
                 FREE => return Err(at),
@@ -161,6 +173,14 @@ impl Bulk {
         match mode {
             Shared => self.shared.insert(hash, key),
             Exclusive => self.exclusive.insert(hash, key),
+        }
+    }
+
+    /// The key will be inserted soon: nobody should wait for memory then.
+    pub fn prefetch(&self, hash: u64, mode: LockMode) {
+        match mode {
+            Shared => self.shared.hashes.prefetch(hash),
+            Exclusive => self.exclusive.hashes.prefetch(hash),
         }
     }
 

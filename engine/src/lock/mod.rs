@@ -590,7 +590,8 @@ impl LockTable {
         let mut shard = self.shard(number);
         let slot = shard.find_or_add(hash, key);
         let place = Place { shard: number, slot };
-        if self.bulk.in_use() {
+        let in_bulk = self.bulk.in_use();
+        if in_bulk {
             self.materialize(&mut shard, place, owner);
         }
         let queue = &mut shard.entries[slot as usize].queue;
@@ -615,6 +616,9 @@ impl LockTable {
         };
         drop(shard);
         if kind == GrantKind::New {
+            if in_bulk {
+                owner.bulk.read().prefetch(hash, mode);
+            }
             let mut held = owner.held.lock();
             held.push(place);
             if held.len() % GATHERED_NEXT == 0 && (held.len() >= GATHERED_FIRST || self.bulk.has(owner)) {

@@ -24,6 +24,7 @@ use self::arena::Arena;
 pub use self::arena::ChunkPool;
 use self::hash::hash_bytes;
 use self::index::HashIndex;
+pub(crate) use self::skiplist::prefetch;
 use self::skiplist::{Node, Path, Probe, SkipList, Version};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::VersionIter;

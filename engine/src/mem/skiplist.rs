@@ -30,7 +30,7 @@ const HEAD_BYTES: usize = 16;
 
 /// Asks for the cache line at `address`; any address is allowed.
 #[inline(always)]
-pub(super) fn prefetch(address: *const u8) {
+pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no effect on memory and does not fault.
     unsafe {

@@ -68,8 +68,11 @@ struct List {
 impl List {
     fn find(&self, log: &Log, head: u128, key: &[u8]) -> Place {
         let Some(last) = self.chunks.last() else { return Place { chunk: 0, at: 0, found: false } };
-        if last.order(last.numbers.len() - 1, log, head, key) == Ordering::Less {
-            return Place { chunk: self.chunks.len() - 1, at: last.numbers.len(), found: false };
+        let (chunk, at) = (self.chunks.len() - 1, last.numbers.len() - 1);
+        match last.order(at, log, head, key) {
+            Ordering::Less => return Place { chunk, at: at + 1, found: false },
+            Ordering::Equal => return Place { chunk, at, found: true },
+            Ordering::Greater => {}
         }
         let above = self.chunks.partition_point(|chunk| chunk.order(0, log, head, key) != Ordering::Greater);
         let (chunk, mut from) = (above.saturating_sub(1), 0);
