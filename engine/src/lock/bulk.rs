@@ -12,7 +12,8 @@
 //! been one. No rule, no wait and no deadlock search knows of bulk locks.
 //!
 //! Its own bulk locks an owner is only asked for where others hold the key or wait for it. Where nobody does, the request
-//! is answered as new whatever is held in bulk: a set is a cache miss per key, and scans seldom meet a row twice.
+//! is answered as new whatever is held in bulk: a set is a cache miss per key, and scans seldom meet a row twice. Giving
+//! back early what is held in bulk has no effect.
 //!
 //! An interval says more than was locked: a key in it may be held by another owner, explicitly, from before; then that
 //! owner is the holder. And it does not tell its own owner what that has locked before.

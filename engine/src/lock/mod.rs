@@ -872,7 +872,7 @@ impl LockTable {
         victim.id != owner.id
     }
 
-    /// Gives back one lock early; no effect if the owner does not hold it. Only for locks granted as `New` whose row
+    /// Gives back one lock early; no effect if the owner does not hold it, or holds it in bulk. Only for locks granted as `New` whose row
     /// the statement did not touch.
     pub fn unlock(&self, owner: &Arc<LockOwner>, key: &[u8]) {
         let hash = hash_bytes(key);
@@ -882,6 +882,10 @@ impl LockTable {
             return;
         };
         if shard.entries[slot as usize].queue.held(owner.id).is_none() {
+            return;
+        }
+        // Held in bulk as well: it was not as new as it was said to be.
+        if self.bulk.in_use() && owner.bulk.read().may_hold(hash, key).is_some() {
             return;
         }
         Self::release(&mut shard, slot, owner.id);

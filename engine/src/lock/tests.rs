@@ -665,10 +665,14 @@ fn an_owner_is_asked_for_its_own_bulk_locks_where_others_are() {
     }
     assert_eq!(table.lock(&a, &key, Shared, Wait::No).unwrap().kind, GrantKind::New);
     assert!(matches!(table.lock(&b, &key, Shared, Wait::No), Err(Error::LockBusy)));
-    table.unlock(&a, &key);
-    assert!(matches!(table.lock(&b, &key, Shared, Wait::No), Err(Error::LockBusy)));
-    table.release_all(&a);
-    table.lock(&b, &key, Exclusive, Wait::No).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| table.lock(&b, &key, Shared, LONG));
+        until_waiting(&table, 1);
+        table.unlock(&a, &key);
+        assert_eq!(table.waits().len(), 1);
+        table.release_all(&a);
+        assert!(waiter.join().unwrap().unwrap().waited);
+    });
     table.release_all(&b);
     assert_empty(&table);
 }
