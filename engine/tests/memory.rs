@@ -3,11 +3,11 @@
 mod common;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use common::{DIR, Rng, dump, key, options, value, within};
-use strata_engine::io::MemDisk;
-use strata_engine::{Engine, IndexId, Options};
+use strata_engine::io::{Disk, MemDisk};
+use strata_engine::{Engine, IndexId, Options, SeqNo};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
     let options = Options { memtable_budget_bytes, ..options(Arc::new(disk.clone())) };
@@ -66,5 +66,49 @@ fn every_part_is_counted() {
         for (what, _) in metrics.memory() {
             assert!(text.contains(what), "{what} is missing in\n{text}");
         }
+    });
+}
+
+/// Threads that once read or wrote and rest now keep no version of the store alive: what merges have replaced goes.
+#[test]
+fn replaced_files_go_while_all_rest() {
+    within("replaced files", 120, || {
+        let disk = MemDisk::new();
+        let engine = open(&disk, 2 << 20);
+        let done = Arc::new(Barrier::new(3));
+        let workers: Vec<_> = (0..2u64)
+            .map(|number| {
+                let (engine, done) = (engine.clone(), done.clone());
+                std::thread::spawn(move || {
+                    let (mut rng, mut txn, mut cursor) = (Rng::new(number), engine.begin(), engine.cursor());
+                    for k in 0..8000u64 {
+                        txn.put(&key(1, k % 2000 * 2 + number), &value(&mut rng, k, 1000)).unwrap();
+                        txn.commit().unwrap();
+                        let snapshot = engine.read_point();
+                        cursor.open(&txn, snapshot.seq(), &IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+                        cursor.seek_ge(&txn, &key(1, k)).unwrap();
+                        cursor.close();
+                        engine.get_at(&key(1, k), SeqNo::MAX, &mut Vec::new()).unwrap();
+                    }
+                    done.wait();
+                    done.wait();
+                })
+            })
+            .collect();
+        done.wait();
+        engine.flush().unwrap();
+        engine.wait_idle().unwrap();
+        let live = engine.metrics().level_files.iter().sum::<u64>() as usize;
+        // Ends by `within` otherwise.
+        loop {
+            let files = disk.list(Path::new(DIR)).unwrap();
+            let tables = files.iter().filter(|name| name.to_string_lossy().ends_with(".sst")).count();
+            if tables == live {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        done.wait();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }

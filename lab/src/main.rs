@@ -11,6 +11,7 @@
 
 mod anomalies;
 mod binlog;
+mod bulk;
 mod crash;
 mod damage;
 mod definer;
@@ -50,6 +51,8 @@ enum Command {
     TpccCheck(tpcc::bench::CheckArgs),
     /// The packaged sysbench OLTP scripts on each engine
     Oltp(oltp::Args),
+    /// Transactions of millions of rows on each engine: time, memory, what other sessions notice
+    Bulk(bulk::Args),
     /// Kills a server under load again and again and checks what it recovers
     Crash(crash::Args),
     /// Broken files, a full disk and killed statements: what the server makes of them
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Tpcc(args) => tpcc::bench::run(args),
         Command::TpccCheck(args) => tpcc::bench::check(args),
         Command::Oltp(args) => oltp::run(args),
+        Command::Bulk(args) => bulk::run(args),
         Command::Crash(args) => crash::run(args),
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),
