@@ -545,7 +545,7 @@ mod tests {
         let mut buffer = WriteBuffer::new();
         for ops in [3u8, 200, 1] {
             for k in 0..ops {
-                buffer.push(Kind::Put, &key(u16::from(k)), &vec![k; 100]);
+                buffer.push(Kind::Put, &key(u16::from(k)), &[k; 100]);
             }
             if ops == 200 {
                 buffer.spilled();
