@@ -39,7 +39,11 @@ int handler_error(int result, THD *thd)
     if (thd)
       thd->mark_transaction_to_rollback(true);
     return HA_ERR_RECORD_CHANGED;
-  case STRATA_INTERRUPTED: return HA_ERR_ABORTED_BY_USER;
+  case STRATA_INTERRUPTED:
+    /* Of a kill that the server knows nothing of print_error() says nothing: the statement would pass for done. */
+    if (thd && !thd_killed(thd))
+      my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    return HA_ERR_ABORTED_BY_USER;
   case STRATA_CORRUPTION: return with_details(HA_ERR_CRASHED);
   case STRATA_DISK_FULL: return with_details(HA_ERR_DISK_FULL);
   case STRATA_NO_TABLE: return HA_ERR_NO_SUCH_TABLE;
