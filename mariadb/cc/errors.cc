@@ -41,7 +41,7 @@ int handler_error(int result, THD *thd)
     return HA_ERR_RECORD_CHANGED;
   case STRATA_INTERRUPTED:
     /* Of a kill that the server knows nothing of print_error() says nothing: the statement would pass for done. */
-    if (thd && !thd_killed(thd))
+    if (thd && !statement_killed(thd))
       my_error(ER_QUERY_INTERRUPTED, MYF(0));
     return HA_ERR_ABORTED_BY_USER;
   case STRATA_CORRUPTION: return with_details(HA_ERR_CRASHED);
