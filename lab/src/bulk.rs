@@ -47,14 +47,6 @@ struct Step {
     statement: String,
 }
 
-/// What a step took.
-#[derive(Clone, Copy)]
-struct Taken {
-    time: Duration,
-    usage: Usage,
-    longest_wait: Duration,
-}
-
 /// The command `bulk`.
 pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
@@ -169,7 +161,7 @@ fn measure(server: &Server, kind: Kind, args: &Args, steps: &[Step]) -> Result<(
             conn.query_drop(&step.statement).with_context(|| step.statement.clone())?;
             let time = began.elapsed();
             let longest_wait = Duration::from_micros(longest.load(Ordering::Relaxed));
-            print_step(step.name, Taken { time, usage: meter.end()?, longest_wait });
+            print_step(step.name, time, meter.end()?, longest_wait);
             Ok(())
         });
         stop.store(true, Ordering::Relaxed);
@@ -200,15 +192,15 @@ fn check(conn: &mut Conn, args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn print_step(name: &str, taken: Taken) {
+fn print_step(name: &str, time: Duration, usage: Usage, longest_wait: Duration) {
     const MIB: f64 = 1048576.0;
     println!(
         "  {name:<32}{:>9.2} {:>8.2} {:>11.0} {:>10.0} {:>13.1}",
-        taken.time.as_secs_f64(),
-        taken.usage.cpu_us as f64 / 1e6,
-        taken.usage.write_bytes as f64 / MIB,
-        taken.usage.rss_most() as f64 / MIB,
-        taken.longest_wait.as_secs_f64() * 1e3
+        time.as_secs_f64(),
+        usage.cpu_us as f64 / 1e6,
+        usage.write_bytes as f64 / MIB,
+        usage.rss_most() as f64 / MIB,
+        longest_wait.as_secs_f64() * 1e3
     );
 }
 

@@ -872,8 +872,8 @@ impl LockTable {
         victim.id != owner.id
     }
 
-    /// Gives back one lock early; no effect if the owner does not hold it, or holds it in bulk. Only for locks granted as `New` whose row
-    /// the statement did not touch.
+    /// Gives back one lock early; no effect if the owner does not hold it, or holds it in bulk. Only for locks granted as
+    /// `New` whose row the statement did not touch.
     pub fn unlock(&self, owner: &Arc<LockOwner>, key: &[u8]) {
         let hash = hash_bytes(key);
         let number = self.shard_of(hash);
