@@ -198,7 +198,7 @@ fn disturb(instance: &Instance, shared: &Shared, rng: &mut SmallRng, until: Inst
         let id = shared.connections[session].load(Ordering::SeqCst);
         if id != 0 {
             let what = if rng.random_range(0..6) == 0 { "CONNECTION" } else { "QUERY" };
-            match conn.query_drop(format!("KILL {what} {id}")) {
+            match shared.kills[session].during(|| conn.query_drop(format!("KILL {what} {id}"))) {
                 // 1094: it is gone already.
                 Err(mysql::Error::MySqlError(error)) if error.code == 1094 => {}
                 other => other?,

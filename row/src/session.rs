@@ -130,6 +130,8 @@ pub struct Session {
     point: Option<ReadPoint>,
     /// The transaction wrote rows that had changed since the read point.
     overwrote: bool,
+    /// The key that the transaction locked exclusively last, if it still holds it.
+    latest_lock: Vec<u8>,
     epoch: u64,
     transactions: u64,
     writes: u64,
@@ -157,6 +159,7 @@ impl Session {
             statement: None,
             point: None,
             overwrote: false,
+            latest_lock: Vec::new(),
             epoch: 0,
             transactions: 0,
             writes: 0,
@@ -316,7 +319,12 @@ impl Session {
         let wait = self.patience(waiting);
         self.used = true;
         match self.txn.lock(key, mode, wait) {
-            Ok(granted) => Ok(granted),
+            Ok(granted) => {
+                if mode == LockMode::Exclusive {
+                    key.clone_into(&mut self.latest_lock);
+                }
+                Ok(granted)
+            }
             Err(kv::Error::LockBusy) if waiting == Waiting::Wait => Err(kv::Error::LockTimeout.into()),
             Err(e) => Err(e.into()),
         }
@@ -358,8 +366,16 @@ impl Session {
         self.txn.cover(from, to, read)
     }
 
+    /// True if the key is known to be locked exclusively: mostly that of a row that was read to be written. False says nothing.
+    pub(crate) fn holds(&self, key: &[u8]) -> bool {
+        self.latest_lock == key
+    }
+
     /// Releases a lock early.
     pub(crate) fn unlock(&mut self, key: &[u8]) {
+        if self.holds(key) {
+            self.latest_lock.clear();
+        }
         self.txn.unlock(key);
     }
 
@@ -475,6 +491,7 @@ impl Session {
         self.transactions += 1;
         self.prepared = false;
         self.statement = None;
+        self.latest_lock.clear();
         self.drop_read_point();
         self.kill.began_us.store(0, Ordering::Relaxed);
         if self.used {

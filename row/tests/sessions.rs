@@ -213,6 +213,29 @@ fn locked_rows_can_be_refused_or_skipped() {
 }
 
 #[test]
+fn a_write_does_not_rely_on_a_lock_that_was_given_back() {
+    // The write of a row that was just read does not ask for its lock again. One given back in between must not pass for held.
+    type GiveBack = fn(&mut Client);
+    let ways: [GiveBack; 2] = [|b| b.cursor.unlock_row(&mut b.session), |b| b.session.rollback().unwrap()];
+    for give_back in ways {
+        let (_dir, store, table) = setup(1);
+        let mut a = Client::new(&store, &table);
+        let mut b = Client::new(&store, &table);
+        b.isolation = Isolation::ReadCommitted;
+        b.locking(Some(LockMode::Exclusive));
+        let read = b.get(PRIMARY, &image_ca(0, 0)).unwrap().unwrap();
+        give_back(&mut b);
+        let (others, mine) = (row(0, 0, Some("others"), Some(1)), row(0, 0, Some("mine"), Some(2)));
+        a.update(&read, &others).unwrap();
+        a.commit();
+        let late = b.write(&read, &mine);
+        assert!(matches!(late, Err(Error::Engine(kv::Error::Conflict))), "{late:?}");
+        b.session.rollback().unwrap();
+        assert_eq!(a.get(PRIMARY, &image_ca(0, 0)).unwrap().unwrap(), others);
+    }
+}
+
+#[test]
 fn a_deadlock_has_one_victim_and_a_kill_ends_a_wait() {
     let (_dir, store, table) = setup(2);
     let waits = store.engine().metrics().lock_waits;

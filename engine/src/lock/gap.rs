@@ -34,7 +34,7 @@
 //! insert (applications expect to wait, and to fail, at the statement); reading other transactions' write buffers (they
 //! belong to their threads).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -54,7 +54,8 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 /// Lists that a slot keeps for the next owners.
 const LISTS_KEPT: usize = 4;
 
-pub(super) type Indexes = HashMap<IndexId, IndexRanges<Arc<LockOwner>>>;
+/// Few at a time: found faster than hashed.
+pub(super) type Indexes = BTreeMap<IndexId, IndexRanges<Arc<LockOwner>>>;
 
 #[repr(align(128))]
 struct RangeShard {
@@ -213,7 +214,11 @@ impl LockTable {
     /// brings a key into it before `owner` releases its locks. Never waits.
     pub fn cover(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8], read: u64) -> Covered {
         let index = IndexId::of(from);
-        let mut indexes = self.ranges.join(owner, index);
+        let mut indexes = self.ranges.latch(Ranges::number(index));
+        if !indexes.get(&index).is_some_and(|ranges| ranges.is_scanned_by(owner.id)) {
+            drop(indexes);
+            indexes = self.ranges.join(owner, index);
+        }
         let Some(ranges) = indexes.get_mut(&index) else {
             return Covered::Clean;
         };

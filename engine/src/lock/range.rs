@@ -191,9 +191,14 @@ impl<T: Clone> IndexRanges<T> {
         self.version
     }
 
+    /// Has `id` begun to scan?
+    pub fn is_scanned_by(&self, id: Id) -> bool {
+        self.scanners.contains_key(&id)
+    }
+
     /// `id` begins to scan. True unless it did already.
     pub fn join(&mut self, id: Id) -> bool {
-        let known = self.scanners.contains_key(&id);
+        let known = self.is_scanned_by(id);
         self.scanners.entry(id).or_default();
         !known
     }

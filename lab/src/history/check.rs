@@ -176,7 +176,11 @@ impl<'a> Checker<'a> {
                 found.extend(self.writes.get(version).map(|write| write.0).filter(|&w| unknown(w)));
             }
             if *value == Value::Absent {
-                let begin = self.history.transactions[t].statements[s].begin;
+                let statements = &self.history.transactions[t].statements;
+                // Not before what its snapshot may be as old as.
+                let old = self.history.promise.plain == PlainReads::Transaction
+                    && matches!(statements[s].action, Action::Read { locking: false, .. });
+                let begin = statements[if old { 0 } else { s }].begin;
                 let gone = last_gone.entry(key).or_default();
                 *gone = begin.max(*gone);
             }

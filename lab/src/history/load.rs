@@ -8,6 +8,10 @@
 //! out of the way (lists and registers to group 0, which nobody scans; mortals
 //! are deleted), and fresh ones take their slot, so that the load stays on few,
 //! short, hot rows. An id that was deleted is never inserted again.
+//!
+//! The server (10.11, with any engine) may answer a `DELETE` that was killed as if
+//! it had found no row. Of one beside which the session was killed the load
+//! therefore believes only the rows that it did delete.
 
 use super::{Action, Key, KeyKind, Outcome, Statement, Transaction, Value, Version};
 use crate::options::Isolation;
@@ -50,9 +54,38 @@ pub struct Shared {
     next_version: AtomicU32,
     /// Connection of each session, for the killer; 0 for none.
     pub connections: Vec<AtomicU32>,
+    /// The killer's doings with each session.
+    pub kills: Vec<Kills>,
     pub stop: AtomicBool,
     /// The server is gone on purpose: sessions wait for it to return.
     pub down: AtomicBool,
+}
+
+/// How often a session was killed: begun, and answered.
+#[derive(Default)]
+pub struct Kills {
+    begun: AtomicU32,
+    done: AtomicU32,
+}
+
+impl Kills {
+    /// Around the statement that kills.
+    pub fn during<T>(&self, kill: impl FnOnce() -> T) -> T {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let result = kill();
+        self.done.fetch_add(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Now, for [`Kills::none_since`].
+    fn moment(&self) -> u32 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    /// True if no kill ran at any time since `moment`.
+    fn none_since(&self, moment: u32) -> bool {
+        self.begun.load(Ordering::SeqCst) == moment
+    }
 }
 
 impl Shared {
@@ -65,6 +98,7 @@ impl Shared {
             next_id: AtomicU32::new(1),
             next_version: AtomicU32::new(1),
             connections: (0..sessions).map(|_| AtomicU32::new(0)).collect(),
+            kills: (0..sessions).map(|_| Kills::default()).collect(),
             stop: AtomicBool::new(false),
             down: AtomicBool::new(false),
         };
@@ -130,6 +164,8 @@ pub struct Session<'a> {
     long: [bool; SLOTS.len()],
     /// Slots that get another key when the transaction ends: slot, key if it commits, key if not.
     slots: Vec<(usize, u32, u32)>,
+    /// The kills when the latest statement was sent, and when the one before was.
+    sent: [u32; 2],
     pub errors: Errors,
 }
 
@@ -182,6 +218,7 @@ impl<'a> Session<'a> {
             marked: None,
             long: [false; SLOTS.len()],
             slots: vec![],
+            sent: [0; 2],
             errors: Errors::default(),
         }
     }
@@ -430,13 +467,12 @@ impl<'a> Session<'a> {
         Ok(ended)
     }
 
-    /// Deletes the mortal of a slot and, mostly, inserts a fresh one.
+    /// Deletes the mortal of a slot and, mostly, inserts a fresh one. Strays go first, and nothing comes for them: what nobody
+    /// draws would grow with each write to its group.
     fn replace_mortal(&mut self, conn: &mut Conn) -> Result<Step<()>> {
         let (slot, _) = self.draw(KeyKind::Mortal);
-        let mut old = self.shared.slots[slot].swap(0, Ordering::SeqCst);
-        if old == 0 {
-            old = self.shared.strays.lock().ok().and_then(|mut strays| strays.pop()).unwrap_or(0);
-        }
+        let stray = self.shared.strays.lock().ok().and_then(|mut strays| strays.pop());
+        let old = stray.unwrap_or_else(|| self.shared.slots[slot].swap(0, Ordering::SeqCst));
         self.slots.push((slot, old, old));
         let place = self.slots.len() - 1;
         if old != 0 {
@@ -451,13 +487,16 @@ impl<'a> Session<'a> {
                     return Ok(Err(trouble));
                 }
             };
-            let action = match seen(rows, &[], false)?.pop() {
-                Some((_, value)) => delete(Some(value)),
-                None => absent(key),
-            };
-            self.note(begin, false, action);
+            match seen(rows, &[], false)?.pop() {
+                Some((_, value)) => self.note(begin, false, delete(Some(value))),
+                None if !self.may_be_killed() => self.note(begin, false, absent(key)),
+                None => {
+                    self.note(begin, true, delete(None));
+                    return Ok(Err(Trouble::Failed));
+                }
+            }
             self.slots[place].1 = 0;
-            if self.rng.random_range(0..4) == 0 {
+            if stray.is_some() || self.rng.random_range(0..4) == 0 {
                 return Ok(Ok(()));
             }
         }
@@ -528,6 +567,7 @@ impl<'a> Session<'a> {
 
     /// Sends a statement. The outer error is one that a correct server does not return.
     fn ask(&mut self, conn: &mut Conn, text: &str) -> Result<Step<Rows>> {
+        self.sent = [self.kills().moment(), self.sent[0]];
         Ok(Err(match conn.query::<mysql::Row, _>(text) {
             Ok(rows) => {
                 let pair = |row: mysql::Row| mysql::from_row_opt(row).ok();
@@ -556,6 +596,15 @@ impl<'a> Session<'a> {
             }
             Err(error) => bail!("session {}: {error}, for {}", self.number, &text[..text.len().min(300)]),
         }))
+    }
+
+    fn kills(&self) -> &'a Kills {
+        &self.shared.kills[self.number as usize]
+    }
+
+    /// True if a kill may have met the latest statement; also one from before, since it waits for a statement to meet.
+    fn may_be_killed(&self) -> bool {
+        !self.kills().none_since(self.sent[1])
     }
 
     fn note(&mut self, begin: u64, failed: bool, action: Action) {

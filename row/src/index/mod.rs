@@ -262,6 +262,9 @@ fn hold(
     found: &mut Vec<u8>,
     same: impl FnOnce(&Vec<u8>) -> Result<bool>,
 ) -> Result<()> {
+    if session.holds(key) {
+        return Ok(());
+    }
     let granted = session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
     if granted.kind != GrantKind::New {
         return Ok(());

@@ -190,14 +190,17 @@ impl Client {
         self.locking(Some(LockMode::Exclusive));
         let found = self.get(PRIMARY, &image_ca(old.c, old.a))?;
         assert_eq!(found.as_ref(), Some(old));
-        let bytes = new.record();
-        let mut old_bytes = self.record.clone();
-        old_bytes.copy_from_slice(&old.record());
-        let result =
-            self.cursor.update(&mut self.session, unsafe { Record::new(&old_bytes) }, unsafe { Record::new(&bytes) });
+        let result = self.write(old, new);
         self.session.statement_end();
         self.locking(None);
-        result.map(|_| ())
+        result
+    }
+    /// Writes over a row without reading it.
+    pub fn write(&mut self, old: &Row, new: &Row) -> Result<()> {
+        self.begin();
+        let (old, new) = (old.record(), new.record());
+        let (old, new) = unsafe { (Record::new(&old), Record::new(&new)) };
+        self.cursor.update(&mut self.session, old, new).map(drop)
     }
     pub fn delete(&mut self, old: &Row) -> Result<()> {
         self.locking(Some(LockMode::Exclusive));
