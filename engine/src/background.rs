@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::{Error, IndexId, Result};
+use crate::cache::Place;
 use crate::compact::aside::{SetAside, Verdict};
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, merge_files};
@@ -34,7 +35,7 @@ use crate::flush;
 use crate::io::NICE_MAX;
 use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::options::{Compression, Durability};
-use crate::sst::{self, Table, TableMeta, TableOptions};
+use crate::sst::{self, Table, TableMeta, TableOptions, Warm};
 use crate::step::Step;
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -547,6 +548,7 @@ pub(crate) fn with_env(
     level: u8,
     excludes: &dyn Fn(&[u8]) -> bool,
     tick: &dyn Fn(u64) -> Result<()>,
+    place: &dyn Fn(&[u8]) -> Option<Place>,
     work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
 ) -> Result<MergeResult> {
     core.installer.check()?;
@@ -559,6 +561,7 @@ pub(crate) fn with_env(
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         buffer_bytes: &core.background.buffer_bytes,
+        warm: Warm { cache: &core.cache, place },
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
     if let Err(error) = core.options.disk.sync_dir(&core.dir) {
@@ -587,6 +590,7 @@ fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a TableMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
         drop(core.options.disk.remove(&table_path(&core.dir, meta.no)));
+        core.cache.erase_file(meta.no);
     }
 }
 
@@ -633,7 +637,9 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         Ok(())
     };
     let filters = Filters::new(core, &state.version, 0);
-    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, |env| {
+    // What was in memory stays there if it costs nobody his place.
+    let place = |_: &[u8]| core.cache.has_room().then_some(Place::Probation);
+    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, &place, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
@@ -688,6 +694,13 @@ impl TableSource for Input<'_> {
     }
 }
 
+/// The place in the cache of what a merge of `inputs`, upper levels first, replaces at `key`. The lowest of the files there
+/// decides: it has most of the rows.
+fn place_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Place> {
+    let spans = |file: &&&Arc<FileEntry>| file.meta.smallest.as_slice() <= key && key <= file.meta.largest.as_slice();
+    inputs.iter().rev().find(spans)?.table.get()?.place_of(key)
+}
+
 /// Carries out a job on the version it was picked from; `tick` as in [`MergeEnv`].
 fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u64) -> Result<()>) -> Result<()> {
     let mut edit = VersionEdit::default();
@@ -711,7 +724,8 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             };
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
-            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, |env| {
+            let place = |key: &[u8]| place_before(&inputs, key);
+            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, &place, |env| {
                 merge_files(sources, survival(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();

@@ -69,6 +69,54 @@ fn every_part_is_counted() {
     });
 }
 
+/// Flushes and merges replace the files of rows that readers have in memory, and leave out of memory what nobody read.
+#[test]
+fn what_was_in_memory_stays_there_through_merges() {
+    within("warm merges", 120, || {
+        let disk = MemDisk::new();
+        let open = || {
+            let few = Options {
+                block_cache_bytes: 32 << 20,
+                memtable_budget_bytes: 2 << 20,
+                ..options(Arc::new(disk.clone()))
+            };
+            Engine::open(Path::new(DIR), few).unwrap()
+        };
+        let all = |engine: &Engine| {
+            engine.flush().unwrap();
+            engine.wait_idle().unwrap();
+            engine.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+        };
+        let engine = open();
+        let mut rng = Rng::new(4);
+        let mut write = |engine: &Engine, from: u64, step: usize| {
+            for k in (from..6000).step_by(step) {
+                engine.write(&[(key(1, k), Some(value(&mut rng, k, 1000)))], false).unwrap();
+            }
+        };
+        write(&engine, 0, 1);
+        all(&engine);
+        dump(&engine, 1, 2).unwrap();
+        for round in 0..3 {
+            write(&engine, round, 3);
+            all(&engine);
+            let before = engine.metrics();
+            dump(&engine, 1, 2).unwrap();
+            let after = engine.metrics();
+            assert_eq!(after.cache_misses, before.cache_misses, "round {round}: {after:?}");
+        }
+        engine.close().unwrap();
+        drop(engine);
+
+        let engine = open();
+        let tables = engine.index_stats(IndexId(1)).bytes;
+        engine.write(&[(key(1, 0), Some(vec![1])), (key(1, 5999), Some(vec![2]))], false).unwrap();
+        all(&engine);
+        let cached = engine.metrics().cache_bytes;
+        assert!(cached < tables / 8, "{cached} of {tables} bytes are cached");
+    });
+}
+
 /// Threads that once read or wrote and rest now keep no version of the store alive: what merges have replaced goes.
 #[test]
 fn replaced_files_go_while_all_rest() {

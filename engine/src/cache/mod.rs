@@ -9,6 +9,8 @@
 //! is a CLOCK: a block at its end that was used goes round again with one use less (uses are counted up to three).
 //! A long scan thus washes only through the probation tenth.
 //!
+//! A merge puts blocks in whose rows readers had in memory before; it says itself where they belong (`Cache::place`).
+//!
 //! A hit takes the shard's lock for reading, looks the key up, bumps a two-bit counter and clones the value (an `Arc`):
 //! no list is touched, so hits on one shard do not exclude each other.
 //!
@@ -97,9 +99,12 @@ impl Hasher for Through {
 
 type Map<K, T> = HashMap<K, T, BuildHasherDefault<Through>>;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Queue {
-    Small,
+/// The queue of a block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// For blocks that have yet to be asked for again.
+    Probation,
+    /// For blocks that have been.
     Main,
 }
 
@@ -114,7 +119,7 @@ struct Entry<V> {
 struct Slot {
     key: Key,
     charge: usize,
-    queue: Queue,
+    queue: Place,
     // Neighbours in the queue: `newer` towards the head (last inserted), `older` towards the tail (next to leave).
     newer: u32,
     older: u32,
@@ -169,14 +174,14 @@ impl<V> State<V> {
         self.small.bytes + self.main.bytes
     }
 
-    fn list(&mut self, queue: Queue) -> &mut List {
+    fn list(&mut self, queue: Place) -> &mut List {
         match queue {
-            Queue::Small => &mut self.small,
-            Queue::Main => &mut self.main,
+            Place::Probation => &mut self.small,
+            Place::Main => &mut self.main,
         }
     }
 
-    fn push_head(&mut self, at: u32, queue: Queue) {
+    fn push_head(&mut self, at: u32, queue: Place) {
         let charge = self.slots[at as usize].charge;
         let list = self.list(queue);
         let old_head = list.head;
@@ -271,7 +276,7 @@ impl<V> State<V> {
             });
             if used {
                 self.unlink(at);
-                self.push_head(at, Queue::Main);
+                self.push_head(at, Place::Main);
                 continue;
             }
             if from_small {
@@ -282,7 +287,8 @@ impl<V> State<V> {
         }
     }
 
-    fn insert(&mut self, key: Key, value: V, charge: usize, dropped: &mut Vec<V>) {
+    /// Without a place the ghost table decides.
+    fn insert(&mut self, key: Key, value: V, charge: usize, place: Option<Place>, dropped: &mut Vec<V>) {
         if let Some(entry) = self.map.get(&key) {
             // Two readers loaded the same block at once; the first copy stays, since others may share it already.
             let at = entry.slot;
@@ -298,13 +304,12 @@ impl<V> State<V> {
             return;
         }
         self.make_room(charge, dropped);
-        let (place, print) = self.ghost_place(key);
-        let queue = if self.ghost[place] == print {
-            self.ghost[place] = 0;
-            Queue::Main
-        } else {
-            Queue::Small
-        };
+        let (at, print) = self.ghost_place(key);
+        let known = self.ghost[at] == print;
+        if known {
+            self.ghost[at] = 0;
+        }
+        let queue = place.unwrap_or(if known { Place::Main } else { Place::Probation });
         let slot = Slot { key, charge, queue, newer: NIL, older: NIL, file_next: NIL, file_prev: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -395,13 +400,34 @@ impl<V: Clone> Cache<V> {
         state.map.get(&key).map(|entry| look(&entry.value))
     }
 
+    /// The place of a block, if resident, leaving no trace. One on probation that has been asked for counts as in the main
+    /// queue: it is on its way there.
+    pub fn place(&self, file: FileNo, offset: u64) -> Option<Place> {
+        let key = Key { file: file.0, offset };
+        let state = self.shard(key).state.read();
+        let entry = state.map.get(&key)?;
+        let used = entry.uses.load(Ordering::Relaxed) > 0;
+        Some(if used { Place::Main } else { state.slots[entry.slot as usize].queue })
+    }
+
+    /// True while a sixteenth of the budget is free: what comes in pushes nothing out.
+    pub fn has_room(&self) -> bool {
+        let capacity = self.capacity();
+        self.usage() + capacity / 16 <= capacity && capacity > 0
+    }
+
     /// Makes a block resident. `charge` is the memory it occupies in bytes. A block too large for its shard is not kept;
     /// neither is a second copy of a resident block.
     pub fn insert(&self, file: FileNo, offset: u64, value: V, charge: usize) {
+        self.insert_at(file, offset, value, charge, None);
+    }
+
+    /// As `insert`, in a place that the caller knows the block to deserve.
+    pub fn insert_at(&self, file: FileNo, offset: u64, value: V, charge: usize, place: Option<Place>) {
         let key = Key { file: file.0, offset };
         // Freeing evicted blocks may be slow, so it happens after the lock is released.
         let mut dropped = Vec::new();
-        self.shard(key).state.write().insert(key, value, charge + ENTRY_OVERHEAD, &mut dropped);
+        self.shard(key).state.write().insert(key, value, charge + ENTRY_OVERHEAD, place, &mut dropped);
     }
 
     /// Drops all blocks of a file (which was deleted).
@@ -475,7 +501,7 @@ mod tests {
         /// Checks every structural invariant by walking everything.
         fn check(&self) {
             let mut seen = 0;
-            for (list, queue) in [(&self.small, Queue::Small), (&self.main, Queue::Main)] {
+            for (list, queue) in [(&self.small, Place::Probation), (&self.main, Place::Main)] {
                 let (mut at, mut newer, mut bytes) = (list.head, NIL, 0);
                 while at != NIL {
                     let slot = &self.slots[at as usize];
@@ -505,6 +531,26 @@ mod tests {
             assert_eq!(chained, seen);
             assert!(self.usage() <= self.capacity);
         }
+    }
+
+    #[test]
+    fn a_block_is_put_where_the_one_it_replaces_was() {
+        let cache = Cache::with_shards(10 * (1000 + ENTRY_OVERHEAD), 1);
+        assert_eq!(cache.place(FileNo(1), 0), None);
+        cache.insert(FileNo(1), 0, 0u64, 1000);
+        assert_eq!(cache.place(FileNo(1), 0), Some(Place::Probation));
+        assert!(cache.get(FileNo(1), 0).is_some());
+        assert_eq!(cache.place(FileNo(1), 0), Some(Place::Main));
+        cache.insert_at(FileNo(2), 0, 1, 1000, Some(Place::Main));
+        cache.insert_at(FileNo(2), 1, 2, 1000, Some(Place::Probation));
+        assert!(cache.has_room());
+        // A scan pushes out what is on probation and nothing else.
+        for offset in 0..100 {
+            cache.insert(FileNo(3), offset, 3, 1000);
+        }
+        assert!(!cache.has_room());
+        assert_eq!(cache.place(FileNo(2), 0), Some(Place::Main));
+        assert_eq!(cache.place(FileNo(2), 1), None);
     }
 
     #[test]

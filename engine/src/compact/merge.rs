@@ -26,7 +26,7 @@ use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::TableMeta;
-use crate::sst::{AHEAD_MIN, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES};
+use crate::sst::{AHEAD_MIN, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES, Warm};
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
@@ -84,6 +84,8 @@ pub struct MergeEnv<'a> {
     pub tick: &'a dyn Fn(u64) -> Result<()>,
     /// Bytes of buffers that merges at work may fill; kept by the merges.
     pub buffer_bytes: &'a AtomicU64,
+    /// Which blocks of the outputs go into the cache.
+    pub warm: Warm<'a>,
 }
 
 /// Where outputs are cut and what lies below them.
@@ -241,6 +243,7 @@ pub fn merge<I: VersionIter>(
             for no in outputs.created {
                 // What cannot be removed now is found unreferenced when the store is opened next.
                 let _ = env.disk.remove(&(env.path_of)(no));
+                env.warm.cache.erase_file(no);
             }
             Err(e)
         }
@@ -364,7 +367,7 @@ impl Guides<'_> {
 struct Outputs<'a> {
     plan: &'a OutputPlan<'a>,
     env: &'a MergeEnv<'a>,
-    writer: Option<TableWriter>,
+    writer: Option<TableWriter<'a>>,
     created: Vec<FileNo>,
     result: MergeResult,
 }
@@ -385,6 +388,7 @@ impl Outputs<'_> {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
                 let writer = TableWriter::create(self.env.disk, &path, no, (self.env.table_options)(IndexId::of(key)))?;
+                let writer = writer.warm(self.env.warm);
                 self.created.push(no);
                 none.insert(writer)
             }

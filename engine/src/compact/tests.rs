@@ -21,7 +21,7 @@ use crate::iter::testing::{Entry, VecIter};
 use crate::iter::{LevelIter, MergeIter, VersionIter, VisibleIter};
 use crate::mem::MemTable;
 use crate::sst::BlockCache;
-use crate::sst::{Compression, ReadHints, Table, TableMeta, TableOptions, key_hash};
+use crate::sst::{Compression, ReadHints, Table, TableMeta, TableOptions, Warm, key_hash};
 
 #[derive(Clone)]
 struct Opened(Arc<Table>);
@@ -95,6 +95,7 @@ impl Place {
             is_dropped: &|index| self.dropped.contains(&index.0),
             table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
             buffer_bytes: &AtomicU64::new(0),
+            warm: Warm { cache: &self.cache, place: &|_| None },
             tick: &|_| match self.cancel_after.get() {
                 Some(0) => Err(Error::Interrupted),
                 Some(left) => {

@@ -25,6 +25,7 @@ mod meta;
 mod table;
 #[cfg(test)]
 mod tests;
+mod warm;
 mod writer;
 
 use std::ops::Deref;
@@ -37,6 +38,7 @@ pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, TableIter};
 pub use meta::TableMeta;
 pub use table::{Extent, Table};
+pub use warm::Warm;
 pub use writer::{TableWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.

@@ -17,6 +17,7 @@ use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
+use crate::cache::Place;
 use crate::io::{Disk, File, Mode};
 use crate::sst::BlockCache;
 
@@ -492,6 +493,15 @@ impl Table {
             entries: to.entries.saturating_sub(from),
             exact: to.exact && inside.is_some(),
         })
+    }
+
+    /// The place in the cache of the data block in which a key is or would be, leaving no trace there; `None` if it is not in
+    /// the cache, or cannot be found without reading.
+    pub fn place_of(&self, key: &[u8]) -> Option<Place> {
+        let partition = self.top.lower_bound(key).0;
+        let (index, ..) = self.partition(u32::try_from(partition).ok()?).ok()?;
+        let handle = self.peek_rows(index, |rows| self.find(rows, index, key).ok().map(|(_, handle, _)| handle))??;
+        self.cache.place(self.no, handle.offset)
     }
 
     /// Looks at a data block if it is cached, leaving no trace in the cache.

@@ -1,7 +1,7 @@
 //! Writes a table file in one pass, front to back, with direct I/O.
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
-//! byte and a half per row, so that the data blocks stay contiguous.
+//! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Warm`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,24 +10,28 @@ use super::block::BlockBuilder;
 use super::filter::{Filter, key_hash};
 use super::frame::{Handle, Packer};
 use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
-use super::{TableMeta, TableOptions};
+use super::{TableMeta, TableOptions, Warm};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
+use crate::cache::Place;
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 /// Bytes gathered for one write.
 pub const WRITE_BYTES: usize = 512 << 10;
 
 /// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
-pub struct TableWriter {
+pub struct TableWriter<'a> {
     out: Output,
     options: TableOptions,
+    warm: Option<Warm<'a>>,
     packer: Packer,
     block: BlockBuilder,
     raw: Vec<u8>,
     // The index partition being filled and the hashes of the keys it covers.
     index: BlockBuilder,
     hashes: Vec<u64>,
+    /// The best place of a block in it.
+    partition_place: Option<Place>,
     partition_entries: u64,
     partitions: Vec<Partition>,
     partition_bytes: u64,
@@ -41,6 +45,7 @@ struct Partition {
     separator: Vec<u8>,
     index: Vec<u8>,
     filter: Vec<u8>,
+    place: Option<Place>,
     entries_before: u64,
 }
 
@@ -101,18 +106,20 @@ impl Output {
     }
 }
 
-impl TableWriter {
+impl<'a> TableWriter<'a> {
     /// Creates the file, which must not exist.
-    pub fn create(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, options: TableOptions) -> Result<TableWriter> {
+    pub fn create(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, options: TableOptions) -> Result<TableWriter<'a>> {
         let file = disk.open(path, Mode::Create, true)?;
         Ok(TableWriter {
             out: Output { file, path: path.to_owned(), buf: AlignedBuf::zeroed(WRITE_BYTES), filled: 0, flushed: 0 },
             packer: Packer::new(options.compression).map_err(|e| Error::io("start compression", path, e))?,
             options,
+            warm: None,
             block: BlockBuilder::default(),
             raw: Vec::new(),
             index: BlockBuilder::default(),
             hashes: Vec::new(),
+            partition_place: None,
             partition_entries: 0,
             partitions: Vec::new(),
             partition_bytes: 0,
@@ -132,6 +139,12 @@ impl TableWriter {
             },
             last_seq: SeqNo::MAX,
         })
+    }
+
+    /// From now on blocks are cached as `warm` says.
+    pub fn warm(mut self, warm: Warm<'a>) -> TableWriter<'a> {
+        self.warm = Some(warm);
+        self
     }
 
     /// Appends a version. `Error::Invalid` if it is out of internal order, of another index than the first, too long, a
@@ -199,9 +212,14 @@ impl TableWriter {
             self.meta.largest.extend_from_slice(self.block.last_key());
         }
         let rows = self.block.rows() as u64;
+        let place = self.warm.as_ref().and_then(|warm| (warm.place)(self.block.last_key()));
         self.raw.clear();
         self.block.finish(&mut self.raw);
         let handle = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
+        if let (Some(warm), Some(place)) = (&self.warm, place) {
+            warm.rows(self.meta.no, handle.offset, &self.raw, place);
+            self.partition_place = self.partition_place.max(Some(place));
+        }
         self.raw.shrink_to(1 << 20);
         let mut entry = Vec::with_capacity(24);
         put_entry(handle, self.entries_cut, &mut entry);
@@ -221,7 +239,8 @@ impl TableWriter {
             self.hashes.clear();
         }
         self.partition_bytes += (index.len() + filter.len()) as u64;
-        self.partitions.push(Partition { separator, index, filter, entries_before: self.partition_entries });
+        let place = self.partition_place.take();
+        self.partitions.push(Partition { separator, index, filter, place, entries_before: self.partition_entries });
         self.partition_entries = self.entries_cut;
     }
 
@@ -240,12 +259,19 @@ impl TableWriter {
                 Handle { offset: 0, len: 0 }
             } else {
                 // Filters are as good as random.
-                self.out.framed(&mut self.packer, no, &partition.filter, false)?
+                let filter = self.out.framed(&mut self.packer, no, &partition.filter, false)?;
+                if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
+                    warm.filter(no, filter.offset, &partition.filter, place);
+                }
+                filter
             });
         }
         let mut top = BlockBuilder::default();
         for (partition, filter) in self.partitions.iter().zip(filters) {
             let index = self.out.framed(&mut self.packer, no, &partition.index, true)?;
+            if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
+                warm.rows(no, index.offset, &partition.index, place);
+            }
             let mut entry = Vec::with_capacity(32);
             put_partition(index, filter, partition.entries_before, &mut entry);
             top.add(&partition.separator, SeqNo::ZERO, Kind::Put, &entry);

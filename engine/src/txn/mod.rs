@@ -119,7 +119,7 @@ impl Txn {
         let mut done = None;
         let tick = |_| if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
         // Every tombstone stays: what it hides is in the store.
-        with_env(core, 0, &|_| false, &tick, |env| {
+        with_env(core, 0, &|_| false, &tick, &|_| None, |env| {
             done = Some(work(runs, buffer, env)?);
             Ok(MergeResult::default())
         })?;

@@ -1,0 +1,43 @@
+//! Blocks of a new table that are in the cache from the start.
+//!
+//! A merge replaces files by others with the same rows. Blocks of the old files leave the cache with them; if those of the
+//! new ones had to be read from disk first, each merge would cost readers what they had in memory, and data that fits into
+//! memory would be read again and again as long as anybody writes. So a block is put into the cache as it is written if the
+//! caller knows a place for it, by its last key: that of the block which had most of its rows before. Index and filter
+//! partitions follow the blocks they lead to.
+//!
+//! Rejected: reading the new blocks in after the merge (costs the reads that this saves, and comes late); caching every
+//! output (a merge of cold data would wash through the cache).
+
+use super::{Block, BlockCache, Cached, Filter};
+use crate::base::FileNo;
+use crate::cache::Place;
+use std::sync::Arc;
+
+/// Which blocks of a new table go into the cache.
+#[derive(Clone, Copy)]
+pub struct Warm<'a> {
+    /// The cache.
+    pub cache: &'a BlockCache,
+    /// The place of the block that ends with this key; `None` if it is to stay outside.
+    pub place: &'a dyn Fn(&[u8]) -> Option<Place>,
+}
+
+impl Warm<'_> {
+    /// Puts in a block of rows, given its bytes before compression.
+    pub(super) fn rows(&self, no: FileNo, offset: u64, raw: &[u8], place: Place) {
+        // Bytes that do not parse are met again, and told of, when the block is read.
+        if let Ok(block) = Block::parse(raw) {
+            let charge = block.charge();
+            self.cache.insert_at(no, offset, Cached::Rows(Arc::new(block)), charge, Some(place));
+        }
+    }
+
+    /// Puts in a filter partition.
+    pub(super) fn filter(&self, no: FileNo, offset: u64, raw: &[u8], place: Place) {
+        if let Ok(filter) = Filter::parse(raw) {
+            let charge = filter.charge();
+            self.cache.insert_at(no, offset, Cached::Filter(Arc::new(filter)), charge, Some(place));
+        }
+    }
+}
