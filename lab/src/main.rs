@@ -30,6 +30,7 @@ mod report;
 mod server;
 mod stats;
 mod sysbench;
+mod throttle;
 mod tour;
 mod tpcc;
 

@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Result<()> {
         let mut server = instance.start(&conditions)?;
         load_warehouses(instance, scale)?;
         settle(server.pid())?;
-        let bench = Bench { scale, threads: THREADS, warmup: 2, seconds: args.tpcc_seconds, round: 1 };
+        let bench = Bench { scale, threads: THREADS, warmup: 2, seconds: args.tpcc_seconds, round: 1, iops: None };
         let (run, outcome) = measure(&mut server, &conditions, bench)?;
         report.add(run)?;
         run_check(instance, scale, &outcome)?;

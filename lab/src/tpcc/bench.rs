@@ -8,6 +8,7 @@ use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
 use crate::report::{Report, Run, machine, now};
 use crate::server::{Instance, Server};
+use crate::throttle::Throttle;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use mysql::prelude::Queryable;
@@ -38,6 +39,9 @@ pub struct Args {
     /// Memory for each engine: the data's size by the specification's row sizes over this [default: 10]
     #[arg(long)]
     cache_ratio: Option<u64>,
+    /// Slow the device down to so many reads and as many writes a second (as root)
+    #[arg(long)]
+    iops: Option<u32>,
     /// Check the consistency conditions after the load and after each round
     #[arg(long)]
     check: bool,
@@ -111,7 +115,8 @@ pub fn run(args: Args) -> Result<()> {
             instance.restore(&saved)?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
-            let bench = Bench { scale, threads: args.threads, warmup: args.warmup, seconds: args.seconds, round };
+            let Args { threads, warmup, seconds, iops, .. } = args;
+            let bench = Bench { scale, threads, warmup, seconds, round, iops };
             let (mut run, outcome) = measure(&mut server, &conditions, bench)?;
             run.usage.rss_base = bases[n];
             if args.check && instance.kind() == Kind::Strata {
@@ -184,6 +189,8 @@ pub struct Bench {
     pub seconds: u64,
     /// Which repetition.
     pub round: u32,
+    /// Reads and writes a second that the device is slowed down to.
+    pub iops: Option<u32>,
 }
 
 /// Fills the database, with a progress bar, and says how long it took.
@@ -220,6 +227,7 @@ pub fn run_check(instance: &Instance, scale: Scale, outcome: &Outcome) -> Result
 pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Outcome)> {
     let instance = server.instance().clone();
     let load = Load { scale: bench.scale, threads: bench.threads, seconds: bench.warmup, seed: u64::from(bench.round) };
+    let slow = bench.iops.map(|iops| Throttle::begin(server.pid(), &instance.data(), iops)).transpose()?;
     let mut warm = Outcome::default();
     if bench.warmup > 0 {
         warm = drive(&instance, load, &Control::default())?;
@@ -229,6 +237,7 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
     let mut outcome = with_bar(&instance, load)?;
     server.ensure_alive()?;
     let usage = meter.end()?;
+    drop(slow);
     outcome.errors.extend(warm.errors);
     if outcome.lost + warm.lost > 0 {
         outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
@@ -248,6 +257,7 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
             ("threads".into(), bench.threads.to_string()),
             ("seconds".into(), bench.seconds.to_string()),
             ("warm-up".into(), format!("{} s", bench.warmup)),
+            ("device".into(), bench.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
             ("raw data".into(), format!("{} MB", bench.scale.raw_bytes() >> 20)),
         ]),
         seconds: outcome.seconds,
