@@ -35,7 +35,7 @@ use crate::flush;
 use crate::io::NICE_MAX;
 use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::options::{Compression, Durability};
-use crate::sst::{self, Table, TableMeta, TableOptions, Warm};
+use crate::sst::{self, Residence, Table, TableMeta, TableOptions, Warm};
 use crate::step::Step;
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -548,7 +548,7 @@ pub(crate) fn with_env(
     level: u8,
     excludes: &dyn Fn(&[u8]) -> bool,
     tick: &dyn Fn(u64) -> Result<()>,
-    place: &dyn Fn(&[u8]) -> Option<Place>,
+    residence: &dyn Fn(&[u8]) -> Option<Residence>,
     work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
 ) -> Result<MergeResult> {
     core.installer.check()?;
@@ -561,7 +561,7 @@ pub(crate) fn with_env(
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         buffer_bytes: &core.background.buffer_bytes,
-        warm: Warm { cache: &core.cache, place },
+        warm: Warm { cache: &core.cache, residence },
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
     if let Err(error) = core.options.disk.sync_dir(&core.dir) {
@@ -638,8 +638,9 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     };
     let filters = Filters::new(core, &state.version, 0);
     // What was in memory stays there if it costs nobody his place.
-    let place = |_: &[u8]| core.cache.has_room().then_some(Place::Probation);
-    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, &place, |env| {
+    let probation = Residence { place: Place::Probation, packed: false };
+    let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
+    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, &residence, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
@@ -694,11 +695,11 @@ impl TableSource for Input<'_> {
     }
 }
 
-/// The place in the cache of what a merge of `inputs`, upper levels first, replaces at `key`. The lowest of the files there
-/// decides: it has most of the rows.
-fn place_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Place> {
+/// How the cache holds what a merge of `inputs`, upper levels first, replaces at `key`. The lowest of the files there decides:
+/// it has most of the rows.
+fn residence_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Residence> {
     let spans = |file: &&&Arc<FileEntry>| file.meta.smallest.as_slice() <= key && key <= file.meta.largest.as_slice();
-    inputs.iter().rev().find(spans)?.table.get()?.place_of(key)
+    inputs.iter().rev().find(spans)?.table.get()?.residence_of(key)
 }
 
 /// Carries out a job on the version it was picked from; `tick` as in [`MergeEnv`].
@@ -724,8 +725,8 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             };
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
-            let place = |key: &[u8]| place_before(&inputs, key);
-            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, &place, |env| {
+            let residence = |key: &[u8]| residence_before(&inputs, key);
+            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, &residence, |env| {
                 merge_files(sources, survival(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();

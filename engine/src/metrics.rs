@@ -40,6 +40,8 @@ pub struct Metrics {
     pub cache_capacity_bytes: u64,
     /// Block look-ups that were answered from memory.
     pub cache_hits: u64,
+    /// Block look-ups that found a packed block in memory.
+    pub cache_packed_hits: u64,
     /// Block look-ups that read the disk.
     pub cache_misses: u64,
     /// Records appended to the log.
@@ -89,7 +91,8 @@ impl Metrics {
             cache_bytes: core.cache.usage() as u64,
             cache_capacity_bytes: core.cache.capacity() as u64,
             cache_hits: core.cache.hits(),
-            cache_misses: core.cache.misses(),
+            cache_misses: core.cache.misses().saturating_sub(core.cache.second_hits()),
+            cache_packed_hits: core.cache.second_hits(),
             log_records: log.records,
             log_payload_bytes: log.payload_bytes,
             log_bytes_written: log.payload_bytes + log.padding_bytes,
@@ -144,6 +147,7 @@ impl Metrics {
             ("compaction_debt_bytes", self.debt_bytes),
             ("block_cache_bytes", self.cache_bytes),
             ("block_cache_hits", self.cache_hits),
+            ("block_cache_packed_hits", self.cache_packed_hits),
             ("block_cache_misses", self.cache_misses),
             ("log_records", self.log_records),
             ("log_payload_bytes", self.log_payload_bytes),

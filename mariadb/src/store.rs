@@ -162,6 +162,7 @@ fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
         (c"block_cache_bytes_used", m.cache_bytes),
         (c"block_cache_bytes_limit", m.cache_capacity_bytes),
         (c"block_cache_hits", m.cache_hits),
+        (c"block_cache_packed_hits", m.cache_packed_hits),
         (c"block_cache_misses", m.cache_misses),
         (c"transaction_spill_bytes", m.work.spill_bytes),
         (c"log_records", m.log_records),

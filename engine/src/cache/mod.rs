@@ -54,6 +54,7 @@ struct Shard<V> {
     state: RwLock<State<V>>,
     hits: AtomicU64,
     misses: AtomicU64,
+    second_hits: AtomicU64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -344,7 +345,12 @@ impl<V: Clone> Cache<V> {
         let shards = shards.max(1).next_power_of_two();
         let each = capacity / shards;
         let shards = (0..shards)
-            .map(|_| Shard { state: RwLock::new(State::new(each)), hits: AtomicU64::new(0), misses: AtomicU64::new(0) })
+            .map(|_| Shard {
+                state: RwLock::new(State::new(each)),
+                hits: AtomicU64::new(0),
+                misses: AtomicU64::new(0),
+                second_hits: AtomicU64::new(0),
+            })
             .collect();
         Arc::new(Cache { shards })
     }
@@ -384,6 +390,19 @@ impl<V: Clone> Cache<V> {
                 None
             }
         }
+    }
+
+    /// For a block that was missed and may be resident in a second form: its value, and how often it has been asked for
+    /// before (up to three times). Counts as a use and as a second hit.
+    pub fn get_second(&self, file: FileNo, offset: u64) -> Option<(V, u8)> {
+        let key = Key { file: file.0, offset };
+        let shard = self.shard(key);
+        let state = shard.state.read();
+        let entry = state.map.get(&key)?;
+        let uses = entry.uses.load(Ordering::Relaxed);
+        entry.uses.store(USES_MAX.min(uses + 1), Ordering::Relaxed);
+        shard.second_hits.fetch_add(1, Ordering::Relaxed);
+        Some((entry.value.clone(), uses))
     }
 
     /// The value of a block, if resident, leaving no trace: neither a use nor a hit or miss is counted. For bulk readers
@@ -428,6 +447,15 @@ impl<V: Clone> Cache<V> {
         // Freeing evicted blocks may be slow, so it happens after the lock is released.
         let mut dropped = Vec::new();
         self.shard(key).state.write().insert(key, value, charge + ENTRY_OVERHEAD, place, &mut dropped);
+    }
+
+    /// Drops a block.
+    pub fn erase(&self, file: FileNo, offset: u64) {
+        let key = Key { file: file.0, offset };
+        let mut state = self.shard(key).state.write();
+        let dropped = state.map.get(&key).map(|entry| entry.slot).and_then(|at| state.remove(at));
+        drop(state);
+        drop(dropped);
     }
 
     /// Drops all blocks of a file (which was deleted).
@@ -485,7 +513,12 @@ impl<V: Clone> Cache<V> {
         self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum()
     }
 
-    /// Lookups that did not.
+    /// Lookups that did not, and found it in its second form.
+    pub fn second_hits(&self) -> u64 {
+        self.shards.iter().map(|s| s.second_hits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Lookups that did not find their block, second form or not.
     pub fn misses(&self) -> u64 {
         self.shards.iter().map(|s| s.misses.load(Ordering::Relaxed)).sum()
     }

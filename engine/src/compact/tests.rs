@@ -95,7 +95,7 @@ impl Place {
             is_dropped: &|index| self.dropped.contains(&index.0),
             table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
             buffer_bytes: &AtomicU64::new(0),
-            warm: Warm { cache: &self.cache, place: &|_| None },
+            warm: Warm { cache: &self.cache, residence: &|_| None },
             tick: &|_| match self.cancel_after.get() {
                 Some(0) => Err(Error::Interrupted),
                 Some(left) => {

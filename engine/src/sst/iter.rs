@@ -153,14 +153,14 @@ impl TableIter {
             let handle = self.table.entry(&self.index, entry)?.0;
             self.block = if self.hints.read_ahead > 0 || !self.hints.fill_cache {
                 let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
-                self.table.rows_bulk(handle, ahead, forward, self.hints.fill_cache)?
+                self.table.data_bulk(handle, ahead, forward, self.hints.fill_cache)?
             } else {
                 match self.table.cached_rows(handle)? {
                     Some(block) => block,
                     None => {
                         let ahead = (self.in_order >= IN_ORDER).then_some(&mut self.ahead);
                         self.in_order += 1;
-                        self.table.load_rows(handle, ahead, forward)?
+                        self.table.load_data(handle, ahead, forward)?
                     }
                 }
             };

@@ -22,6 +22,7 @@ mod filter;
 mod frame;
 mod iter;
 mod meta;
+mod packed;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,11 +33,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::base::limits::BLOCK_BYTES;
+use crate::base::slots::Buf;
 
 pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, TableIter};
 pub use meta::TableMeta;
+pub use packed::Residence;
 pub use table::{Extent, Table};
 pub use warm::Warm;
 pub use writer::{TableWriter, WRITE_BYTES};
@@ -92,6 +95,8 @@ pub enum Cached {
     Rows(Arc<Block>),
     /// A filter partition.
     Filter(Arc<Filter>),
+    /// A data block in the form it has on disk; see [`packed`].
+    Packed(Arc<Buf>),
 }
 
 /// The cache of decoded blocks.

@@ -12,7 +12,7 @@ use super::block::Block;
 use super::filter::{Filter, key_hash};
 use super::frame::{self, Handle};
 use super::iter::{ReadAhead, TableIter};
-use super::{Cached, PinnedValue, ReadHints, TableMeta};
+use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
@@ -222,25 +222,29 @@ impl Table {
         Block::parse(bytes).map(Arc::new).map_err(|what| self.bad(handle.offset, what))
     }
 
-    fn cache_rows(&self, handle: Handle, block: &Arc<Block>) {
-        self.cache.insert(self.no, handle.offset, Cached::Rows(block.clone()), block.charge());
+    pub(super) fn cache_rows(&self, handle: Handle, block: &Arc<Block>, place: Option<Place>) {
+        self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), place);
     }
 
-    /// Reads a block of rows from the file, with what lies ahead of it if asked to, and caches it.
+    /// Reads an index partition from the file and caches it.
     #[cold]
-    pub(super) fn load_rows(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Arc<Block>> {
-        let block = self.parse(handle, self.read_bytes(handle, ahead, forward)?)?;
-        self.cache_rows(handle, &block);
+    fn load_index(&self, handle: Handle) -> Result<Arc<Block>> {
+        let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
+        self.cache_rows(handle, &block, None);
         Ok(block)
     }
 
-    fn read_bytes(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Buf> {
+    /// Runs `f` on a block as it lies in the file, read with what lies ahead of it if asked to.
+    pub(super) fn with_framed<R>(
+        &self,
+        handle: Handle,
+        ahead: Option<&mut ReadAhead>,
+        forward: bool,
+        f: impl FnOnce(&[u8]) -> Result<R>,
+    ) -> Result<R> {
         match ahead {
-            Some(ahead) => {
-                let framed = ahead.fetch(&*self.file, handle, self.data_end, forward)?;
-                frame::unpack(self.file.path(), self.no, handle.offset, framed)
-            }
-            None => frame::read(&*self.file, self.no, handle),
+            Some(ahead) => f(ahead.fetch(&*self.file, handle, self.data_end, forward)?),
+            None => frame::with_bytes(&*self.file, handle.offset, handle.len as usize, f),
         }
     }
 
@@ -249,42 +253,27 @@ impl Table {
     pub(super) fn cached_rows(&self, handle: Handle) -> Result<Option<Arc<Block>>> {
         match self.cache.get(self.no, handle.offset) {
             Some(Cached::Rows(block)) => Ok(Some(block)),
-            Some(Cached::Filter(_)) => Err(self.bad(handle.offset, "a filter where rows were expected")),
+            Some(_) => Err(self.bad(handle.offset, "no rows where rows were expected")),
             None => Ok(None),
         }
     }
 
-    /// A block of rows through the cache.
+    /// A data block through the cache.
     #[inline]
-    pub(super) fn rows(&self, handle: Handle) -> Result<Arc<Block>> {
+    pub(super) fn data(&self, handle: Handle) -> Result<Arc<Block>> {
         match self.cached_rows(handle)? {
             Some(block) => Ok(block),
-            None => self.load_rows(handle, None, true),
+            None => self.load_data(handle, None, true),
         }
-    }
-
-    /// A data block for a bulk reader: from the cache, but without a trace there; else through its own read-ahead, if it
-    /// has one.
-    pub(super) fn rows_bulk(
-        &self,
-        handle: Handle,
-        ahead: Option<&mut ReadAhead>,
-        forward: bool,
-        fill: bool,
-    ) -> Result<Arc<Block>> {
-        if let Some(Cached::Rows(block)) = self.cache.peek(self.no, handle.offset) {
-            return Ok(block);
-        }
-        let block = self.parse(handle, self.read_bytes(handle, ahead, forward)?)?;
-        if fill {
-            self.cache_rows(handle, &block);
-        }
-        Ok(block)
     }
 
     /// An index partition through the cache.
     pub(super) fn index(&self, partition: u32) -> Result<Arc<Block>> {
-        self.rows(self.partition(partition)?.0)
+        let handle = self.partition(partition)?.0;
+        match self.cached_rows(handle)? {
+            Some(block) => Ok(block),
+            None => self.load_index(handle),
+        }
     }
 
     #[cold]
@@ -304,11 +293,11 @@ impl Table {
         };
         let seen = self.cache.with(self.no, handle.offset, |cached| match cached {
             Cached::Filter(filter) => Some(filter.may_contain(hash)),
-            Cached::Rows(_) => None,
+            _ => None,
         });
         match seen {
             Some(Some(answer)) => Ok(answer),
-            Some(None) => Err(self.bad(handle.offset, "rows where a filter was expected")),
+            Some(None) => Err(self.bad(handle.offset, "no filter where a filter was expected")),
             None => Ok(self.load_filter(handle)?.may_contain(hash)),
         }
     }
@@ -329,11 +318,11 @@ impl Table {
     fn look_into<R>(&self, at: Handle, look: impl Fn(&Block) -> Result<R>) -> Result<R> {
         let found = self.cache.with(self.no, at.offset, |cached| match cached {
             Cached::Rows(index) => look(index),
-            Cached::Filter(_) => Err(self.bad(at.offset, "a filter where rows were expected")),
+            _ => Err(self.bad(at.offset, "no rows where rows were expected")),
         });
         match found {
             Some(found) => found,
-            None => look(&*self.load_rows(at, None, true)?),
+            None => look(&*self.load_index(at)?),
         }
     }
 
@@ -385,7 +374,7 @@ impl Table {
             return Ok(None);
         }
         let (row, handle, _) = self.locate(index, key)?;
-        let block = self.rows(handle)?;
+        let block = self.data(handle)?;
         let (first, exact) = block.lower_bound(key);
         if !exact {
             // The separator lies below the next block's first key, so the key is not there either.
@@ -427,7 +416,7 @@ impl Table {
                 index = self.index(partition)?;
                 row = 0;
             }
-            let block = self.rows(self.entry(&index, row)?.0)?;
+            let block = self.data(self.entry(&index, row)?.0)?;
             if !block.key_is(0, key) {
                 return Ok(None);
             }
@@ -495,20 +484,20 @@ impl Table {
         })
     }
 
-    /// The place in the cache of the data block in which a key is or would be, leaving no trace there; `None` if it is not in
-    /// the cache, or cannot be found without reading.
-    pub fn place_of(&self, key: &[u8]) -> Option<Place> {
+    /// How the cache holds the data block in which a key is or would be, leaving no trace there; `None` if it does not, or if
+    /// that cannot be told without reading.
+    pub fn residence_of(&self, key: &[u8]) -> Option<Residence> {
         let partition = self.top.lower_bound(key).0;
         let (index, ..) = self.partition(u32::try_from(partition).ok()?).ok()?;
         let handle = self.peek_rows(index, |rows| self.find(rows, index, key).ok().map(|(_, handle, _)| handle))??;
-        self.cache.place(self.no, handle.offset)
+        self.residence(handle)
     }
 
     /// Looks at a data block if it is cached, leaving no trace in the cache.
     fn peek_rows<R>(&self, handle: Handle, look: impl FnOnce(&Block) -> R) -> Option<R> {
         let seen = self.cache.peek_with(self.no, handle.offset, |cached| match cached {
             Cached::Rows(block) => Some(look(block)),
-            Cached::Filter(_) => None,
+            _ => None,
         });
         seen.flatten()
     }

@@ -3,13 +3,14 @@
 //! A merge replaces files by others with the same rows. Blocks of the old files leave the cache with them; if those of the
 //! new ones had to be read from disk first, each merge would cost readers what they had in memory, and data that fits into
 //! memory would be read again and again as long as anybody writes. So a block is put into the cache as it is written if the
-//! caller knows a place for it, by its last key: that of the block which had most of its rows before. Index and filter
-//! partitions follow the blocks they lead to.
+//! caller knows a place for it, by its last key: that of the block which had most of its rows before, in the form which that
+//! had. Index and filter partitions follow the blocks they lead to.
 //!
 //! Rejected: reading the new blocks in after the merge (costs the reads that this saves, and comes late); caching every
 //! output (a merge of cold data would wash through the cache).
 
-use super::{Block, BlockCache, Cached, Filter};
+use super::packed::{offset_of_packed, packed};
+use super::{Block, BlockCache, Cached, Filter, Residence};
 use crate::base::FileNo;
 use crate::cache::Place;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use std::sync::Arc;
 pub struct Warm<'a> {
     /// The cache.
     pub cache: &'a BlockCache,
-    /// The place of the block that ends with this key; `None` if it is to stay outside.
-    pub place: &'a dyn Fn(&[u8]) -> Option<Place>,
+    /// How to hold the block that ends with this key; `None` if it is to stay outside.
+    pub residence: &'a dyn Fn(&[u8]) -> Option<Residence>,
 }
 
 impl Warm<'_> {
@@ -31,6 +32,15 @@ impl Warm<'_> {
             let charge = block.charge();
             self.cache.insert_at(no, offset, Cached::Rows(Arc::new(block)), charge, Some(place));
         }
+    }
+
+    /// Puts in a data block, given its bytes before compression and as they are in the file.
+    pub(super) fn data(&self, no: FileNo, offset: u64, raw: &[u8], framed: &[u8], residence: Residence) {
+        if !residence.packed {
+            return self.rows(no, offset, raw, residence.place);
+        }
+        let (bytes, charge) = packed(framed);
+        self.cache.insert_at(no, offset_of_packed(offset), bytes, charge, Some(residence.place));
     }
 
     /// Puts in a filter partition.

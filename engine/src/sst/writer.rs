@@ -97,12 +97,19 @@ impl Output {
         self.file.sync_data()
     }
 
-    fn framed(&mut self, packer: &mut Packer, no: FileNo, raw: &[u8], compress: bool) -> Result<Handle> {
+    /// Writes a block; where it is, and its bytes there.
+    fn framed<'p>(
+        &mut self,
+        packer: &'p mut Packer,
+        no: FileNo,
+        raw: &[u8],
+        compress: bool,
+    ) -> Result<(Handle, &'p [u8])> {
         let offset = self.position();
         let framed = packer.pack(raw, no, offset, compress).map_err(|e| Error::io("compress", &self.path, e))?;
         let len = u32::try_from(framed.len()).map_err(|_| Error::Invalid("block longer than 4 GiB".into()))?;
         self.write(framed)?;
-        Ok(Handle { offset, len })
+        Ok((Handle { offset, len }, framed))
     }
 }
 
@@ -212,13 +219,13 @@ impl<'a> TableWriter<'a> {
             self.meta.largest.extend_from_slice(self.block.last_key());
         }
         let rows = self.block.rows() as u64;
-        let place = self.warm.as_ref().and_then(|warm| (warm.place)(self.block.last_key()));
+        let residence = self.warm.as_ref().and_then(|warm| (warm.residence)(self.block.last_key()));
         self.raw.clear();
         self.block.finish(&mut self.raw);
-        let handle = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
-        if let (Some(warm), Some(place)) = (&self.warm, place) {
-            warm.rows(self.meta.no, handle.offset, &self.raw, place);
-            self.partition_place = self.partition_place.max(Some(place));
+        let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
+        if let (Some(warm), Some(residence)) = (&self.warm, residence) {
+            warm.data(self.meta.no, handle.offset, &self.raw, framed, residence);
+            self.partition_place = self.partition_place.max(Some(residence.place));
         }
         self.raw.shrink_to(1 << 20);
         let mut entry = Vec::with_capacity(24);
@@ -259,7 +266,7 @@ impl<'a> TableWriter<'a> {
                 Handle { offset: 0, len: 0 }
             } else {
                 // Filters are as good as random.
-                let filter = self.out.framed(&mut self.packer, no, &partition.filter, false)?;
+                let filter = self.out.framed(&mut self.packer, no, &partition.filter, false)?.0;
                 if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
                     warm.filter(no, filter.offset, &partition.filter, place);
                 }
@@ -268,7 +275,7 @@ impl<'a> TableWriter<'a> {
         }
         let mut top = BlockBuilder::default();
         for (partition, filter) in self.partitions.iter().zip(filters) {
-            let index = self.out.framed(&mut self.packer, no, &partition.index, true)?;
+            let index = self.out.framed(&mut self.packer, no, &partition.index, true)?.0;
             if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
                 warm.rows(no, index.offset, &partition.index, place);
             }
@@ -278,11 +285,11 @@ impl<'a> TableWriter<'a> {
         }
         self.raw.clear();
         top.finish(&mut self.raw);
-        let top = self.out.framed(&mut self.packer, no, &self.raw, true)?;
+        let top = self.out.framed(&mut self.packer, no, &self.raw, true)?.0;
         // The size of the file is known only after the properties; readers take it from the footer.
         self.raw.clear();
         self.meta.encode(&mut self.raw);
-        let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?;
+        let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?.0;
         let end = (self.out.position() + FOOTER_BYTES as u64).next_multiple_of(IO_ALIGN as u64);
         let padding = end - FOOTER_BYTES as u64 - self.out.position();
         self.out.zeros(padding as usize)?;
