@@ -252,6 +252,39 @@ fn versions_of_one_key_span_blocks_and_partitions() {
     assert_eq!(iter.key(), &key("a")[..]);
 }
 
+/// Where the unpacked blocks do not fit, the packed ones may; what is asked for all the time is unpacked once.
+#[test]
+fn a_full_cache_holds_packed_blocks() {
+    let bed = Bed::new();
+    let rows: Vec<Row> =
+        (0..2_000u64).map(|n| (key(&format!("k{n:05}")), n, Kind::Put, format!("{n:>500}").into_bytes())).collect();
+    bed.write(&rows, TableOptions::default());
+    let cache = Cache::with_shards(600 << 10, 1);
+    let table = bed.open(&cache).unwrap();
+    let read_all = || {
+        // About one of each block.
+        for (key, _, _, value) in rows.iter().step_by(28) {
+            assert_eq!(*table.get(key, SeqNo::MAX).unwrap().unwrap().2, **value);
+        }
+        cache.misses() - cache.second_hits()
+    };
+    // The first time some come in unpacked, and leave again when there is no room. Unpacked a good half would fit.
+    read_all();
+    let before = read_all();
+    let mut after = before;
+    for _ in 0..20 {
+        after = read_all();
+    }
+    let asked = 20 * rows.len() as u64 / 28;
+    assert!(after - before < asked / 5, "{} of {asked} were read from disk", after - before);
+    assert!(cache.usage() <= 600 << 10);
+    let often = |times: usize| (0..times).for_each(|_| drop(table.get(&rows[1_000].0, SeqNo::MAX).unwrap()));
+    often(3);
+    let before = cache.second_hits();
+    often(10);
+    assert_eq!(cache.second_hits(), before);
+}
+
 #[test]
 fn large_values_have_blocks_of_their_own() {
     let bed = Bed::new();
