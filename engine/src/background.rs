@@ -541,7 +541,7 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store; `excludes` and `tick` as in [`MergeEnv`]. The names of the new files
+/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files
 /// are durable when this returns.
 pub(crate) fn with_env(
     core: &Core,

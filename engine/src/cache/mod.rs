@@ -9,7 +9,7 @@
 //! is a CLOCK: a block at its end that was used goes round again with one use less (uses are counted up to three).
 //! A long scan thus washes only through the probation tenth.
 //!
-//! A merge puts blocks in whose rows readers had in memory before; it says itself where they belong (`Cache::place`).
+//! A merge puts blocks in whose rows readers had in memory before; it says itself where they belong (`Cache::insert_at`).
 //!
 //! A hit takes the shard's lock for reading, looks the key up, bumps a two-bit counter and clones the value (an `Arc`):
 //! no list is touched, so hits on one shard do not exclude each other.

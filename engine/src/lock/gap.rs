@@ -214,11 +214,7 @@ impl LockTable {
     /// brings a key into it before `owner` releases its locks. Never waits.
     pub fn cover(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8], read: u64) -> Covered {
         let index = IndexId::of(from);
-        let mut indexes = self.ranges.latch(Ranges::number(index));
-        if !indexes.get(&index).is_some_and(|ranges| ranges.is_scanned_by(owner.id)) {
-            drop(indexes);
-            indexes = self.ranges.join(owner, index);
-        }
+        let mut indexes = self.ranges.join(owner, index);
         let Some(ranges) = indexes.get_mut(&index) else {
             return Covered::Clean;
         };

@@ -27,6 +27,7 @@
 //! Rejected: an interval tree over all owners. Few owners cover one index at a time, and each needs its own set to merge.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
@@ -191,16 +192,15 @@ impl<T: Clone> IndexRanges<T> {
         self.version
     }
 
-    /// Has `id` begun to scan?
-    pub fn is_scanned_by(&self, id: Id) -> bool {
-        self.scanners.contains_key(&id)
-    }
-
     /// `id` begins to scan. True unless it did already.
     pub fn join(&mut self, id: Id) -> bool {
-        let known = self.is_scanned_by(id);
-        self.scanners.entry(id).or_default();
-        !known
+        match self.scanners.entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(new) => {
+                new.insert(Intervals::default());
+                true
+            }
+        }
     }
 
     /// `id`, whose scan read the index at version `read`, covers `[from, to)`.

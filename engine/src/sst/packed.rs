@@ -63,7 +63,7 @@ impl Table {
             }
             return Ok(block);
         }
-        self.read_data(handle, ahead, forward, true)
+        self.with_framed(handle, ahead, forward, |framed| self.admit(handle, framed, true))
     }
 
     /// A data block for a bulk reader: from the cache, but without a trace there; else through its own read-ahead, if it
@@ -81,29 +81,22 @@ impl Table {
         if let Some(Cached::Packed(bytes)) = self.cache.peek(self.no, offset_of_packed(handle.offset)) {
             return self.parse(handle, self.unpack(handle, &bytes)?);
         }
-        self.read_data(handle, ahead, forward, fill)
+        self.with_framed(handle, ahead, forward, |framed| self.admit(handle, framed, fill))
     }
 
     fn unpack(&self, handle: Handle, framed: &[u8]) -> Result<Buf> {
         frame::unpack(self.path(), self.no, handle.offset, framed)
     }
 
-    fn read_data(
-        &self,
-        handle: Handle,
-        ahead: Option<&mut ReadAhead>,
-        forward: bool,
-        fill: bool,
-    ) -> Result<Arc<Block>> {
-        self.with_framed(handle, ahead, forward, |framed| {
-            let block = self.parse(handle, self.unpack(handle, framed)?)?;
-            if fill && self.cache.has_room() {
-                self.cache_rows(handle, &block, None);
-            } else if fill {
-                let (bytes, charge) = packed(framed);
-                self.cache.insert(self.no, offset_of_packed(handle.offset), bytes, charge);
-            }
-            Ok(block)
-        })
+    /// A data block just read from disk; cached if `fill`, in the form that there is room for.
+    fn admit(&self, handle: Handle, framed: &[u8], fill: bool) -> Result<Arc<Block>> {
+        let block = self.parse(handle, self.unpack(handle, framed)?)?;
+        if fill && self.cache.has_room() {
+            self.cache_rows(handle, &block, None);
+        } else if fill {
+            let (bytes, charge) = packed(framed);
+            self.cache.insert(self.no, offset_of_packed(handle.offset), bytes, charge);
+        }
+        Ok(block)
     }
 }
