@@ -11,7 +11,7 @@ use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, Result, Txn};
+use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Txn};
 
 const A: u32 = 16;
 const B: u32 = 17;
@@ -391,32 +391,63 @@ fn large_commits_beside_each_other_are_atomic() {
     });
 }
 
-/// A full disk fails the write that would spill; the transaction can be rolled back, also to a savepoint, and the space
-/// comes back.
+/// A full disk fails the write that would spill, or the one after which runs are merged; nothing else changes. The
+/// transaction can be rolled back, also to a savepoint, and the space comes back.
 #[test]
 fn a_full_disk_in_the_middle_can_be_undone() {
-    let disk = MemDisk::new();
-    let engine = open(&disk);
-    let mut rng = Rng::new(1);
-    let mut txn = engine.begin();
-    let mut state = Map::new();
-    fill(&mut txn, &mut state, &mut rng, 100, 1).unwrap();
-    txn.commit().unwrap();
-    engine.flush().unwrap();
-    disk.set_capacity(Some(disk.used() + 150_000));
-    fill(&mut txn, &mut state.clone(), &mut rng, 60, 2).unwrap();
-    let savepoint = txn.savepoint();
-    let error = fill(&mut txn, &mut Map::new(), &mut rng, 5000, 3).unwrap_err();
-    assert!(error.is_disk_full() && !matches!(error, Error::Poisoned(_)), "{error}");
-    assert!(txn.put(&key(A, 1), b"still full").is_err());
-    txn.rollback_to(savepoint);
-    txn.rollback().unwrap();
-    assert_eq!(dump(&engine, A, B + 1).unwrap(), state);
-    assert_eq!(orphans(&engine, &disk), Vec::<String>::new());
-    disk.set_capacity(None);
-    fill(&mut txn, &mut state, &mut rng, 300, 4).unwrap();
-    txn.commit().unwrap();
-    assert_eq!(dump(&engine, A, B + 1).unwrap(), state);
+    let (mut at_spills, mut at_merges) = (0, 0);
+    for room in (100_000..250_000).step_by(6_000) {
+        let disk = MemDisk::new();
+        let engine = open(&disk);
+        let mut rng = Rng::new(1);
+        let mut txn = engine.begin();
+        let mut state = Map::new();
+        fill(&mut txn, &mut state, &mut rng, 100, 1).unwrap();
+        txn.commit().unwrap();
+        engine.flush().unwrap();
+        engine.wait_idle().unwrap();
+        assert_eq!(orphans(&engine, &disk), Vec::<String>::new());
+        disk.set_capacity(Some(disk.used() + room));
+        let mut saved = state.clone();
+        fill(&mut txn, &mut saved, &mut rng, 60, 2).unwrap();
+        let savepoint = txn.savepoint();
+        let mut written = saved.clone();
+        let error = fill(&mut txn, &mut written, &mut rng, 5000, 3).unwrap_err();
+        assert!(error.is_disk_full() && !matches!(error, Error::Poisoned(_)), "{error}");
+        check_sees(&txn, &written);
+        // A spill that failed is tried again by the next write; behind a merge that failed is an empty buffer, and with it
+        // room in memory.
+        let next = value(&mut rng, 3, 100);
+        match txn.put(&key(A, 1), &next) {
+            Ok(()) => {
+                at_merges += 1;
+                written.insert(key(A, 1), next);
+            }
+            Err(_) => at_spills += 1,
+        }
+        let error = fill(&mut txn, &mut written, &mut rng, 5000, 4).unwrap_err();
+        assert!(error.is_disk_full() && !matches!(error, Error::Poisoned(_)), "{error}");
+        check_sees(&txn, &written);
+        txn.rollback_to(savepoint);
+        check_sees(&txn, &saved);
+        txn.rollback().unwrap();
+        assert_eq!(dump(&engine, A, B + 1).unwrap(), state);
+        assert_eq!(orphans(&engine, &disk), Vec::<String>::new());
+        disk.set_capacity(None);
+        fill(&mut txn, &mut state, &mut rng, 300, 5).unwrap();
+        txn.commit().unwrap();
+        assert_eq!(dump(&engine, A, B + 1).unwrap(), state);
+    }
+    assert!(at_spills > 0 && at_merges > 0, "both kinds of failure: {at_spills}, {at_merges}");
+}
+
+/// The transaction reads exactly `state` in the indexes that `fill` writes.
+fn check_sees(txn: &Txn, state: &Map) {
+    let mut found = Vec::new();
+    for key in [A, B].into_iter().flat_map(|index| (0..300).map(move |k| key(index, k))) {
+        let there = txn.get(&key, SeqNo::MAX, &mut found).unwrap();
+        assert_eq!(there.then_some(&found), state.get(&key), "{key:?}");
+    }
 }
 
 /// An interrupted transaction stops at the next spill or merge and leaves nothing.
