@@ -7,7 +7,9 @@
 //! has seen and no second read. Keys are used until they are long and then moved
 //! out of the way (lists and registers to group 0, which nobody scans; mortals
 //! are deleted), and fresh ones take their slot, so that the load stays on few,
-//! short, hot rows. An id that was deleted is never inserted again.
+//! short, hot rows. A row may be moved back into a scanned group by a session that
+//! drew it earlier; who scans a group and finds a row overgrown has it moved away
+//! again. An id that was deleted is never inserted again.
 //!
 //! The server (10.11, with any engine) may answer a `DELETE` that was killed as if
 //! it had found no row. Of one beside which the session was killed the load
@@ -22,6 +24,7 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::sleep;
@@ -33,6 +36,8 @@ pub const DATABASE: &str = "history";
 const GROUPS: u32 = 3;
 /// A key with so many numbers makes room for a fresh one.
 const LONG: usize = 25;
+/// A row with so many is out of its slot, or will be soon: a scan that finds it has it moved away. `l` holds five times as many.
+const OVERGROWN: usize = 2 * LONG;
 /// Kinds of the slots; mortals begin empty.
 const SLOTS: [KeyKind; 12] = {
     use KeyKind::{List, Mortal, Register};
@@ -48,8 +53,10 @@ pub struct Shared {
     began: Instant,
     /// The id in each slot; 0 for none.
     slots: [AtomicU32; SLOTS.len()],
-    /// Mortals that are in no slot.
-    strays: Mutex<Vec<u32>>,
+    /// Mortals that are in no slot, or overgrown.
+    strays: Mutex<BTreeSet<u32>>,
+    /// Lists that a scan found overgrown.
+    overgrown: Mutex<BTreeSet<u32>>,
     next_id: AtomicU32,
     next_version: AtomicU32,
     /// Connection of each session, for the killer; 0 for none.
@@ -95,6 +102,7 @@ impl Shared {
             began: Instant::now(),
             slots: Default::default(),
             strays: Mutex::default(),
+            overgrown: Mutex::default(),
             next_id: AtomicU32::new(1),
             next_version: AtomicU32::new(1),
             connections: (0..sessions).map(|_| AtomicU32::new(0)).collect(),
@@ -123,6 +131,17 @@ impl Shared {
 
     fn version(&self) -> Version {
         self.next_version.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Has the overgrown rows of a scan moved away.
+    fn weed(&self, seen: &[(Key, Value)]) {
+        let overgrown = |value: &Value| matches!(value, Value::List(versions) if versions.len() >= OVERGROWN);
+        for (key, _) in seen.iter().filter(|(_, value)| overgrown(value)) {
+            let keys = if key.kind() == KeyKind::Mortal { &self.strays } else { &self.overgrown };
+            if let Ok(mut keys) = keys.lock() {
+                keys.insert(key.0);
+            }
+        }
     }
 }
 
@@ -160,8 +179,8 @@ pub struct Session<'a> {
     statements: Vec<Statement>,
     /// How many entries `slots` had when the mark was set.
     marked: Option<usize>,
-    /// Slots whose key should make room.
-    long: [bool; SLOTS.len()],
+    /// For each slot a key that should make room.
+    long: [u32; SLOTS.len()],
     /// Slots that get another key when the transaction ends: slot, key if it commits, key if not.
     slots: Vec<(usize, u32, u32)>,
     /// The kills when the latest statement was sent, and when the one before was.
@@ -216,7 +235,7 @@ impl<'a> Session<'a> {
             transactions: vec![],
             statements: vec![],
             marked: None,
-            long: [false; SLOTS.len()],
+            long: [0; SLOTS.len()],
             slots: vec![],
             sent: [0; 2],
             errors: Errors::default(),
@@ -398,22 +417,28 @@ impl<'a> Session<'a> {
             Ok(rows) => (seen(rows, &asked, column == "last")?, Ok(())),
             Err(trouble) => (vec![], Err(trouble)),
         };
+        if group.is_some() {
+            self.shared.weed(&seen);
+        }
         self.note(begin, failed, Action::Read { locking, group, seen });
         Ok(ended)
     }
 
     /// Writes one key, which it may insert, move to another group, or retire.
     fn write(&mut self, conn: &mut Conn) -> Result<Step<()>> {
-        let (slot, key) = self.draw_any();
+        let (slot, mut key) = self.draw_any();
         let version = self.shared.version();
         let way = self.rng.random_range(0..100);
         let mut group = None;
-        if key.kind() != KeyKind::Mortal && self.long[slot] {
+        if let Some(overgrown) = self.shared.overgrown.lock().ok().and_then(|mut keys| keys.pop_first()) {
+            key = Key(overgrown);
+            group = Some(0);
+        } else if key.kind() != KeyKind::Mortal && self.long[slot] == key.0 {
             // Out of the way; the next key takes the slot if this commits.
             group = Some(0);
             let fresh = self.shared.fresh(SLOTS[slot]);
             self.slots.push((slot, fresh.0, key.0));
-            self.long[slot] = false;
+            self.long[slot] = 0;
         } else if way < 15 {
             group = Some(self.rng.random_range(1..=GROUPS));
         }
@@ -459,7 +484,9 @@ impl<'a> Session<'a> {
             Some(Value::List(versions)) => versions.len(),
             _ => self.rng.random_range(0..LONG + 1),
         };
-        self.long[slot] |= length >= LONG;
+        if length >= LONG {
+            self.long[slot] = key.0;
+        }
         self.note(begin, false, write(before, group));
         if let Some(last) = self.statements.last_mut() {
             last.end = end;
@@ -471,7 +498,7 @@ impl<'a> Session<'a> {
     /// draws would grow with each write to its group.
     fn replace_mortal(&mut self, conn: &mut Conn) -> Result<Step<()>> {
         let (slot, _) = self.draw(KeyKind::Mortal);
-        let stray = self.shared.strays.lock().ok().and_then(|mut strays| strays.pop());
+        let stray = self.shared.strays.lock().ok().and_then(|mut strays| strays.pop_first());
         let old = stray.unwrap_or_else(|| self.shared.slots[slot].swap(0, Ordering::SeqCst));
         self.slots.push((slot, old, old));
         let place = self.slots.len() - 1;
@@ -626,7 +653,7 @@ impl<'a> Session<'a> {
                 && next != 0
                 && let Ok(mut strays) = shared.strays.lock()
             {
-                strays.push(next);
+                strays.insert(next);
             }
         }
         self.marked = None;
