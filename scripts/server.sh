@@ -95,7 +95,7 @@ install_data() {
   say "making the data directory"
   rm -rf "$run/data"
   mkdir -p "$run/data"
-  if ! mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$run/data" \
+  if ! mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$run/data" --tmpdir="$run" \
     --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
     >"$run/install.log" 2>&1; then
     tail -n 30 "$run/install.log" >&2

@@ -25,7 +25,7 @@ use crate::base::{Error, IndexId, Result};
 use crate::cache::Place;
 use crate::compact::aside::{SetAside, Verdict};
 use crate::compact::manual::{Manual, manual};
-use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, merge_files};
+use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, ahead_bytes, merge_files};
 use crate::compact::pace::{PaceState, Price, memory_pressure, nice, price, tree_pressure};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
 use crate::compact::slice::Slice;
@@ -560,6 +560,7 @@ pub(crate) fn with_env(
         table_options: &|index| table_options(core, level, index),
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
+        ahead_bytes: ahead_bytes(core.cache_budget()),
         buffer_bytes: &core.background.buffer_bytes,
         warm: Warm { cache: &core.cache, residence },
     })?;

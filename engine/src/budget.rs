@@ -9,7 +9,7 @@
 //! Rejected: taking off the slots that no block uses, too. A cache that gives up blocks has more of them, and would give
 //! up more and more.
 
-use crate::compact::merge::{FLUSH_BUFFER_BYTES, MERGE_BUFFER_BYTES};
+use crate::compact::merge::{FLUSH_BUFFER_BYTES, merge_buffer_bytes};
 
 /// Steps of the deduction, so that the cache is not resized for each table that is opened.
 const STEP: u64 = 256 << 10;
@@ -30,7 +30,7 @@ pub(crate) struct Beside {
 
 /// The capacity of a block cache with this budget.
 pub(crate) fn cache_capacity(budget: u64, beside: Beside) -> u64 {
-    let buffers = beside.log.min(LOG_MAX) + beside.compactors * MERGE_BUFFER_BYTES + FLUSH_BUFFER_BYTES;
+    let buffers = beside.log.min(LOG_MAX) + beside.compactors * merge_buffer_bytes(budget) + FLUSH_BUFFER_BYTES;
     budget.saturating_sub((beside.tables + buffers).next_multiple_of(STEP)).max(budget / 2)
 }
 
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn capacities() {
         const MIB: u64 = 1 << 20;
-        // 2.5 MiB for each merge and 0.5 for a flush.
+        // 2.5 MiB for each merge, of a small budget a sixteenth and 0.5, and 0.5 for a flush.
         let cases = [
             // budget, tables, log, compactors, capacity
             (64 * MIB, 0, 0, 1, 61 * MIB),
@@ -52,8 +52,9 @@ mod tests {
             (64 * MIB, STEP, 0, 1, 61 * MIB - STEP),
             // A large transaction passes.
             (64 * MIB, 0, 40 * MIB, 1, 57 * MIB),
+            (16 * MIB, 0, 0, 1, 14 * MIB),
             // Half remains.
-            (8 * MIB, 2 * MIB, 0, 1, 4 * MIB),
+            (8 * MIB, 3 * MIB, 0, 1, 4 * MIB),
             (MIB, 64 * MIB, 3 * MIB, 8, MIB / 2),
             (0, 0, 0, 1, 0),
         ];

@@ -107,6 +107,11 @@ impl Core {
         self.memtable_budget.load(Ordering::Relaxed)
     }
 
+    /// The budget of the block cache, in bytes.
+    pub fn cache_budget(&self) -> u64 {
+        self.cache_budget.load(Ordering::Relaxed)
+    }
+
     /// Leaves the block cache what its budget has for it.
     pub fn share_memory(&self) {
         let beside = Beside {
@@ -114,7 +119,7 @@ impl Core {
             log: self.log.buffer_bytes(),
             compactors: self.background.compactors() as u64,
         };
-        self.cache.set_capacity(cache_capacity(self.cache_budget.load(Ordering::Relaxed), beside) as usize);
+        self.cache.set_capacity(cache_capacity(self.cache_budget(), beside) as usize);
     }
 
     /// Where commits go. The active memtable is sealed at a quarter of the budget.

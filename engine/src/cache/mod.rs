@@ -372,24 +372,35 @@ impl<V: Clone> Cache<V> {
     /// `look` runs under the shard's lock: it must be short and must not call the cache.
     #[inline]
     pub fn with<R>(&self, file: FileNo, offset: u64, look: impl FnOnce(&V) -> R) -> Option<R> {
+        let seen = self.with_if(file, offset, |value| (look(value), true));
+        if seen.is_none() {
+            self.count_miss(file, offset);
+        }
+        seen
+    }
+
+    /// As `with`, but it is `look` that says whether this was a use, and what is not resident does not count as missed.
+    #[inline]
+    pub fn with_if<R>(&self, file: FileNo, offset: u64, look: impl FnOnce(&V) -> (R, bool)) -> Option<R> {
         let key = Key { file: file.0, offset };
         let shard = self.shard(key);
         let state = shard.state.read();
-        match state.map.get(&key) {
-            Some(entry) => {
-                // A lost update costs at most one use of the count.
-                let uses = entry.uses.load(Ordering::Relaxed);
-                if uses < USES_MAX {
-                    entry.uses.store(uses + 1, Ordering::Relaxed);
-                }
-                shard.hits.fetch_add(1, Ordering::Relaxed);
-                Some(look(&entry.value))
-            }
-            None => {
-                shard.misses.fetch_add(1, Ordering::Relaxed);
-                None
+        let entry = state.map.get(&key)?;
+        shard.hits.fetch_add(1, Ordering::Relaxed);
+        let (result, used) = look(&entry.value);
+        if used {
+            // A lost update costs at most one use of the count.
+            let uses = entry.uses.load(Ordering::Relaxed);
+            if uses < USES_MAX {
+                entry.uses.store(uses + 1, Ordering::Relaxed);
             }
         }
+        Some(result)
+    }
+
+    /// Counts a look-up that has to read.
+    pub fn count_miss(&self, file: FileNo, offset: u64) {
+        self.shard(Key { file: file.0, offset }).misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// For a block that was missed and may be resident in a second form: its value, and how often it has been asked for
@@ -584,6 +595,20 @@ mod tests {
         assert!(!cache.has_room());
         assert_eq!(cache.place(FileNo(2), 0), Some(Place::Main));
         assert_eq!(cache.place(FileNo(2), 1), None);
+    }
+
+    #[test]
+    fn a_look_that_is_no_use_keeps_nothing() {
+        let cache = Cache::with_shards(100 * (1000 + ENTRY_OVERHEAD), 1);
+        cache.insert(FileNo(1), 0, 10, 1000);
+        cache.insert(FileNo(1), 1, 11, 1000);
+        assert_eq!(cache.with_if(FileNo(1), 0, |value| (*value, false)), Some(10));
+        assert_eq!(cache.with_if(FileNo(1), 1, |value| (*value, true)), Some(11));
+        assert_eq!(cache.with_if(FileNo(1), 2, |value| (*value, true)), None);
+        assert_eq!((cache.hits(), cache.misses()), (2, 0));
+        (0..200).for_each(|offset| cache.insert(FileNo(2), offset, 2, 1000));
+        assert_eq!(cache.place(FileNo(1), 0), None);
+        assert_eq!(cache.place(FileNo(1), 1), Some(Place::Main));
     }
 
     #[test]

@@ -30,19 +30,29 @@ use crate::sst::{AHEAD_MIN, ReadHints, Table, TableIter, TableOptions, TableWrit
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
-/// Read-ahead of a merge, shared by its sources: enough for a disk, and no part of any budget worth speaking of.
-const AHEAD_BYTES: u64 = 2 << 20;
+/// Read-ahead of a merge at most: enough for a disk.
+const AHEAD_BYTES_MAX: u64 = 2 << 20;
+/// And at least.
+const AHEAD_BYTES_MIN: u64 = 512 << 10;
 /// What one source gets at most.
 const AHEAD_MAX: u64 = 1 << 20;
 
-/// Buffers of a merge at work, in bytes.
-pub const MERGE_BUFFER_BYTES: u64 = AHEAD_BYTES + FLUSH_BUFFER_BYTES;
 /// Buffers of a flush at work, in bytes.
 pub const FLUSH_BUFFER_BYTES: u64 = WRITE_BYTES as u64;
 
-/// How far each of `sources` reads ahead.
-pub(crate) fn ahead_each(sources: usize) -> u64 {
-    (AHEAD_BYTES / sources.max(1) as u64).clamp(AHEAD_MIN, AHEAD_MAX)
+/// Read-ahead of a merge, shared by its sources, in a store with this budget for its block cache: a small part of it.
+pub fn ahead_bytes(budget: u64) -> u64 {
+    (budget / 16).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
+}
+
+/// Buffers of a merge at work, in bytes.
+pub fn merge_buffer_bytes(budget: u64) -> u64 {
+    ahead_bytes(budget) + FLUSH_BUFFER_BYTES
+}
+
+/// How far each of `sources` reads ahead, of `bytes` for all.
+pub(crate) fn ahead_each(bytes: u64, sources: usize) -> u64 {
+    (bytes / sources.max(1) as u64).clamp(AHEAD_MIN, AHEAD_MAX)
 }
 
 /// Bytes counted in a total as long as they are held.
@@ -82,6 +92,8 @@ pub struct MergeEnv<'a> {
     /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to pace
     /// the merge; an error cancels it.
     pub tick: &'a dyn Fn(u64) -> Result<()>,
+    /// Bytes that the sources of a merge may read ahead.
+    pub ahead_bytes: u64,
     /// Bytes of buffers that merges at work may fill; kept by the merges.
     pub buffer_bytes: &'a AtomicU64,
     /// Which blocks of the outputs go into the cache.
@@ -204,7 +216,7 @@ pub fn merge_files<S: TableSource>(
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
     let runs = sorted_runs(files);
-    let read_ahead = ahead_each(runs.len());
+    let read_ahead = ahead_each(env.ahead_bytes, runs.len());
     let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
     let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };
     let sources = runs.into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
@@ -413,10 +425,13 @@ mod tests {
 
     #[test]
     fn sources_share_the_read_ahead() {
-        assert_eq!(ahead_each(1), AHEAD_MAX);
-        assert_eq!(ahead_each(4) * 4, AHEAD_BYTES);
+        let bytes = ahead_bytes(1 << 30);
+        assert_eq!(bytes, AHEAD_BYTES_MAX);
+        assert_eq!(ahead_each(bytes, 1), AHEAD_MAX);
+        assert_eq!(ahead_each(bytes, 4) * 4, bytes);
         // Below the smallest window a disk is asked too often.
-        assert_eq!(ahead_each(1000), AHEAD_MIN);
+        assert_eq!(ahead_each(bytes, 1000), AHEAD_MIN);
+        assert_eq!((ahead_bytes(16 << 20), ahead_bytes(0)), (1 << 20, AHEAD_BYTES_MIN));
     }
 
     #[test]

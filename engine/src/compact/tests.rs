@@ -94,6 +94,7 @@ impl Place {
             },
             is_dropped: &|index| self.dropped.contains(&index.0),
             table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
+            ahead_bytes: 1 << 20,
             buffer_bytes: &AtomicU64::new(0),
             warm: Warm { cache: &self.cache, residence: &|_| None },
             tick: &|_| match self.cancel_after.get() {

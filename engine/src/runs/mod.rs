@@ -327,7 +327,7 @@ impl Merge<'_> {
             by_age[*age].push((*file).clone());
         }
         by_age.retain(|files| !files.is_empty());
-        let read_ahead = ahead_each(by_age.len());
+        let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
         let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
         let sources = by_age.into_iter().rev().map(|files| {
             let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };

@@ -3,10 +3,17 @@
 //! The footer, the properties and the top-level index are read once and stay. Everything else goes through the block
 //! cache, keyed by (file number, offset). A lookup asks the filter partition, then the index partition, then the data
 //! block; when all are cached it allocates nothing and takes one reference (of the data block it returns a value from).
+//!
+//! A filter earns its memory by the keys that it denies: only then is it counted as used, and one that is not in memory is
+//! read only where [`Doubt`] says that look-ups often find nothing. So the filters of the last level, where most keys are
+//! found, leave a full cache to the data. Index partitions, each on the way to 64 data blocks, go straight to the cache's
+//! main queue, and so do filters that were worth a read.
 
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::block::Block;
 use super::filter::{Filter, key_hash};
@@ -129,6 +136,32 @@ pub struct Table {
     /// The number that all versions have instead of those in the file.
     pub(super) stamp: Option<SeqNo>,
     meta: TableMeta,
+    doubt: Doubt,
+}
+
+/// Do look-ups in a table find their keys? Learned where it matters, at look-ups whose filter is not in memory.
+#[derive(Default)]
+struct Doubt(AtomicU8);
+
+impl Doubt {
+    /// A key that is not there speaks for the filters as strongly as so many that are there speak against them: a filter
+    /// costs a read once, and spares one for each absent key as long as it stays in memory.
+    const STEP: u8 = 8;
+    const MAX: u8 = 64;
+
+    /// Is a filter worth a read?
+    fn is_any(&self) -> bool {
+        self.0.load(Relaxed) > 0
+    }
+
+    /// A look-up found its key, or did not. A lost update does no harm.
+    fn learn(&self, found: bool) {
+        let doubt = self.0.load(Relaxed);
+        let learned = if found { doubt.saturating_sub(1) } else { (doubt + Doubt::STEP).min(Doubt::MAX) };
+        if learned != doubt {
+            self.0.store(learned, Relaxed);
+        }
+    }
 }
 
 impl Table {
@@ -167,7 +200,16 @@ impl Table {
         }
         let top = frame::read(&*file, no, footer.top)?;
         let top = Block::parse(top).map_err(|what| Error::corruption(path, footer.top.offset, what))?;
-        let table = Table { file, no, cache, top: Arc::new(top), data_end: footer.data_end, stamp, meta };
+        let table = Table {
+            file,
+            no,
+            cache,
+            top: Arc::new(top),
+            data_end: footer.data_end,
+            stamp,
+            meta,
+            doubt: Doubt::default(),
+        };
         Ok(Arc::new(table))
     }
 
@@ -202,7 +244,7 @@ impl Table {
     }
 
     /// Index partition, filter partition and the versions before, of a row of the top-level index.
-    fn partition(&self, row: u32) -> Result<(Handle, Option<Handle>, u64)> {
+    pub(super) fn partition(&self, row: u32) -> Result<(Handle, Option<Handle>, u64)> {
         let mut reader = Reader::new(self.top.value(row));
         let mut read = || {
             let index = Handle { offset: reader.u64()?, len: reader.u32()? };
@@ -230,7 +272,7 @@ impl Table {
     #[cold]
     fn load_index(&self, handle: Handle) -> Result<Arc<Block>> {
         let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
-        self.cache_rows(handle, &block, None);
+        self.cache_rows(handle, &block, Some(Place::Main));
         Ok(block)
     }
 
@@ -278,11 +320,45 @@ impl Table {
 
     #[cold]
     fn load_filter(&self, handle: Handle) -> Result<Arc<Filter>> {
+        self.cache.count_miss(self.no, handle.offset);
         let bytes = frame::read(&*self.file, self.no, handle)?;
         let filter = Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?;
         let filter = Arc::new(filter);
-        self.cache.insert(self.no, handle.offset, Cached::Filter(filter.clone()), filter.charge());
+        let (cached, charge) = (Cached::Filter(filter.clone()), filter.charge());
+        self.cache.insert_at(self.no, handle.offset, cached, charge, Some(Place::Main));
         Ok(filter)
+    }
+
+    /// What the filter at `handle` says, if it is in memory.
+    #[inline]
+    fn ask_cached(&self, handle: Handle, hash: u64) -> Result<Option<bool>> {
+        let seen = self.cache.with_if(self.no, handle.offset, |cached| match cached {
+            Cached::Filter(filter) => {
+                let admits = filter.may_contain(hash);
+                (Some(admits), !admits)
+            }
+            _ => (None, false),
+        });
+        match seen {
+            Some(None) => Err(self.bad(handle.offset, "no filter where a filter was expected")),
+            Some(answer) => Ok(answer),
+            None => Ok(None),
+        }
+    }
+
+    /// What the filter of a partition says, if it is worth asking.
+    #[inline]
+    fn ask_filter(&self, filter: Option<Handle>, hash: u64) -> Result<Option<bool>> {
+        let Some(handle) = filter else {
+            return Ok(Some(true));
+        };
+        let told = self.ask_cached(handle, hash)?;
+        if told.is_some() || !self.doubt.is_any() {
+            return Ok(told);
+        }
+        let admits = self.load_filter(handle)?.may_contain(hash);
+        self.doubt.learn(admits);
+        Ok(Some(admits))
     }
 
     /// What the filter of a partition says.
@@ -291,13 +367,8 @@ impl Table {
         let Some(handle) = filter else {
             return Ok(true);
         };
-        let seen = self.cache.with(self.no, handle.offset, |cached| match cached {
-            Cached::Filter(filter) => Some(filter.may_contain(hash)),
-            _ => None,
-        });
-        match seen {
-            Some(Some(answer)) => Ok(answer),
-            Some(None) => Err(self.bad(handle.offset, "no filter where a filter was expected")),
+        match self.ask_cached(handle, hash)? {
+            Some(answer) => Ok(answer),
             None => Ok(self.load_filter(handle)?.may_contain(hash)),
         }
     }
@@ -339,7 +410,7 @@ impl Table {
             return Ok(true);
         }
         let (_, filter, _) = self.partition(partition as u32)?;
-        let known = filter.is_some_and(|handle| self.cache.with(self.no, handle.offset, |_| ()).is_some());
+        let known = filter.is_some_and(|handle| self.cache.peek_with(self.no, handle.offset, |_| ()).is_some());
         Ok((known || may_read()) && !self.filter_admits(filter, hash)?)
     }
 
@@ -370,13 +441,17 @@ impl Table {
             return Ok(None);
         }
         let (index, filter, _) = self.partition(partition as u32)?;
-        if !self.filter_admits(filter, hash)? {
+        let told = self.ask_filter(filter, hash)?;
+        if told == Some(false) {
             return Ok(None);
         }
         let (row, handle, _) = self.locate(index, key)?;
         let block = self.data(handle)?;
         let (first, exact) = block.lower_bound(key);
         if !exact {
+            if told.is_none() {
+                self.doubt.learn(false);
+            }
             // The separator lies below the next block's first key, so the key is not there either.
             return Ok(None);
         }
@@ -594,5 +669,26 @@ impl Table {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("path", &self.file.path()).field("meta", &self.meta).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_is_sown_fast_and_dispelled_slowly() {
+        let doubt = Doubt::default();
+        let learn = |found: bool, times: usize| {
+            (0..times).for_each(|_| doubt.learn(found));
+            doubt.is_any()
+        };
+        assert!(!learn(true, 1000));
+        assert!(learn(false, 1));
+        assert!(learn(true, 7));
+        assert!(!learn(true, 1));
+        assert!(learn(false, 1000));
+        assert!(learn(true, 63));
+        assert!(!learn(true, 1));
     }
 }

@@ -372,6 +372,45 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
     assert!(cache.len() <= table.top.rows(), "a bulk reader leaves no data blocks");
 }
 
+/// A filter that is not in memory is read where keys are absent, and not where they are found.
+#[test]
+fn filters_are_read_where_they_spare_reads() {
+    let bed = Bed::new();
+    let rows: Vec<Row> = (0..60_000).map(|i| (key(&format!("{:06}", i * 2)), 3, Kind::Put, vec![b'v'; 50])).collect();
+    bed.write(&rows, TableOptions::default());
+    let absent = |i: usize| key(&format!("{:06}", i * 2 + 1));
+
+    let cache = Cache::new(64 << 20);
+    let table = bed.open(&cache).unwrap();
+    let partitions = table.top.rows();
+    assert!(partitions >= 3, "{partitions} partitions");
+    for row in &rows {
+        table.get(&row.0, SeqNo::MAX).unwrap().unwrap();
+    }
+    let has_filter = |partition: usize| {
+        let handle = table.partition(partition as u32).unwrap().1.unwrap();
+        cache.peek_with(FileNo(9), handle.offset, |_| ()).is_some()
+    };
+    assert!(!(0..partitions).any(has_filter), "keys that are there need no filter");
+    // Some absent keys among many that are there change nothing for long.
+    for i in 0..partitions {
+        let at = i * rows.len() / partitions;
+        assert!(table.get(&absent(at), SeqNo::MAX).unwrap().is_none());
+        rows[at..at + 100].iter().for_each(|row| drop(table.get(&row.0, SeqNo::MAX).unwrap().unwrap()));
+    }
+    let read = (0..partitions).filter(|&partition| has_filter(partition)).count();
+    assert!(read < partitions, "all {read} filters were read");
+
+    let cache = Cache::new(64 << 20);
+    let table = bed.open(&cache).unwrap();
+    for i in (0..rows.len()).step_by(7) {
+        assert!(table.get(&absent(i), SeqNo::MAX).unwrap().is_none());
+    }
+    let data = cache.len() - 2 * partitions;
+    // One in two hundred passes a filter.
+    assert!(data < rows.len() / 7 / 100, "{data} data blocks were read for absent keys");
+}
+
 /// Rows of a small table with several versions of a key and tombstones.
 fn small_rows() -> Vec<Row> {
     let mut rows = Vec::new();

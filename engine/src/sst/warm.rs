@@ -4,7 +4,8 @@
 //! new ones had to be read from disk first, each merge would cost readers what they had in memory, and data that fits into
 //! memory would be read again and again as long as anybody writes. So a block is put into the cache as it is written if the
 //! caller knows a place for it, by its last key: that of the block which had most of its rows before, in the form which that
-//! had. Index and filter partitions follow the blocks they lead to.
+//! had. Index partitions go in whether or not the blocks do: there is one for 64 of them. So do filters, but on probation, for
+//! whether one will have keys to deny is not known before readers have met the new file.
 //!
 //! Rejected: reading the new blocks in after the merge (costs the reads that this saves, and comes late); caching every
 //! output (a merge of cold data would wash through the cache).
@@ -44,10 +45,10 @@ impl Warm<'_> {
     }
 
     /// Puts in a filter partition.
-    pub(super) fn filter(&self, no: FileNo, offset: u64, raw: &[u8], place: Place) {
+    pub(super) fn filter(&self, no: FileNo, offset: u64, raw: &[u8]) {
         if let Ok(filter) = Filter::parse(raw) {
             let charge = filter.charge();
-            self.cache.insert_at(no, offset, Cached::Filter(Arc::new(filter)), charge, Some(place));
+            self.cache.insert(no, offset, Cached::Filter(Arc::new(filter)), charge);
         }
     }
 }

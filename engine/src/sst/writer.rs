@@ -30,8 +30,6 @@ pub struct TableWriter<'a> {
     // The index partition being filled and the hashes of the keys it covers.
     index: BlockBuilder,
     hashes: Vec<u64>,
-    /// The best place of a block in it.
-    partition_place: Option<Place>,
     partition_entries: u64,
     partitions: Vec<Partition>,
     partition_bytes: u64,
@@ -45,7 +43,6 @@ struct Partition {
     separator: Vec<u8>,
     index: Vec<u8>,
     filter: Vec<u8>,
-    place: Option<Place>,
     entries_before: u64,
 }
 
@@ -126,7 +123,6 @@ impl<'a> TableWriter<'a> {
             raw: Vec::new(),
             index: BlockBuilder::default(),
             hashes: Vec::new(),
-            partition_place: None,
             partition_entries: 0,
             partitions: Vec::new(),
             partition_bytes: 0,
@@ -225,7 +221,6 @@ impl<'a> TableWriter<'a> {
         let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
         if let (Some(warm), Some(residence)) = (&self.warm, residence) {
             warm.data(self.meta.no, handle.offset, &self.raw, framed, residence);
-            self.partition_place = self.partition_place.max(Some(residence.place));
         }
         self.raw.shrink_to(1 << 20);
         let mut entry = Vec::with_capacity(24);
@@ -246,8 +241,7 @@ impl<'a> TableWriter<'a> {
             self.hashes.clear();
         }
         self.partition_bytes += (index.len() + filter.len()) as u64;
-        let place = self.partition_place.take();
-        self.partitions.push(Partition { separator, index, filter, place, entries_before: self.partition_entries });
+        self.partitions.push(Partition { separator, index, filter, entries_before: self.partition_entries });
         self.partition_entries = self.entries_cut;
     }
 
@@ -267,8 +261,8 @@ impl<'a> TableWriter<'a> {
             } else {
                 // Filters are as good as random.
                 let filter = self.out.framed(&mut self.packer, no, &partition.filter, false)?.0;
-                if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
-                    warm.filter(no, filter.offset, &partition.filter, place);
+                if let Some(warm) = &self.warm {
+                    warm.filter(no, filter.offset, &partition.filter);
                 }
                 filter
             });
@@ -276,8 +270,8 @@ impl<'a> TableWriter<'a> {
         let mut top = BlockBuilder::default();
         for (partition, filter) in self.partitions.iter().zip(filters) {
             let index = self.out.framed(&mut self.packer, no, &partition.index, true)?.0;
-            if let (Some(warm), Some(place)) = (&self.warm, partition.place) {
-                warm.rows(no, index.offset, &partition.index, place);
+            if let Some(warm) = &self.warm {
+                warm.rows(no, index.offset, &partition.index, Place::Main);
             }
             let mut entry = Vec::with_capacity(32);
             put_partition(index, filter, partition.entries_before, &mut entry);
