@@ -698,3 +698,26 @@ fn seen(rows: Rows, asked: &[Key], only_last: bool) -> Result<Vec<(Key, Value)>>
     seen.extend(asked.iter().filter(|key| !have.contains(key)).map(|key| (*key, Value::Absent)));
     Ok(seen)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row that is in no slot any more would grow with each write to its group until it does not fit into its column.
+    #[test]
+    fn who_scans_has_overgrown_rows_moved_away() {
+        let shared = Shared::new(1);
+        let key = |kind| (1..).map(Key).find(|key| key.kind() == kind).expect("some of each kind");
+        let (list, mortal, register) = (key(KeyKind::List), key(KeyKind::Mortal), key(KeyKind::Register));
+        let of = |length: usize| Value::List(vec![7; length]);
+        shared.weed(&[(list, of(OVERGROWN - 1)), (mortal, of(1)), (register, Value::Last(7))]);
+        let taken = || {
+            let take = |keys: &Mutex<BTreeSet<u32>>| keys.lock().expect("no panic").pop_first();
+            (take(&shared.overgrown), take(&shared.strays))
+        };
+        assert_eq!(taken(), (None, None));
+        shared.weed(&[(list, of(OVERGROWN)), (mortal, of(OVERGROWN + 1)), (list, of(OVERGROWN))]);
+        assert_eq!(taken(), (Some(list.0), Some(mortal.0)));
+        assert_eq!(taken(), (None, None));
+    }
+}
