@@ -18,6 +18,7 @@
 //! Filters and index partitions between the data blocks: they would cut the runs that sequential reads fetch at once.
 
 mod block;
+mod doubt;
 mod filter;
 mod frame;
 mod iter;

@@ -12,10 +12,9 @@
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::block::Block;
+use super::doubt::Doubt;
 use super::filter::{Filter, key_hash};
 use super::frame::{self, Handle};
 use super::iter::{ReadAhead, TableIter};
@@ -137,31 +136,6 @@ pub struct Table {
     pub(super) stamp: Option<SeqNo>,
     meta: TableMeta,
     doubt: Doubt,
-}
-
-/// Do look-ups in a table find their keys? Learned where it matters, at look-ups whose filter is not in memory.
-#[derive(Default)]
-struct Doubt(AtomicU8);
-
-impl Doubt {
-    /// A key that is not there speaks for the filters as strongly as so many that are there speak against them: a filter
-    /// costs a read once, and spares one for each absent key as long as it stays in memory.
-    const STEP: u8 = 8;
-    const MAX: u8 = 64;
-
-    /// Is a filter worth a read?
-    fn is_any(&self) -> bool {
-        self.0.load(Relaxed) > 0
-    }
-
-    /// A look-up found its key, or did not. A lost update does no harm.
-    fn learn(&self, found: bool) {
-        let doubt = self.0.load(Relaxed);
-        let learned = if found { doubt.saturating_sub(1) } else { (doubt + Doubt::STEP).min(Doubt::MAX) };
-        if learned != doubt {
-            self.0.store(learned, Relaxed);
-        }
-    }
 }
 
 impl Table {
@@ -669,26 +643,5 @@ impl Table {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("path", &self.file.path()).field("meta", &self.meta).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn doubt_is_sown_fast_and_dispelled_slowly() {
-        let doubt = Doubt::default();
-        let learn = |found: bool, times: usize| {
-            (0..times).for_each(|_| doubt.learn(found));
-            doubt.is_any()
-        };
-        assert!(!learn(true, 1000));
-        assert!(learn(false, 1));
-        assert!(learn(true, 7));
-        assert!(!learn(true, 1));
-        assert!(learn(false, 1000));
-        assert!(learn(true, 63));
-        assert!(!learn(true, 1));
     }
 }
