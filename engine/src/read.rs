@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::engine::Core;
-use crate::iter::{LevelIter, SortedRun, VersionIter};
+use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
 use crate::runs;
@@ -132,8 +132,8 @@ impl VersionIter for Source {
         forward!(self, it => it.key())
     }
     #[inline]
-    fn head(&self) -> u128 {
-        forward!(self, it => it.head())
+    fn stand(&self) -> Option<Stand> {
+        forward!(self, it => it.stand())
     }
     #[inline]
     fn seq(&self) -> SeqNo {
@@ -162,6 +162,10 @@ impl VersionIter for Source {
     #[inline]
     fn next(&mut self) -> Result<()> {
         forward!(self, it => it.next())
+    }
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        forward!(self, it => it.next_key())
     }
     #[inline]
     fn prev(&mut self) -> Result<()> {

@@ -37,6 +37,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
     /// The next `n` bytes.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         if n > self.rest.len() {
             return None;
@@ -62,7 +63,19 @@ impl<'a> Reader<'a> {
         self.take(8).map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
     }
     /// A varint.
+    #[inline]
     pub fn varint(&mut self) -> Option<u64> {
+        match self.rest {
+            // Most lengths and versions.
+            [byte @ 0..0x80, rest @ ..] => {
+                self.rest = rest;
+                Some(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for (i, &byte) in self.rest.iter().enumerate().take(10) {
             if i == 9 && byte > 1 {

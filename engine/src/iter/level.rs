@@ -173,6 +173,16 @@ impl<R: SortedRun> VersionIter for LevelIter<R> {
         self.forward(at)
     }
     #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        let (at, iter) = self.open.as_mut().expect("iterator is positioned");
+        iter.next_key()?;
+        if iter.valid() {
+            return Ok(());
+        }
+        let at = *at;
+        self.forward(at)
+    }
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         let (at, iter) = self.open.as_mut().expect("iterator is positioned");
         iter.prev()?;

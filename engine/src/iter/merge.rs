@@ -5,8 +5,8 @@
 //! heap ordered by their versions. A step moves the current source and compares it with the top of the heap: while the
 //! current source stays in front, a step costs one comparison, however many sources there are. That is the common case
 //! in a tree whose last level holds 90 % of the rows. A loser tree was rejected: it costs log2(n) comparisons on every
-//! step, also within such runs. The first 16 bytes of each source's key are cached as an integer, so most comparisons
-//! touch no key.
+//! step, also within such runs. Where each source stands (the first 16 bytes of its key as an integer, the key's length, the
+//! sequence number) is kept beside it, so most comparisons touch no source.
 //!
 //! # Direction
 //! Forward, every other source stands on its first version not before the current one; backward, on its last version
@@ -19,7 +19,7 @@
 
 use std::cmp::Ordering;
 
-use super::VersionIter;
+use super::{Stand, VersionIter};
 use crate::base::{Kind, Result, SeqNo};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,30 +28,29 @@ enum Direction {
     Backward,
 }
 
+/// A source and where it stands.
+#[derive(Clone, Copy)]
+struct Runner {
+    stand: Stand,
+    source: usize,
+}
+
 /// No current source.
-const NONE: usize = usize::MAX;
+const NOBODY: Runner = Runner { stand: Stand { head: 0, key_len: 0, seq: SeqNo::ZERO }, source: usize::MAX };
 
 /// Merges sources, newest first in the list, into one stream in internal order.
 pub struct MergeIter<I> {
     sources: Vec<I>,
-    /// Key head of each source; right for the current one, and for the valid ones while the heap is not empty.
-    heads: Vec<u128>,
     /// The valid sources but the current one; the front one (in the direction) is at index 0.
-    heap: Vec<usize>,
-    current: usize,
+    heap: Vec<Runner>,
+    current: Runner,
     direction: Direction,
 }
 
 impl<I: VersionIter> MergeIter<I> {
     /// A merge of `sources`, the newest first; not positioned.
     pub fn new(sources: Vec<I>) -> MergeIter<I> {
-        MergeIter {
-            heads: vec![0; sources.len()],
-            heap: Vec::with_capacity(sources.len()),
-            sources,
-            current: NONE,
-            direction: Direction::Forward,
-        }
+        MergeIter { heap: Vec::with_capacity(sources.len()), sources, current: NOBODY, direction: Direction::Forward }
     }
 
     /// The sources, in the order given.
@@ -61,10 +60,9 @@ impl<I: VersionIter> MergeIter<I> {
 
     /// Lets go of all sources and keeps the memory for others.
     pub fn clear(&mut self) {
-        self.current = NONE;
+        self.current = NOBODY;
         self.direction = Direction::Forward;
         self.heap.clear();
-        self.heads.clear();
         self.sources.clear();
     }
 
@@ -72,81 +70,89 @@ impl<I: VersionIter> MergeIter<I> {
     pub fn refill(&mut self, fill: impl FnOnce(&mut Vec<I>) -> Result<()>) -> Result<()> {
         self.clear();
         let filled = fill(&mut self.sources);
-        match filled {
-            Ok(()) => self.heads.resize(self.sources.len(), 0),
-            Err(_) => self.sources.clear(),
+        if filled.is_err() {
+            self.sources.clear();
         }
         filled
     }
 
+    fn order_of_keys(&self, a: &Runner, b: &Runner) -> Ordering {
+        let order = a.stand.order_of_keys(&b.stand);
+        order.unwrap_or_else(|| self.sources[a.source].key().cmp(self.sources[b.source].key()))
+    }
+
     /// Order of the versions two valid sources stand on, without the tie-break.
-    #[inline]
-    fn order(&self, a: usize, b: usize) -> Ordering {
-        self.heads[a].cmp(&self.heads[b]).then_with(|| {
-            let (a, b) = (&self.sources[a], &self.sources[b]);
-            a.key().cmp(b.key()).then_with(|| b.seq().cmp(&a.seq()))
-        })
+    fn order(&self, a: &Runner, b: &Runner) -> Ordering {
+        self.order_of_keys(a, b).then_with(|| b.stand.seq.cmp(&a.stand.seq))
     }
 
     /// True if source `a` is emitted before source `b` in the current direction.
-    #[inline]
-    fn before(&self, a: usize, b: usize) -> bool {
+    #[inline(always)]
+    fn before(&self, a: &Runner, b: &Runner) -> bool {
+        match a.stand.head == b.stand.head {
+            true => self.before_behind_head(a, b),
+            false => (a.stand.head < b.stand.head) == (self.direction == Direction::Forward),
+        }
+    }
+
+    fn before_behind_head(&self, a: &Runner, b: &Runner) -> bool {
         let order = match self.direction {
             Direction::Forward => self.order(a, b),
             Direction::Backward => self.order(b, a),
         };
-        order.then(a.cmp(&b)) == Ordering::Less
+        order.then(a.source.cmp(&b.source)) == Ordering::Less
     }
 
-    fn sift_down(&mut self, mut at: usize) {
+    /// Moves `runner` down from the place `at` in the heap, whose content is of no account.
+    #[inline]
+    fn sift_down(&mut self, mut at: usize, runner: Runner) {
         loop {
             let mut child = 2 * at + 1;
-            if child >= self.heap.len() {
-                return;
+            let Some(left) = self.heap.get(child) else { break };
+            let mut next = left;
+            if let Some(right) = self.heap.get(child + 1).filter(|right| self.before(right, left)) {
+                (child, next) = (child + 1, right);
             }
-            if child + 1 < self.heap.len() && self.before(self.heap[child + 1], self.heap[child]) {
-                child += 1;
+            if !self.before(next, &runner) {
+                break;
             }
-            if !self.before(self.heap[child], self.heap[at]) {
-                return;
-            }
-            self.heap.swap(at, child);
+            self.heap[at] = *next;
             at = child;
+        }
+        if let Some(place) = self.heap.get_mut(at) {
+            *place = runner;
         }
     }
 
-    /// Removes the top of the heap and returns it.
-    fn pop(&mut self) -> usize {
-        let top = self.heap.swap_remove(0);
-        self.sift_down(0);
+    /// Removes the top of the heap and returns it, or nobody.
+    fn pop(&mut self) -> Runner {
+        let Some(last) = self.heap.pop() else { return NOBODY };
+        let Some(&top) = self.heap.first() else { return last };
+        self.sift_down(0, last);
         top
-    }
-
-    fn load_head(&mut self, source: usize) {
-        self.heads[source] = self.sources[source].head();
     }
 
     /// Builds the heap from all valid sources but `current` and takes the front one as the current one if there is none.
     fn rebuild(&mut self) {
         self.heap.clear();
-        for i in 0..self.sources.len() {
-            if self.sources[i].valid() {
-                self.load_head(i);
-                if i != self.current {
-                    self.heap.push(i);
-                }
+        for source in 0..self.sources.len() {
+            if source == self.current.source {
+                continue;
+            }
+            if let Some(stand) = self.sources[source].stand() {
+                self.heap.push(Runner { stand, source });
             }
         }
         for at in (0..self.heap.len() / 2).rev() {
-            self.sift_down(at);
+            self.sift_down(at, self.heap[at]);
         }
-        if self.current == NONE && !self.heap.is_empty() {
+        if self.current.source == NOBODY.source {
             self.current = self.pop();
         }
     }
 
     fn position(&mut self, direction: Direction, mut seek: impl FnMut(&mut I) -> Result<()>) -> Result<()> {
-        self.current = NONE;
+        self.current = NOBODY;
         self.heap.clear();
         self.direction = direction;
         for source in &mut self.sources {
@@ -156,45 +162,38 @@ impl<I: VersionIter> MergeIter<I> {
         Ok(())
     }
 
-    fn move_source(&mut self, source: usize) -> Result<()> {
-        let moved = match self.direction {
-            Direction::Forward => self.sources[source].next(),
-            Direction::Backward => self.sources[source].prev(),
-        };
+    /// Moves a source. After an error the merge stands nowhere.
+    #[inline]
+    fn moving(&mut self, source: usize, movement: impl FnOnce(&mut I) -> Result<()>) -> Result<()> {
+        let moved = movement(&mut self.sources[source]);
         if moved.is_err() {
-            self.current = NONE;
+            self.current = NOBODY;
         }
         moved
     }
 
-    /// Moves the current source where no other one has a say.
     #[inline]
-    fn move_alone(&mut self) -> Result<()> {
-        let current = self.current;
-        self.move_source(current)?;
-        if self.sources[current].valid() {
-            self.load_head(current);
+    fn move_source(&mut self, source: usize) -> Result<()> {
+        match self.direction {
+            Direction::Forward => self.moving(source, I::next),
+            Direction::Backward => self.moving(source, I::prev),
         }
-        Ok(())
     }
 
     /// Moves every other source across the current version, for steps in `direction` from now on.
+    #[cold]
     fn turn(&mut self, direction: Direction) -> Result<()> {
         self.direction = direction;
-        let current = self.current;
+        let current = self.current.source;
         for i in 0..self.sources.len() {
             if i == current {
                 continue;
             }
             if !self.sources[i].valid() {
                 // Exhausted the other way: its versions all lie in the direction we now take.
-                let turned = match direction {
-                    Direction::Forward => self.sources[i].seek_first(),
-                    Direction::Backward => self.sources[i].seek_last(),
-                };
-                if let Err(e) = turned {
-                    self.current = NONE;
-                    return Err(e);
+                match direction {
+                    Direction::Forward => self.moving(i, I::seek_first)?,
+                    Direction::Backward => self.moving(i, I::seek_last)?,
                 }
             }
             while self.sources[i].valid() {
@@ -216,50 +215,51 @@ impl<I: VersionIter> MergeIter<I> {
 
     #[inline]
     fn step(&mut self, direction: Direction) -> Result<()> {
-        if self.sources.len() == 1 {
-            self.direction = direction;
-            return self.move_alone();
-        }
         if self.direction != direction {
             self.turn(direction)?;
-        } else if self.heap.is_empty() {
-            // The only valid source: nothing to compare with until the next turn or seek.
-            return self.move_alone();
         } else {
             self.skip_copies()?;
         }
-        let current = self.current;
-        self.move_source(current)?;
-        if !self.sources[current].valid() {
-            if !self.heap.is_empty() {
-                self.current = self.pop();
-            }
-            return Ok(());
-        }
-        self.load_head(current);
-        let Some(&top) = self.heap.first() else { return Ok(()) };
-        if self.before(top, current) {
-            self.heap[0] = current;
-            self.current = top;
-            self.sift_down(0);
-        }
+        self.move_source(self.current.source)?;
+        self.settle();
         Ok(())
+    }
+
+    /// The current source has moved: is it still the front one?
+    #[inline]
+    fn settle(&mut self) {
+        let Some(stand) = self.sources[self.current.source].stand() else {
+            self.current = self.pop();
+            return;
+        };
+        self.current.stand = stand;
+        let Some(top) = self.heap.first() else { return };
+        if self.before(top, &self.current) {
+            let moved = std::mem::replace(&mut self.current, *top);
+            self.sift_down(0, moved);
+        }
+    }
+
+    /// The source at the top of the heap has moved.
+    #[inline]
+    fn settle_top(&mut self, source: usize) {
+        match self.sources[source].stand() {
+            Some(stand) => self.sift_down(0, Runner { stand, source }),
+            None => {
+                self.pop();
+            }
+        }
     }
 
     /// Moves sources that stand on a copy of the current version past it.
     #[inline]
     fn skip_copies(&mut self) -> Result<()> {
         while let Some(&top) = self.heap.first() {
-            if self.heads[top] != self.heads[self.current] || self.order(top, self.current) != Ordering::Equal {
+            if top.stand != self.current.stand || self.order(&top, &self.current) != Ordering::Equal {
                 return Ok(());
             }
-            self.move_source(top)?;
-            if self.sources[top].valid() {
-                self.load_head(top);
-                self.sift_down(0);
-            } else {
-                self.pop();
-            }
+            self.move_source(top.source)?;
+            self.settle_top(top.source);
         }
         Ok(())
     }
@@ -268,27 +268,27 @@ impl<I: VersionIter> MergeIter<I> {
 impl<I: VersionIter> VersionIter for MergeIter<I> {
     #[inline]
     fn valid(&self) -> bool {
-        self.current != NONE && self.sources[self.current].valid()
+        self.current.source != NOBODY.source
     }
     #[inline]
     fn key(&self) -> &[u8] {
-        self.sources[self.current].key()
+        self.sources[self.current.source].key()
     }
     #[inline]
-    fn head(&self) -> u128 {
-        self.heads[self.current]
+    fn stand(&self) -> Option<Stand> {
+        self.valid().then_some(self.current.stand)
     }
     #[inline]
     fn seq(&self) -> SeqNo {
-        self.sources[self.current].seq()
+        self.current.stand.seq
     }
     #[inline]
     fn kind(&self) -> Kind {
-        self.sources[self.current].kind()
+        self.sources[self.current.source].kind()
     }
     #[inline]
     fn value(&self) -> &[u8] {
-        self.sources[self.current].value()
+        self.sources[self.current.source].value()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.position(Direction::Forward, |source| source.seek_ge(key))
@@ -305,6 +305,23 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
     #[inline]
     fn next(&mut self) -> Result<()> {
         self.step(Direction::Forward)
+    }
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        if self.direction != Direction::Forward {
+            self.turn(Direction::Forward)?;
+        }
+        // Where the same rows are written again and again, most keys have versions in several sources.
+        while let Some(&top) = self.heap.first() {
+            if top.stand.head != self.current.stand.head || self.order_of_keys(&top, &self.current) != Ordering::Equal {
+                break;
+            }
+            self.moving(top.source, I::next_key)?;
+            self.settle_top(top.source);
+        }
+        self.moving(self.current.source, I::next_key)?;
+        self.settle();
+        Ok(())
     }
     #[inline]
     fn prev(&mut self) -> Result<()> {
@@ -331,6 +348,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Op {
         Next,
+        NextKey,
         Prev,
         SeekGe(Vec<u8>),
         SeekLt(Vec<u8>),
@@ -349,6 +367,7 @@ mod tests {
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
             6 => Just(Op::Next),
+            4 => Just(Op::NextKey),
             6 => Just(Op::Prev),
             1 => key().prop_map(Op::SeekGe),
             1 => key().prop_map(Op::SeekLt),
@@ -385,7 +404,8 @@ mod tests {
                 match op {
                     Op::Next if model.valid() => { iter.next().unwrap(); model.next().unwrap(); }
                     Op::Prev if model.valid() => { iter.prev().unwrap(); model.prev().unwrap(); }
-                    Op::Next | Op::Prev => {}
+                    Op::NextKey if model.valid() => { iter.next_key().unwrap(); model.next_key().unwrap(); }
+                    Op::Next | Op::NextKey | Op::Prev => {}
                     Op::SeekGe(k) => { iter.seek_ge(&k).unwrap(); model.seek_ge(&k).unwrap(); }
                     Op::SeekLt(k) => { iter.seek_lt(&k).unwrap(); model.seek_lt(&k).unwrap(); }
                     Op::First => { iter.seek_first().unwrap(); model.seek_first().unwrap(); }

@@ -9,6 +9,8 @@ mod merge;
 pub(crate) mod testing;
 mod visible;
 
+use std::cmp::Ordering;
+
 use crate::base::{Kind, Result, SeqNo};
 
 pub use level::{LevelIter, SortedRun};
@@ -24,10 +26,10 @@ pub trait VersionIter: Send {
     fn valid(&self) -> bool;
     /// User key of the current version.
     fn key(&self) -> &[u8];
-    /// The head of the current key; see [`head_of`].
+    /// Where it stands, if anywhere: what a comparison needs, in one call.
     #[inline]
-    fn head(&self) -> u128 {
-        head_of(self.key())
+    fn stand(&self) -> Option<Stand> {
+        self.valid().then(|| Stand::new(self.key(), self.seq()))
     }
     /// Its sequence number.
     fn seq(&self) -> SeqNo;
@@ -45,6 +47,14 @@ pub trait VersionIter: Send {
     fn seek_last(&mut self) -> Result<()>;
     /// To the next version in internal order; past the end the iterator is no longer valid. Requires `valid()`.
     fn next(&mut self) -> Result<()>;
+    /// To the newest version of the next key; past the end the iterator is no longer valid. Requires `valid()`.
+    fn next_key(&mut self) -> Result<()> {
+        let key = self.key().to_vec();
+        while self.valid() && self.key() == key {
+            self.next()?;
+        }
+        Ok(())
+    }
     /// To the previous version in internal order; before the start it is no longer valid. Requires `valid()`.
     fn prev(&mut self) -> Result<()>;
 }
@@ -68,14 +78,44 @@ pub fn head_of(key: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
+/// What of a version decides its place in the internal order; all of it but for the rest of a long key.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stand {
+    /// See [`head_of`].
+    pub head: u128,
+    /// Length of the key in bytes.
+    pub key_len: usize,
+    /// Sequence number.
+    pub seq: SeqNo,
+}
+
+impl Stand {
+    /// That of the version `seq` of `key`.
+    #[inline]
+    pub fn new(key: &[u8], seq: SeqNo) -> Stand {
+        Stand { head: head_of(key), key_len: key.len(), seq }
+    }
+
+    /// Order of the keys, if it shows: not of long ones with one head.
+    #[inline]
+    pub fn order_of_keys(&self, other: &Stand) -> Option<Ordering> {
+        match self.head.cmp(&other.head) {
+            // Of keys within their heads one is the other with zeros behind it.
+            Ordering::Equal if self.key_len.max(other.key_len) <= HEAD_BYTES => Some(self.key_len.cmp(&other.key_len)),
+            Ordering::Equal => None,
+            order => Some(order),
+        }
+    }
+}
+
 impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
     #[inline]
     fn valid(&self) -> bool {
         (**self).valid()
     }
     #[inline]
-    fn head(&self) -> u128 {
-        (**self).head()
+    fn stand(&self) -> Option<Stand> {
+        (**self).stand()
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -110,6 +150,10 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
         (**self).next()
     }
     #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        (**self).next_key()
+    }
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         (**self).prev()
     }
@@ -117,7 +161,8 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::head_of;
+    use super::{Stand, head_of};
+    use crate::base::SeqNo;
 
     #[test]
     fn heads_are_padded_keys() {
@@ -126,6 +171,19 @@ mod tests {
             let mut padded = [0; 16];
             padded[..len.min(16)].copy_from_slice(&key[..len.min(16)]);
             assert_eq!(head_of(&key[..len]), u128::from_be_bytes(padded), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn stands_order_like_keys_or_do_not_say() {
+        let keys: [&[u8]; 8] =
+            [b"", b"\0", b"a", b"a\0", b"ab", b"abcdefghijklmnop", b"abcdefghijklmnop\0", b"abcdefghijklmnopq"];
+        for a in keys {
+            for b in keys {
+                let order = Stand::new(a, SeqNo(1)).order_of_keys(&Stand::new(b, SeqNo(2)));
+                let tied = a.len().max(b.len()) > 16 && a.starts_with(keys[5]) && b.starts_with(keys[5]);
+                assert_eq!(order, (!tied).then(|| a.cmp(b)), "{a:?} {b:?}");
+            }
         }
     }
 }

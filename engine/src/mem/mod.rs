@@ -337,6 +337,14 @@ impl VersionIter for MemIter {
         Ok(())
     }
 
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        assert!(self.valid(), "the iterator is not positioned");
+        // SAFETY: as for `next`.
+        self.settle_forward(unsafe { SkipList::after(self.node) });
+        Ok(())
+    }
+
     fn prev(&mut self) -> Result<()> {
         assert!(self.valid(), "the iterator is not positioned");
         // SAFETY: as for `next`.

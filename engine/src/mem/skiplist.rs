@@ -604,8 +604,11 @@ impl SkipList {
         // SAFETY: every node has level 0.
         unsafe {
             let next = Node::next(node, 0);
-            if !next.is_null() {
-                prefetch(Node::next(next, 0).cast());
+            // The node behind the next was asked for a step ago: it is time for its version, and for the node behind it.
+            let second = if next.is_null() { null() } else { Node::next(next, 0).cast_const() };
+            if !second.is_null() {
+                prefetch(Node::newest(second).cast());
+                prefetch(Node::next(second, 0).cast());
             }
             next
         }

@@ -216,6 +216,10 @@ impl VersionIter for Newest {
         }
         self.forward()
     }
+    fn next_key(&mut self) -> Result<()> {
+        // It shows one version of a key.
+        self.next()
+    }
     fn prev(&mut self) -> Result<()> {
         if self.place == Place::Inner {
             self.save_key();

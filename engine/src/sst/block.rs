@@ -530,6 +530,25 @@ impl Block {
         }
     }
 
+    /// The first row behind `row` with another key, or `rows()`.
+    #[inline]
+    pub(crate) fn next_key(&self, row: u32) -> usize {
+        let next = row as usize + 1;
+        // Where all versions have one number, no two of them have one key.
+        if self.seq_width == 0 || next >= self.rows() || self.head(next) != self.head(row as usize) {
+            return next;
+        }
+        self.next_key_behind_head(row)
+    }
+
+    fn next_key_behind_head(&self, row: u32) -> usize {
+        let (head, head_len, tail) = (self.head(row as usize), self.head_len(row), self.tail(row));
+        gallop(row as usize + 1, self.rows(), |at| {
+            let row = at as u32;
+            self.head(at) == head && self.head_len(row) == head_len && self.tail(row) == tail
+        })
+    }
+
     /// From `row`, a version of `key`: the first row that is visible at `read` or has another key (or `rows()`).
     #[inline]
     pub(crate) fn first_visible(&self, row: usize, key: &[u8], read: SeqNo) -> usize {
@@ -831,6 +850,10 @@ mod tests {
                 let mut shorter = row.0.clone();
                 shorter.pop();
                 probes.extend([row.0.clone(), longer, shorter]);
+            }
+            for (i, row) in rows.iter().enumerate() {
+                let next = rows.iter().position(|r| r.0 > row.0).unwrap_or(rows.len());
+                prop_assert_eq!(block.next_key(i as u32), next);
             }
             for key in &probes {
                 let expected = rows.partition_point(|r| r.0 < *key);

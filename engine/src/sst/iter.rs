@@ -98,6 +98,8 @@ pub struct TableIter {
     // Prefix of `block`, then what `fill_key` put behind it.
     key: Vec<u8>,
     key_len: usize,
+    /// For the key that `next_key` leaves, if it goes on in another block.
+    passed: Vec<u8>,
 }
 
 impl TableIter {
@@ -118,6 +120,7 @@ impl TableIter {
             row: 0,
             key: Vec::new(),
             key_len: 0,
+            passed: Vec::new(),
         }
     }
 
@@ -196,6 +199,25 @@ impl TableIter {
         }
         self.stand(0);
         Ok(())
+    }
+
+    /// To the first row of the blocks after this one that has another key than the current.
+    #[cold]
+    fn next_key_behind_block(&mut self) -> Result<()> {
+        let mut passed = std::mem::take(&mut self.passed);
+        passed.clear();
+        passed.extend_from_slice(self.key());
+        let mut moved = self.next_block();
+        while moved.is_ok() && self.valid && self.key() == passed {
+            let next = self.block.next_key(self.row);
+            if next < self.block.rows() {
+                self.stand(next as u32);
+            } else {
+                moved = self.next_block();
+            }
+        }
+        self.passed = passed;
+        moved
     }
 
     /// To the last row of the block before this one.
@@ -310,6 +332,17 @@ impl VersionIter for TableIter {
             return Ok(());
         }
         self.next_block()
+    }
+
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        debug_assert!(self.valid);
+        let next = self.block.next_key(self.row);
+        if next < self.block.rows() {
+            self.stand(next as u32);
+            return Ok(());
+        }
+        self.next_key_behind_block()
     }
 
     #[inline]

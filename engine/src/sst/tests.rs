@@ -110,6 +110,12 @@ fn check(table: &Arc<Table>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
             iter.prev().unwrap();
         }
         assert!(!iter.valid());
+        iter.seek_first().unwrap();
+        for (i, row) in rows.iter().enumerate().filter(|(i, row)| *i == 0 || rows[i - 1].0 != row.0) {
+            assert_eq!(here(&iter).as_ref(), Some(row), "row {i}");
+            iter.next_key().unwrap();
+        }
+        assert!(!iter.valid());
         for key in probes {
             let at = rows.partition_point(|r| r.0 < *key);
             iter.seek_ge(key).unwrap();
