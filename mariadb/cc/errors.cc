@@ -17,11 +17,10 @@ static int with_details(int error)
   return error;
 }
 
-int handler_error(int result, THD *thd)
+int error_of_failure(int result, THD *thd)
 {
   switch (result)
   {
-  case STRATA_OK: return 0;
   case STRATA_NOT_FOUND: return HA_ERR_KEY_NOT_FOUND;
   case STRATA_END: return HA_ERR_END_OF_FILE;
   case STRATA_DUPLICATE: return HA_ERR_FOUND_DUPP_KEY;
@@ -56,11 +55,6 @@ int handler_error(int result, THD *thd)
   case STRATA_READ_ONLY: return HA_ERR_READ_ONLY_TRANSACTION;
   default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
   }
-}
-
-int scan_error(int result, THD *thd)
-{
-  return result == STRATA_NOT_FOUND ? HA_ERR_END_OF_FILE : handler_error(result, thd);
 }
 
 bool error_message(String *out)

@@ -5,6 +5,7 @@
 #define STRATA_ERRORS_H
 
 #include "compat.h"
+#include "strata.h"
 #include <string>
 
 namespace strata {
@@ -12,11 +13,16 @@ namespace strata {
 /* Numbers of our own, above the server's: their text is the row layer's message. */
 enum OwnError { ERROR_MESSAGE= HA_ERR_LAST + 1, ERROR_LAST= ERROR_MESSAGE };
 
+int error_of_failure(int result, THD *thd);
+
 /* Maps a StrataResult. Marks the transaction of `thd` (may be null) where the server has to roll it back. */
-int handler_error(int result, THD *thd);
+inline int handler_error(int result, THD *thd) { return result == STRATA_OK ? 0 : error_of_failure(result, thd); }
 
 /* For calls that end scans: nothing found is the end of the file. */
-int scan_error(int result, THD *thd);
+inline int scan_error(int result, THD *thd)
+{
+  return result == STRATA_NOT_FOUND ? HA_ERR_END_OF_FILE : handler_error(result, thd);
+}
 
 /* The text of the last error of this thread. */
 bool error_message(String *out);

@@ -24,13 +24,12 @@ void ha_strata::sync_columns()
     columns_known_= false;
     return;
   }
+  static_assert(sizeof(my_bitmap_map) == sizeof(uint64_t), "read_set is handed on as it is");
   const MY_BITMAP *set= table->read_set;
   size_t words= (set->n_bits + 63) / 64;
-  size_t bytes= (set->n_bits + 7) / 8;
-  if (columns_known_ && columns_.size() == words && !memcmp(columns_.data(), set->bitmap, bytes))
+  if (columns_known_ && columns_.size() == words && std::equal(columns_.begin(), columns_.end(), set->bitmap))
     return;
-  columns_.assign(words, 0);
-  memcpy(columns_.data(), set->bitmap, bytes);
+  columns_.assign(set->bitmap, set->bitmap + words);
   strata_cursor_columns(cursor_, columns_.data(), set->n_bits);
   columns_known_= true;
   all_columns_= false;

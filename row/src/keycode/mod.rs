@@ -432,7 +432,8 @@ impl KeyCodec {
             let step = &self.steps[i];
             let write = step.unpack == Unpack::None && columns.is_none_or(|columns| columns.contains(step.column));
             let end = if write {
-                step.decode(key, at, &mut Reader::new(&[]), record, true)
+                step.decode_number(key, at, record)
+                    .or_else(|| step.decode(key, at, &mut Reader::new(&[]), record, true))
             } else {
                 step.skip(key, at).map(|(end, _)| end)
             };

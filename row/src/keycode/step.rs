@@ -289,6 +289,27 @@ impl Step {
         }
     }
 
+    /// As [`Step::decode`], for what most primary keys are: one NOT NULL number of four or eight bytes. Nothing for all else.
+    #[inline]
+    pub(super) fn decode_number(&self, bytes: &[u8], at: usize, record: &mut [u8]) -> Option<usize> {
+        let Field::Int { unsigned } = self.field else { return None };
+        if self.layout.nullable() {
+            return None;
+        }
+        let (stored, slot) = (bytes.get(at..at + self.length)?, record.get_mut(self.layout.offset..)?);
+        // Inverted as a whole if descending; the sign bit is always the first.
+        let mask = i64::from(self.mask as i8) as u64;
+        let sign = u64::from(!unsigned);
+        if let (Ok(stored), Some(slot)) = (<[u8; 4]>::try_from(stored), slot.first_chunk_mut()) {
+            *slot = (u32::from_be_bytes(stored) ^ mask as u32 ^ (sign << 31) as u32).to_le_bytes();
+        } else if let (Ok(stored), Some(slot)) = (<[u8; 8]>::try_from(stored), slot.first_chunk_mut()) {
+            *slot = (u64::from_be_bytes(stored) ^ mask ^ sign << 63).to_le_bytes();
+        } else {
+            return None;
+        }
+        Some(at + self.length)
+    }
+
     /// Restores the column from the part that begins at `bytes[at]`, taking what it needs from `unpack`; returns the
     /// part's end. With `write` false the record is left alone, but `unpack` advances all the same.
     #[inline]

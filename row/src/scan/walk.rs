@@ -52,7 +52,7 @@ impl RowCursor {
         }
         // The row given out without a lock is wanted: it is read again, this time with.
         let again = std::mem::take(&mut self.unlocked);
-        if place == Place::Engine && !self.is_stale(session)? {
+        if place == Place::Engine && !self.is_stale(session) {
             match way {
                 _ if again => {}
                 Way::Forward => self.walk.next(session.txn())?,
@@ -159,26 +159,23 @@ impl RowCursor {
         }
     }
 
-    /// True if the engine cursor no longer shows what the session may see.
-    fn is_stale(&self, session: &mut Session) -> Result<bool> {
-        if self.lock.is_none() {
-            self.read_seq(session)?;
-        }
-        let Some(scan) = &self.scan else {
-            return Ok(true);
-        };
+    /// True if the engine cursor no longer shows what the session may see. The epoch changes with the read point, so while it
+    /// stays, so does what `ensure_open` found.
+    #[inline]
+    fn is_stale(&self, session: &Session) -> bool {
+        let Some(scan) = &self.scan else { return true };
         let consistent = self.lock.is_none() && !self.table.reads_newest();
-        Ok(!scan.open
+        !scan.open
             || scan.transaction != session.transactions()
             || consistent && scan.epoch != session.epoch()
-            || consistent != scan.point.is_none())
+            || consistent != scan.point.is_none()
     }
 
     /// Opens the engine cursor if it is not open or shows the wrong state. `search`: a new search, which is to see own
     /// writes and, if it locks, the newest state.
     pub(super) fn ensure_open(&mut self, session: &mut Session, way: Way, search: bool) -> Result<()> {
         let seq = self.read_seq(session)?;
-        let stale = self.is_stale(session)?;
+        let stale = self.is_stale(session);
         let consistent = self.lock.is_none() && !self.table.reads_newest();
         let covers = self.locks_ranges(session);
         let Some(scan) = &mut self.scan else {
