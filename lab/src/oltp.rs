@@ -49,7 +49,10 @@ pub struct Args {
     /// Seconds measured
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Seconds of the same load before that, for scripts that keep the number of rows
+    /// Measure so often in turn while all servers run, one under load; 1: one server at a time
+    #[arg(long, default_value_t = 1)]
+    slices: u32,
+    /// Seconds of the same load before each measurement, for scripts that keep the number of rows
     #[arg(long, default_value_t = 3)]
     warmup: u64,
     /// Memory for each engine, in MiB
@@ -100,41 +103,18 @@ pub fn run(args: Args) -> Result<()> {
     let mut report = Report::new(&lab, &title)?;
     for round in 1..=args.comparison.rounds {
         for script in &scripts {
-            let consuming = CHANGE_SIZE.contains(script);
+            let calls: Vec<Call> = ways(script)
+                .into_iter()
+                .flat_map(|xa| args.threads.iter().map(move |&threads| (xa, threads)))
+                .map(|(xa, threads)| Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type, xa })
+                .collect();
+            let bench = Bench { conditions: &conditions, saved: &saved, size, warmup: args.warmup, round };
             // Each round begins with another engine.
-            for n in 0..instances.len() {
-                let instance = &instances[(n + round as usize - 1) % instances.len()];
-                let mut server: Option<Server> = None;
-                let calls =
-                    ways(script).into_iter().flat_map(|xa| args.threads.iter().map(move |&threads| (xa, threads)));
-                for (xa, threads) in calls {
-                    let mut running = match server.take() {
-                        Some(running) if !consuming => running,
-                        old => {
-                            old.map_or(Ok(()), Server::stop)?;
-                            instance.restore(&saved)?;
-                            let running = instance.start(&conditions)?;
-                            warm(&running, size)?;
-                            settle(running.pid())?;
-                            running
-                        }
-                    };
-                    let call = Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type, xa };
-                    let warmup = if consuming { 0 } else { args.warmup };
-                    let run = measure(&mut running, &conditions, size, &call, warmup, round);
-                    match run {
-                        Ok(run) => {
-                            report.add(run)?;
-                            server = Some(running);
-                        }
-                        Err(error) => {
-                            // The server is gone; the other runs are worth having.
-                            println!("{error:#}");
-                            report.add(failed(&running, &conditions, &call, round, format!("{error:#}")))?;
-                        }
-                    }
-                }
-                server.map_or(Ok(()), Server::stop)?;
+            let mut order: Vec<&Instance> = instances.iter().collect();
+            order.rotate_left((round as usize - 1) % instances.len());
+            let together = if args.slices > 1 { order.len() } else { 1 };
+            for group in order.chunks(together) {
+                bench.run(group, &calls, args.slices, &mut report)?;
             }
         }
     }
@@ -144,6 +124,61 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     report.finish()
+}
+
+/// What all measurements of a round have in common.
+struct Bench<'a> {
+    conditions: &'a Conditions,
+    /// Name of the saved data that a server starts from.
+    saved: &'a str,
+    size: Size,
+    warmup: u64,
+    round: u32,
+}
+
+impl Bench<'_> {
+    /// Makes the calls on servers that run side by side, in turn: whatever changes on the machine in minutes meets all.
+    fn run(&self, group: &[&Instance], calls: &[Call], slices: u32, report: &mut Report) -> Result<()> {
+        let mut servers: Vec<Option<Server>> = group.iter().map(|_| None).collect();
+        for call in calls {
+            let consuming = CHANGE_SIZE.contains(&call.script);
+            for (instance, server) in group.iter().zip(&mut servers) {
+                if server.is_none() || consuming {
+                    server.take().map_or(Ok(()), Server::stop)?;
+                    *server = Some(self.fresh(instance)?);
+                }
+            }
+            let warmup = if consuming { 0 } else { self.warmup };
+            for slice in 1..=slices {
+                for n in 0..group.len() {
+                    let at = (n + slice as usize - 1) % group.len();
+                    // After an error it is gone; the other runs are worth having.
+                    let Some(mut server) = servers[at].take() else { continue };
+                    let run = match measure(&mut server, self.conditions, self.size, call, warmup, self.round) {
+                        Ok(run) => {
+                            servers[at] = Some(server);
+                            run
+                        }
+                        Err(error) => {
+                            println!("{error:#}");
+                            failed(&server, self.conditions, call, self.round, format!("{error:#}"))
+                        }
+                    };
+                    report.add(Run { slice, ..run })?;
+                }
+            }
+        }
+        servers.into_iter().flatten().try_for_each(Server::stop)
+    }
+
+    /// A server with the saved data, read once.
+    fn fresh(&self, instance: &Instance) -> Result<Server> {
+        instance.restore(self.saved)?;
+        let server = instance.start(self.conditions)?;
+        warm(&server, self.size)?;
+        settle(server.pid())?;
+        Ok(server)
+    }
 }
 
 /// Creates and fills the tables, and says how long it took.
@@ -239,6 +274,7 @@ fn blank(instance: &Instance, conditions: &Conditions, call: &Call, round: u32) 
         label: label(call),
         engine: instance.kind(),
         round,
+        slice: 1,
         finished: now(),
         conditions: conditions.clone(),
         isolation: instance.kind().isolation(conditions.isolation).name().into(),

@@ -22,6 +22,9 @@ pub struct Run {
     pub engine: Kind,
     /// Which repetition, from 1.
     pub round: u32,
+    /// Which of the measurements in turn in this round, from 1.
+    #[serde(default = "first")]
+    pub slice: u32,
     /// Seconds since 1970 when the run ended.
     pub finished: u64,
     /// Conditions of the comparison.
@@ -156,7 +159,8 @@ impl Report {
     /// Stores a run.
     pub fn add(&mut self, run: Run) -> Result<()> {
         let label: String = run.label.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let name = format!("{}-{}-{label}-{}-r{}.json", self.stamp, run.workload, run.engine.id(), run.round);
+        let name =
+            format!("{}-{}-{label}-{}-r{}s{}.json", self.stamp, run.workload, run.engine.id(), run.round, run.slice);
         fs::write(self.folder.join(name), serde_json::to_string_pretty(&run)?)?;
         self.runs.push(run);
         Ok(())
@@ -210,14 +214,14 @@ fn render(title: &str, runs: &[Run], figures: &[&str]) -> String {
     text += &conditions_text(first, runs);
     let labels = in_order(runs.iter().map(|run| run.label.clone()));
     if labels.len() == 1 {
-        let rows = METRICS.iter().map(|metric| (metric.name.to_string(), medians(runs, &labels[0], metric)));
+        let rows = METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, &labels[0], metric));
         let _ = writeln!(text, "\n{}", labels[0]);
         text += &table("", rows.collect(), &engines(runs));
         text += &kinds_table(runs);
     } else {
         for name in figures {
             let metric = METRICS.iter().find(|metric| metric.name == *name).expect("the name is one of METRICS");
-            let rows = labels.iter().map(|label| (label.clone(), medians(runs, label, metric)));
+            let rows = labels.iter().map(|label| Row::of_metric(label, runs, label, metric));
             text.push('\n');
             text += &table(metric.name, rows.collect(), &engines(runs));
         }
@@ -241,9 +245,13 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     let c = &first.conditions;
     let _ = writeln!(
         text,
-        "One private server at a time, {rounds} round(s), medians. Binary log on (ROW, sync_binlog=1), engine log\n\
+        "{}, {rounds} round(s), medians. Binary log on (ROW, sync_binlog=1), engine log\n\
          flushed at each commit. Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
          memtables {}). Direct I/O for tables.",
+        match runs.iter().map(|run| run.slice).max() {
+            Some(slices @ 2..) => format!("A private server each, one under load at a time, in turn {slices} times"),
+            _ => "One private server at a time".into(),
+        },
         c.budget_mb,
         c.block_cache_mb(),
         c.memtable_mb(),
@@ -279,26 +287,46 @@ fn kinds_table(runs: &[Run]) -> String {
         return String::new();
     }
     let rows = kinds.iter().map(|kind| {
-        let values = engines(runs).into_iter().map(|engine| {
-            let values: Vec<f64> = runs
-                .iter()
-                .filter(|run| run.engine == engine)
-                .filter_map(|run| Some(run.by_kind.get(kind)?.p95_us as f64 / 1e3))
-                .collect();
-            (engine, median(&values))
-        });
-        (kind.clone(), values.collect::<BTreeMap<_, _>>())
+        Row::of(kind, runs.iter().filter_map(|run| Some((run, run.by_kind.get(kind)?.p95_us as f64 / 1e3))))
     });
     format!("\n{}", table("p95, ms", rows.collect(), &engines(runs)))
 }
 
-/// Median over rounds of a figure, by engine.
-fn medians(runs: &[Run], label: &str, metric: &Metric) -> BTreeMap<Kind, f64> {
-    let mut values: BTreeMap<Kind, Vec<f64>> = BTreeMap::new();
-    for run in runs.iter().filter(|run| run.label == label && run.transactions > 0) {
-        values.entry(run.engine).or_default().push((metric.value)(run));
+/// A figure of each engine, from all measurements.
+struct Row {
+    label: String,
+    /// By round and slice: what stands together there was measured within minutes.
+    values: BTreeMap<(u32, u32), BTreeMap<Kind, f64>>,
+}
+
+impl Row {
+    fn of<'a>(label: &str, values: impl Iterator<Item = (&'a Run, f64)>) -> Row {
+        let mut row = Row { label: label.to_string(), values: BTreeMap::new() };
+        for (run, value) in values {
+            row.values.entry((run.round, run.slice)).or_default().insert(run.engine, value);
+        }
+        row
     }
-    values.into_iter().map(|(engine, values)| (engine, median(&values))).collect()
+
+    fn of_metric(title: &str, runs: &[Run], label: &str, metric: &Metric) -> Row {
+        let runs = runs.iter().filter(|run| run.label == label && run.transactions > 0);
+        Row::of(title, runs.map(|run| (run, (metric.value)(run))))
+    }
+
+    fn median(&self, engine: Kind) -> Option<f64> {
+        let values: Vec<f64> = self.values.values().filter_map(|by_engine| by_engine.get(&engine).copied()).collect();
+        (!values.is_empty()).then(|| median(&values))
+    }
+
+    /// The median of the ratios of neighbours, not the ratio of medians: what slows down both does not show.
+    fn ratio(&self, a: Kind, b: Kind) -> Option<f64> {
+        let ratios: Vec<f64> = self
+            .values
+            .values()
+            .filter_map(|by_engine| Some(by_engine.get(&a)? / by_engine.get(&b).filter(|b| **b > 0.0)?))
+            .collect();
+        (!ratios.is_empty()).then(|| median(&ratios))
+    }
 }
 
 /// The engines of these runs, rivals first.
@@ -318,20 +346,18 @@ fn pairs(engines: &[Kind]) -> Vec<(Kind, Kind)> {
 }
 
 /// A table: one row a label, one column an engine, then the ratios.
-fn table(corner: &str, rows: Vec<(String, BTreeMap<Kind, f64>)>, engines: &[Kind]) -> String {
+fn table(corner: &str, rows: Vec<Row>, engines: &[Kind]) -> String {
     let pairs = pairs(engines);
     let mut lines: Vec<Vec<String>> = Vec::new();
     let mut head = vec![corner.to_string()];
     head.extend(engines.iter().map(|engine| engine.title().to_string()));
     head.extend(pairs.iter().map(|(a, b)| format!("{}/{}", a.title(), b.title())));
     lines.push(head);
-    for (label, values) in rows {
-        let mut line = vec![label];
-        line.extend(engines.iter().map(|engine| values.get(engine).map_or("-".into(), |value| number(*value))));
-        line.extend(pairs.iter().map(|(a, b)| match (values.get(a), values.get(b)) {
-            (Some(a), Some(b)) if *b > 0.0 => format!("{:.2}", a / b),
-            _ => "-".into(),
-        }));
+    for row in rows {
+        let or_dash = |value: Option<String>| value.unwrap_or("-".into());
+        let mut line = vec![row.label.clone()];
+        line.extend(engines.iter().map(|engine| or_dash(row.median(*engine).map(number))));
+        line.extend(pairs.iter().map(|(a, b)| or_dash(row.ratio(*a, *b).map(|ratio| format!("{ratio:.2}")))));
         lines.push(line);
     }
     align(&lines)
@@ -381,6 +407,10 @@ fn in_order(items: impl Iterator<Item = String>) -> Vec<String> {
     seen
 }
 
+fn first() -> u32 {
+    1
+}
+
 /// Seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -425,6 +455,7 @@ pub mod testing {
             label: label.into(),
             engine,
             round,
+            slice: 1,
             finished: 0,
             conditions: Conditions {
                 budget_mb: 100,
@@ -468,6 +499,20 @@ mod tests {
         assert!(line.split_whitespace().collect::<Vec<_>>().ends_with(&["2.00", "2.00", "1.00"]), "{line}");
         assert!(text.contains("Strata/InnoDB"));
         assert!(text.contains("rows 10"));
+    }
+
+    #[test]
+    fn ratios_are_those_of_neighbours() {
+        // The machine was ten times slower in the second slice, for both.
+        let mut runs = vec![];
+        for (slice, n) in [(1, 1000), (2, 100), (3, 900)] {
+            runs.push(Run { slice, ..run(Kind::Innodb, "a", 1, n) });
+            runs.push(Run { slice, ..run(Kind::Strata, "a", 1, n * 6 / 5) });
+        }
+        runs.push(Run { slice: 4, ..run(Kind::Strata, "a", 1, 10) });
+        let text = render("T", &runs, SHORT);
+        let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "90.0", "60.0", "1.20"]);
     }
 
     #[test]

@@ -247,6 +247,7 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
         label: format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads),
         engine: instance.kind(),
         round: bench.round,
+        slice: 1,
         finished: now(),
         conditions: conditions.clone(),
         isolation: instance.kind().isolation(conditions.isolation).name().into(),
