@@ -13,6 +13,10 @@ OPT ?= -O2 -g
 
 plugin_so := target/plugin/ha_strata.so
 rust_lib := target/release/libstrata_mariadb.a
+# What the compiler optimizes the plugin with; scripts/profile.sh records it. Under a name that changes with it: cargo looks at
+# flags, not at files that they name.
+profile := mariadb/plugin.profdata
+profile_use := target/profile/$(firstword $(shell cksum $(profile))).profdata
 map := mariadb/cc/export.map
 cc_sources := $(wildcard mariadb/cc/*.cc)
 objects := $(patsubst mariadb/cc/%.cc,target/plugin/obj/%.o,$(cc_sources))
@@ -29,7 +33,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
-        unit sql-test slice suites baseline check-isolation bench bench-test clean distclean FORCE
+        unit profile sql-test slice suites baseline check-isolation bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
@@ -45,6 +49,7 @@ help:
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
+	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
 	@echo 'make clean      removes what the build made and the private server'
 
 setup:
@@ -63,8 +68,12 @@ $(plugin_so): $(objects) $(rust_lib) $(map) $(MARIADB_SERVICES_LIB)
 	  -Wl,--version-script=$(map) -Wl,-z,nodelete -Wl,--gc-sections $(MARIADB_LIBS)
 
 # cargo knows what is to be done; the file's time tells make whether it did it.
-$(rust_lib): FORCE
-	$(CARGO) build --release -p strata-mariadb
+$(rust_lib): $(profile_use) FORCE
+	RUSTFLAGS="$$RUSTFLAGS -Cprofile-use=$(CURDIR)/$(profile_use)" $(CARGO) build --release -p strata-mariadb
+
+$(profile_use): $(profile)
+	@mkdir -p $(@D)
+	cp $< $@
 
 # A new server version means new headers, hence env.mk.
 target/plugin/obj/%.o: mariadb/cc/%.cc target/server/env.mk
@@ -100,6 +109,9 @@ lint:
 
 unit:
 	$(CARGO) test --workspace
+
+profile: plugin
+	@scripts/profile.sh
 
 sql-test: plugin
 	scripts/mtr.sh strata
