@@ -11,7 +11,8 @@
 //! the host. A [`ChunkPool`] hands the chunks of dropped arenas to new ones. Its chunks of 2 MiB and more are aligned to
 //! huge pages and ask the system for them: a search touches a dozen unrelated places, and with small pages much of its
 //! time goes into translating addresses. Without a pool to pay for it, the first touch of a huge page costs more than it
-//! brings, so chunks that are not kept use small pages.
+//! brings, so chunks that are not kept use small pages. (MariaDB switches huge pages off for its whole process when it has
+//! started: there only the first chunks have them.)
 //!
 //! Rejected: one huge mapping reserved at the start. It would save the chunk switch, but large values make its size a
 //! guess, and reserved address space shows up as the process' size in every monitoring tool.
