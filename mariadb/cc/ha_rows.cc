@@ -5,6 +5,7 @@
 #include "ha_strata.h"
 #include "errors.h"
 #include "rowid_filter.h"
+#include <algorithm>
 
 using strata::handler_error;
 using strata::scan_error;

@@ -81,6 +81,18 @@ impl<R: SortedRun> LevelIter<R> {
         &self.open.as_ref().expect("iterator is positioned").1
     }
 
+    /// Moves forward in the open file, and out of it at its end.
+    #[inline]
+    fn go_on(&mut self, movement: impl FnOnce(&mut R::Iter) -> Result<()>) -> Result<()> {
+        let (at, iter) = self.open.as_mut().expect("iterator is positioned");
+        movement(iter)?;
+        if iter.valid() {
+            return Ok(());
+        }
+        let at = *at;
+        self.forward(at)
+    }
+
     /// On to the first version of the following files, if the open one is exhausted.
     fn forward(&mut self, mut i: usize) -> Result<()> {
         while !self.valid() {
@@ -164,23 +176,11 @@ impl<R: SortedRun> VersionIter for LevelIter<R> {
     }
     #[inline]
     fn next(&mut self) -> Result<()> {
-        let (at, iter) = self.open.as_mut().expect("iterator is positioned");
-        iter.next()?;
-        if iter.valid() {
-            return Ok(());
-        }
-        let at = *at;
-        self.forward(at)
+        self.go_on(R::Iter::next)
     }
     #[inline]
     fn next_key(&mut self) -> Result<()> {
-        let (at, iter) = self.open.as_mut().expect("iterator is positioned");
-        iter.next_key()?;
-        if iter.valid() {
-            return Ok(());
-        }
-        let at = *at;
-        self.forward(at)
+        self.go_on(R::Iter::next_key)
     }
     #[inline]
     fn prev(&mut self) -> Result<()> {
