@@ -17,6 +17,9 @@ rust_lib := target/release/libstrata_mariadb.a
 # flags, not at files that they name.
 profile := mariadb/plugin.profdata
 profile_use := target/profile/$(firstword $(shell cksum $(profile))).profdata
+rust_flags = -Cprofile-use=$(CURDIR)/$(profile_use)
+# For the recording: more to link.
+link_flags :=
 map := mariadb/cc/export.map
 cc_sources := $(wildcard mariadb/cc/*.cc)
 objects := $(patsubst mariadb/cc/%.cc,target/plugin/obj/%.o,$(cc_sources))
@@ -65,11 +68,11 @@ plugin-so: $(plugin_so)
 $(plugin_so): $(objects) $(rust_lib) $(map) $(MARIADB_SERVICES_LIB)
 	@[ -n '$(objects)' ] || { echo 'there are no sources in mariadb/cc' >&2; exit 1; }
 	$(CXX) -shared -o $@ $(objects) $(rust_lib) $(MARIADB_SERVICES_LIB) \
-	  -Wl,--version-script=$(map) -Wl,-z,nodelete -Wl,--gc-sections $(MARIADB_LIBS)
+	  -Wl,--version-script=$(map) -Wl,-z,nodelete -Wl,--gc-sections $(link_flags) $(MARIADB_LIBS)
 
 # cargo knows what is to be done; the file's time tells make whether it did it.
 $(rust_lib): $(profile_use) FORCE
-	RUSTFLAGS="$$RUSTFLAGS -Cprofile-use=$(CURDIR)/$(profile_use)" $(CARGO) build --release -p strata-mariadb
+	RUSTFLAGS="$$RUSTFLAGS $(rust_flags)" $(CARGO) build --release -p strata-mariadb
 
 $(profile_use): $(profile)
 	@mkdir -p $(@D)

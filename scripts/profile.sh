@@ -18,11 +18,8 @@ rm -rf "$work"
 mkdir -p "$work/raw"
 
 say 'building the plugin that counts'
-RUSTFLAGS="-Cprofile-generate=$work/raw" cargo build --release -p strata-mariadb
-# shellcheck disable=SC2086  # several words
-g++ -shared -o "$work/ha_strata.so" target/plugin/obj/*.o target/release/libstrata_mariadb.a "$MARIADB_SERVICES_LIB" \
-  -Wl,-u,__llvm_profile_runtime -Wl,--version-script=mariadb/cc/export.map -Wl,-z,nodelete -Wl,--gc-sections \
-  $MARIADB_LIBS
+make --no-print-directory plugin-so plugin_so="$work/ha_strata.so" rust_flags="-Cprofile-generate=$work/raw" \
+  link_flags=-Wl,-u,__llvm_profile_runtime
 
 # Build scripts count as well.
 rm -f "$work"/raw/*
