@@ -234,8 +234,14 @@ impl Trial {
         let mut background = None;
         if workload.sysbench() {
             let script = if round % 3 == 0 { "oltp_update_index" } else { "oltp_write_only" };
-            let call =
-                Call { script, threads: self.args.threads, seconds: load.seconds, rand_type: "special", xa: false };
+            let call = Call {
+                script,
+                threads: self.args.threads,
+                seconds: load.seconds,
+                rand_type: "special",
+                xa: false,
+                rate: None,
+            };
             background = Some(Background(sysbench::spawn(instance, self.size, &call)?));
         }
         let writers = &mut self.writers;

@@ -106,7 +106,14 @@ pub fn run(args: Args) -> Result<()> {
             let calls: Vec<Call> = ways(script)
                 .into_iter()
                 .flat_map(|xa| args.threads.iter().map(move |&threads| (xa, threads)))
-                .map(|(xa, threads)| Call { script, threads, seconds: args.seconds, rand_type: &args.rand_type, xa })
+                .map(|(xa, threads)| Call {
+                    script,
+                    threads,
+                    seconds: args.seconds,
+                    rand_type: &args.rand_type,
+                    xa,
+                    rate: None,
+                })
                 .collect();
             let bench = Bench { conditions: &conditions, saved: &saved, size, warmup: args.warmup, round };
             // Each round begins with another engine.

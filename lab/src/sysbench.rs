@@ -37,6 +37,8 @@ pub struct Call<'a> {
     pub rand_type: &'a str,
     /// Each event is an XA transaction.
     pub xa: bool,
+    /// Transactions a second, all sessions together; as many as go if none.
+    pub rate: Option<u64>,
 }
 
 impl Call<'_> {
@@ -79,7 +81,14 @@ impl Outcome {
 
 /// Creates and fills the tables, a thread per table.
 pub fn prepare(instance: &Instance, size: Size) -> Result<()> {
-    let call = Call { script: "oltp_read_write", threads: size.tables, seconds: 0, rand_type: "uniform", xa: false };
+    let call = Call {
+        script: "oltp_read_write",
+        threads: size.tables,
+        seconds: 0,
+        rand_type: "uniform",
+        xa: false,
+        rate: None,
+    };
     prepare_for(instance, size, &call)
 }
 
@@ -160,6 +169,9 @@ fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Result<C
         "--histogram=on".into(),
         format!("--rand-type={}", call.rand_type),
     ]);
+    if let Some(rate) = call.rate {
+        command.arg(format!("--rate={rate}"));
+    }
     // Not an OLTP script by its options: it knows no tables.
     if !call.has_own_tables() {
         command.args([format!("--tables={}", size.tables), format!("--table-size={}", size.rows)]);

@@ -63,7 +63,14 @@ pub fn run(args: Args) -> Result<()> {
         oltp::warm(&server, SIZE)?;
         settle(server.pid())?;
         for script in ["oltp_point_select", "oltp_write_only"] {
-            let call = Call { script, threads: THREADS, seconds: args.oltp_seconds, rand_type: "special", xa: false };
+            let call = Call {
+                script,
+                threads: THREADS,
+                seconds: args.oltp_seconds,
+                rand_type: "special",
+                xa: false,
+                rate: None,
+            };
             report.add(oltp::measure(&mut server, &conditions, SIZE, &call, 1, 1)?)?;
         }
         server.stop()?;
