@@ -541,11 +541,11 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files
+/// Runs `work` with what a merge needs of the store: `level_of` is where the data of an index will lie; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files
 /// are durable when this returns.
 pub(crate) fn with_env(
     core: &Core,
-    level: u8,
+    level_of: &dyn Fn(IndexId) -> u8,
     excludes: &dyn Fn(&[u8]) -> bool,
     tick: &dyn Fn(u64) -> Result<()>,
     residence: &dyn Fn(&[u8]) -> Option<Residence>,
@@ -557,7 +557,7 @@ pub(crate) fn with_env(
         path_of: &|no| table_path(&core.dir, no),
         next_file: &|| core.new_file(),
         is_dropped: &|id| core.installer.is_dropped(id),
-        table_options: &|index| table_options(core, level, index),
+        table_options: &|index| table_options(core, level_of(index), index),
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         ahead_bytes: ahead_bytes(core.cache_budget()),
@@ -611,7 +611,7 @@ fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
 }
 
 /// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
-/// only have to be named. One file must not hold versions from both sides of them, since the newest number in a file is its
+/// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the newest number in a file is its
 /// age.
 fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let state = core.states.pin();
@@ -641,17 +641,16 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // What was in memory stays there if it costs nobody his place.
     let probation = Residence { place: Place::Probation, packed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
-    let result = with_env(core, 0, &|key| filters.exclude(key), &tick, &residence, |env| {
+    let result = with_env(core, &|_| 0, &|key| filters.exclude(key), &tick, &residence, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
+    let behind = newest
+        .files
+        .iter()
+        .map(|file| (flush::level_behind(file.meta.index, &state.version, &result.outputs), file.meta.clone()));
     let edit = VersionEdit {
-        added: result
-            .outputs
-            .iter()
-            .chain(newest.files.iter().map(|file| &file.meta))
-            .map(|m| (0, m.clone()))
-            .collect(),
+        added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(behind).collect(),
         flushed_seq: Some(last),
         log_start: Some(log_start),
         ..VersionEdit::default()
@@ -727,7 +726,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
             let residence = |key: &[u8]| residence_before(&inputs, key);
-            result = with_env(core, job.output_level, &|key| filters.exclude(key), tick, &residence, |env| {
+            result = with_env(core, &|_| job.output_level, &|key| filters.exclude(key), tick, &residence, |env| {
                 merge_files(sources, survival(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();

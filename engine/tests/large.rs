@@ -530,3 +530,43 @@ fn the_first_transaction_of_a_store_sees_each_own_row_once() {
     assert_eq!(forward, own.into_iter().collect::<Vec<_>>());
     assert_eq!(backward, forward);
 }
+
+/// A table that is loaded, copied or gets an index is written once; rows that were there before are below what came later.
+#[test]
+fn files_that_are_first_in_their_index_go_to_the_last_level() {
+    const LAST: usize = 6;
+    let disk = MemDisk::new();
+    let engine = open(&disk);
+    let mut rng = Rng::new(5);
+    let mut expected = Map::new();
+    let mut put = |txn: &mut Txn, expected: &mut Map, index: u32, k: u64, tag: u64| {
+        let value = value(&mut rng, tag, 200);
+        txn.put(&key(index, k), &value).unwrap();
+        expected.insert(key(index, k), value);
+    };
+    // B has a row in a memtable, and later ones of its own in files.
+    let mut small = engine.begin();
+    put(&mut small, &mut expected, B, 150, 1);
+    small.commit().unwrap();
+    drop(small);
+    for (tag, from) in [(2, 0), (3, 1000)] {
+        let mut txn = engine.begin();
+        for k in from..from + 1000 {
+            put(&mut txn, &mut expected, A, k, tag);
+            put(&mut txn, &mut expected, B, k % 300, tag);
+        }
+        txn.commit().unwrap();
+        engine.flush().unwrap();
+        let metrics = engine.metrics();
+        if tag == 2 {
+            assert!(metrics.level_files[LAST] > 1, "{:?}", metrics.level_files);
+            assert!(metrics.level_files[0] > 1, "{:?}", metrics.level_files);
+        }
+        assert_eq!(dump(&engine, A, B + 1).unwrap(), expected);
+    }
+    engine.compact_range(&[], &[0xff; 4]).unwrap();
+    assert_eq!(dump(&engine, A, B + 1).unwrap(), expected);
+    engine.close().unwrap();
+    drop(engine);
+    assert_eq!(dump(&open(&disk), A, B + 1).unwrap(), expected);
+}

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use super::VersionEdit;
 use super::edit::meta_fault;
-use crate::base::{Error, FileNo, Result};
+use crate::base::{Error, FileNo, IndexId, Result};
 use crate::iter::head_of;
 use crate::sst::{Table, TableMeta};
 
@@ -268,6 +268,15 @@ impl Version {
     /// The sorted runs with files that may hold keys in `[lower, upper)`, newest first, cut to these files.
     pub fn runs<'a>(&'a self, lower: &'a [u8], upper: &'a [u8]) -> impl Iterator<Item = &'a [Arc<FileEntry>]> + 'a {
         self.all_runs().map(move |run| overlapping(run, lower, upper)).filter(|run| !run.is_empty())
+    }
+
+    /// Whether any file holds keys of an index.
+    pub fn holds(&self, index: IndexId) -> bool {
+        // Files that lie side by side in a run are of one index after the other.
+        self.all_runs().any(|run| {
+            let at = run.partition_point(|file| file.meta.index < index);
+            run.get(at).is_some_and(|file| file.meta.index == index)
+        })
     }
 
     /// As `runs`, as numbers: of the run and of its files. For readers that hold the version.
