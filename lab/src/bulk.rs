@@ -7,7 +7,7 @@
 //!
 //! The statements are not written to the binary log: its cache would be a file as large as the transaction, for every engine.
 
-use crate::engine::{Conditions, Kind};
+use crate::engine::Kind;
 use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
 use crate::server::{Instance, Server};
@@ -50,12 +50,7 @@ struct Step {
 /// The command `bulk`.
 pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
-    let conditions = Conditions {
-        budget_mb: args.cache_mb,
-        isolation: args.comparison.isolation,
-        extra: args.comparison.server_options.clone(),
-        strata_extra: args.comparison.strata_options.clone(),
-    };
+    let conditions = args.comparison.conditions(args.cache_mb);
     let steps = steps(args.rows, !args.no_index, !args.commits_only);
     for round in 1..=args.comparison.rounds {
         println!(

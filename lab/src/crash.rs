@@ -228,6 +228,7 @@ impl Trial {
             threads: self.args.threads,
             seconds: self.args.max_seconds.ceil() as u64 + 60,
             seed: u64::from(self.rng.random::<u32>()),
+            rate: None,
         };
         let instance = &self.instance;
         let workload = self.args.workload;

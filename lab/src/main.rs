@@ -25,11 +25,15 @@ mod meter;
 mod oltp;
 mod options;
 mod paths;
+mod queue;
 mod replica;
 mod report;
 mod server;
+mod snapshot;
 mod stats;
+mod steady;
 mod sysbench;
+mod tables;
 mod throttle;
 mod tour;
 mod tpcc;
@@ -54,6 +58,14 @@ enum Command {
     Oltp(oltp::Args),
     /// Transactions of millions of rows on each engine: time, memory, what other sessions notice
     Bulk(bulk::Args),
+    /// Tables of millions of rows on each engine: filled in each way, counted, scanned
+    Tables(tables::Args),
+    /// How even writes are: near the highest rate, behind a second of a stalled disk, when the load jumps
+    Steady(steady::Args),
+    /// A queue: rows inserted at one end, deleted at the other, and how long the first row takes to find
+    Queue(queue::Args),
+    /// What a snapshot that stays open costs while rows are updated
+    Snapshot(snapshot::Args),
     /// Kills a server under load again and again and checks what it recovers
     Crash(crash::Args),
     /// Broken files, a full disk and killed statements: what the server makes of them
@@ -80,6 +92,10 @@ fn main() -> ExitCode {
         Command::TpccCheck(args) => tpcc::bench::check(args),
         Command::Oltp(args) => oltp::run(args),
         Command::Bulk(args) => bulk::run(args),
+        Command::Tables(args) => tables::run(args),
+        Command::Steady(args) => steady::run(args),
+        Command::Queue(args) => queue::run(args),
+        Command::Snapshot(args) => snapshot::run(args),
         Command::Crash(args) => crash::run(args),
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),

@@ -4,7 +4,7 @@ use crate::engine::Conditions;
 use crate::meter::{Meter, settle};
 use crate::options::Comparison;
 use crate::paths;
-use crate::report::{Report, Run, machine, now};
+use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
 use crate::tpcc::bench::{bar, version};
@@ -75,28 +75,9 @@ pub fn run(args: Args) -> Result<()> {
     let scripts = chosen(&args.scripts)?;
     let lab = args.comparison.site.folder()?;
     let size = Size { tables: args.tables, rows: args.rows };
-    let conditions = Conditions {
-        budget_mb: args.cache_mb,
-        isolation: args.comparison.isolation,
-        extra: args.comparison.server_options.clone(),
-        strata_extra: args.comparison.strata_options.clone(),
-    };
-    let saved = format!("sbtest-{}-{}", size.tables, size.rows);
-    let instances =
-        args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
-    for instance in &instances {
-        if args.reuse && instance.has_saved(&saved) {
-            println!("{}: using the tables of an earlier call", instance.kind().title());
-            continue;
-        }
-        instance.reset()?;
-        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
-        let server = instance.start(&ample)?;
-        fill(instance, size)?;
-        settle(server.pid())?;
-        server.stop()?;
-        instance.save(&saved)?;
-    }
+    let conditions = args.comparison.conditions(args.cache_mb);
+    let instances = args.comparison.instances(&lab)?;
+    let saved = provide(&instances, &conditions, size, args.reuse)?;
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", size.tables, size.rows, args.seconds);
@@ -178,14 +159,37 @@ impl Bench<'_> {
         servers.into_iter().flatten().try_for_each(Server::stop)
     }
 
-    /// A server with the saved data, read once.
     fn fresh(&self, instance: &Instance) -> Result<Server> {
-        instance.restore(self.saved)?;
-        let server = instance.start(self.conditions)?;
-        warm(&server, self.size)?;
-        settle(server.pid())?;
-        Ok(server)
+        fresh(instance, self.saved, self.conditions, self.size)
     }
+}
+
+/// A server with the saved data, read once.
+pub fn fresh(instance: &Instance, saved: &str, conditions: &Conditions, size: Size) -> Result<Server> {
+    instance.restore(saved)?;
+    let server = instance.start(conditions)?;
+    warm(&server, size)?;
+    settle(server.pid())?;
+    Ok(server)
+}
+
+/// Loads the tables for each engine and saves them, under the name that is returned; what an earlier call saved may do.
+pub fn provide(instances: &[Instance], conditions: &Conditions, size: Size, reuse: bool) -> Result<String> {
+    let saved = format!("sbtest-{}-{}", size.tables, size.rows);
+    for instance in instances {
+        if reuse && instance.has_saved(&saved) {
+            println!("{}: using the tables of an earlier call", instance.kind().title());
+            continue;
+        }
+        instance.reset()?;
+        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
+        let server = instance.start(&ample)?;
+        fill(instance, size)?;
+        settle(server.pid())?;
+        server.stop()?;
+        instance.save(&saved)?;
+    }
+    Ok(saved)
 }
 
 /// Creates and fills the tables, and says how long it took.
@@ -257,7 +261,7 @@ pub fn measure(
         disk: instance.size_on_disk()?,
         version: version(server)?,
         settings: settings(size, call, warmup),
-        ..blank(&instance, conditions, call, round)
+        ..Run::new("oltp", label(call), &instance, conditions, round)
     };
     println!(
         "{}, round {round}: {}: {:.0} transactions/s, p95 {:.2} ms, {} deadlocks{}",
@@ -272,32 +276,7 @@ pub fn measure(
 }
 
 fn failed(server: &Server, conditions: &Conditions, call: &Call, round: u32, error: String) -> Run {
-    Run { errors: vec![error], ..blank(server.instance(), conditions, call, round) }
-}
-
-fn blank(instance: &Instance, conditions: &Conditions, call: &Call, round: u32) -> Run {
-    Run {
-        workload: "oltp".into(),
-        label: label(call),
-        engine: instance.kind(),
-        round,
-        slice: 1,
-        finished: now(),
-        conditions: conditions.clone(),
-        isolation: instance.kind().isolation(conditions.isolation).name().into(),
-        version: String::new(),
-        machine: machine(),
-        settings: BTreeMap::new(),
-        seconds: 0.0,
-        transactions: 0,
-        deadlocks: 0,
-        errors: Vec::new(),
-        series: Vec::new(),
-        latency: Default::default(),
-        by_kind: BTreeMap::new(),
-        usage: Default::default(),
-        disk: Default::default(),
-    }
+    Run { errors: vec![error], ..Run::new("oltp", label(call), server.instance(), conditions, round) }
 }
 
 fn label(call: &Call) -> String {
@@ -314,7 +293,8 @@ fn settings(size: Size, call: &Call, warmup: u64) -> BTreeMap<String, String> {
     ])
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
+/// Scripts by their names, with or without `oltp_`.
+pub fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
     let mut chosen = Vec::new();
     for name in names {
         if name == "all" {

@@ -1,11 +1,12 @@
 //! Command line options that several commands share.
 
-use crate::engine::Kind;
+use crate::engine::{Conditions, Kind};
 use crate::paths;
+use crate::server::Instance;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the lab works.
 #[derive(Args, Clone, Debug, Default)]
@@ -78,4 +79,21 @@ pub struct Comparison {
     pub strata_options: Vec<String>,
     #[command(flatten)]
     pub site: Site,
+}
+
+impl Comparison {
+    /// The conditions for all, each engine with this memory.
+    pub fn conditions(&self, budget_mb: u64) -> Conditions {
+        Conditions {
+            budget_mb,
+            isolation: self.isolation,
+            extra: self.server_options.clone(),
+            strata_extra: self.strata_options.clone(),
+        }
+    }
+
+    /// A server's folder for each engine.
+    pub fn instances(&self, lab: &Path) -> Result<Vec<Instance>> {
+        self.engines.iter().map(|&kind| Instance::new(lab, kind)).collect()
+    }
 }

@@ -231,6 +231,7 @@ impl Pair {
             threads: self.args.threads,
             seconds: 3600,
             seed: u64::from(self.rng.random::<u32>()),
+            rate: None,
         };
         self.held.prepare(&self.source.instance, HELD)?;
         self.catch_up()?;

@@ -2,7 +2,8 @@
 
 use crate::engine::{Conditions, DiskSize, Kind};
 use crate::meter::Usage;
-use crate::stats::{Latency, longest_zero, median, minimum};
+use crate::server::Instance;
+use crate::stats::{Latency, evenness, longest_zero, median, minimum};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Everything known about one run of one workload on one engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// `tpcc` or `oltp`.
+    /// The lab's command: `tpcc`, `oltp`...
     pub workload: String,
     /// What is compared across engines: `oltp_insert, 8 threads`.
     pub label: String,
@@ -58,6 +59,32 @@ pub struct Run {
 }
 
 impl Run {
+    /// A run about whose figures nothing is known yet.
+    pub fn new(workload: &str, label: String, instance: &Instance, conditions: &Conditions, round: u32) -> Run {
+        Run {
+            workload: workload.into(),
+            label,
+            engine: instance.kind(),
+            round,
+            slice: first(),
+            finished: now(),
+            conditions: conditions.clone(),
+            isolation: instance.kind().isolation(conditions.isolation).name().into(),
+            version: String::new(),
+            machine: machine(),
+            settings: BTreeMap::new(),
+            seconds: 0.0,
+            transactions: 0,
+            deadlocks: 0,
+            errors: Vec::new(),
+            series: Vec::new(),
+            latency: Latency::default(),
+            by_kind: BTreeMap::new(),
+            usage: Usage::default(),
+            disk: DiskSize::default(),
+        }
+    }
+
     /// Transactions per second.
     pub fn tps(&self) -> f64 {
         if self.seconds > 0.0 { self.transactions as f64 / self.seconds } else { 0.0 }
@@ -87,11 +114,13 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "transactions/s", value: Run::tps },
     Metric { name: "1 s median, tps", value: |run| median(&run.series) },
     Metric { name: "1 s minimum, tps", value: |run| minimum(&run.series) },
+    Metric { name: "1 s minimum/median", value: |run| evenness(&run.series) },
     Metric { name: "longest time at zero, s", value: |run| longest_zero(&run.series) as f64 },
     Metric { name: "p50, ms", value: |run| run.latency.p50_us as f64 / 1e3 },
     Metric { name: "p95, ms", value: |run| run.latency.p95_us as f64 / 1e3 },
     Metric { name: "p99, ms", value: |run| run.latency.p99_us as f64 / 1e3 },
     Metric { name: "p99.9, ms", value: |run| run.latency.p999_us as f64 / 1e3 },
+    Metric { name: "p99.9/p50", value: |run| over(run.latency.p999_us as f64, run.latency.p50_us as f64) },
     Metric { name: "longest, ms", value: |run| run.latency.max_us as f64 / 1e3 },
     Metric { name: "KB written/tx", value: |run| run.per_transaction(run.usage.write_bytes) / 1024.0 },
     Metric {
@@ -114,6 +143,10 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "deadlocks/1000 tx", value: |run| run.per_transaction(run.deadlocks) * 1000.0 },
 ];
 
+fn over(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
 /// The figures shown for comparisons of many workloads.
 const SHORT: &[&str] = &[
     "transactions/s",
@@ -131,7 +164,27 @@ const SHORT: &[&str] = &[
 ];
 
 /// The figures of a tour.
-const BRIEF: &[&str] = &["transactions/s", "p95, ms", "KB written/tx", "server CPU us/tx"];
+pub const BRIEF: &[&str] = &["transactions/s", "p95, ms", "KB written/tx", "server CPU us/tx"];
+
+/// The figures of whole tables: a row counts as a transaction.
+pub const ROWS: &[&str] =
+    &["transactions/s", "server CPU us/tx", "KB written/tx", "KB read/tx", "data on disk, MB", "resident at most, MB"];
+
+/// The figures of a steady load.
+pub const STEADY: &[&str] = &[
+    "transactions/s",
+    "1 s median, tps",
+    "1 s minimum, tps",
+    "1 s minimum/median",
+    "p50, ms",
+    "p99.9, ms",
+    "p99.9/p50",
+    "longest, ms",
+    "KB written/tx",
+    "server CPU us/tx",
+    "data on disk, MB",
+    "resident at most, MB",
+];
 
 /// One report in the making: stores runs, prints tables at the end.
 pub struct Report {
@@ -151,9 +204,9 @@ impl Report {
         Ok(Report { folder, stamp: utc_stamp(now), title: title.to_string(), figures: SHORT, runs: Vec::new() })
     }
 
-    /// The same with only the figures that a first look needs.
-    pub fn brief(self) -> Report {
-        Report { figures: BRIEF, ..self }
+    /// The same with these figures.
+    pub fn with(self, figures: &'static [&'static str]) -> Report {
+        Report { figures, ..self }
     }
 
     /// Stores a run.
@@ -412,7 +465,7 @@ fn first() -> u32 {
 }
 
 /// Seconds since 1970.
-pub fn now() -> u64 {
+fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -433,7 +486,7 @@ fn utc_stamp(seconds: u64) -> String {
 }
 
 /// Processors and memory of this machine.
-pub fn machine() -> String {
+fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kb =

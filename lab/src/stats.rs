@@ -104,6 +104,19 @@ pub fn minimum(values: &[f64]) -> f64 {
     values.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
+/// The series without its last second, which is seldom a whole one.
+pub fn whole(series: &[f64]) -> &[f64] {
+    &series[..series.len().saturating_sub(1)]
+}
+
+/// The slowest second over the median one; 0 when there is nothing.
+pub fn evenness(series: &[f64]) -> f64 {
+    match median(series) {
+        median if median > 0.0 => minimum(series) / median,
+        _ => 0.0,
+    }
+}
+
 /// The longest row of consecutive zeros.
 pub fn longest_zero(values: &[f64]) -> usize {
     values.split(|value| *value > 0.0).map(<[f64]>::len).max().unwrap_or(0)
@@ -119,6 +132,14 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(minimum(&[4.0, 1.0, 2.0]), 1.0);
+    }
+
+    #[test]
+    fn the_last_second_is_not_judged() {
+        assert_eq!(evenness(whole(&[100.0, 50.0, 100.0, 3.0])), 0.5);
+        assert_eq!(evenness(whole(&[100.0, 0.0, 100.0, 100.0])), 0.0);
+        assert_eq!(evenness(whole(&[100.0])), 0.0);
+        assert_eq!(evenness(whole(&[])), 0.0);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Throttle {
     group: PathBuf,
     /// Where the members go when it ends.
     parent: PathBuf,
+    /// File and line of what lifts each limit: requests that wait in a group go on waiting when its members have left.
+    lifts: Vec<(String, String)>,
 }
 
 impl Throttle {
@@ -23,18 +25,23 @@ impl Throttle {
         let device = device_of(dir)?;
         let first = Path::new(MOUNT).join("blkio");
         let name = format!("strata-lab-{pid}");
-        let (parent, limits) = if first.join("cgroup.procs").exists() {
-            let limit = |what: &str| (format!("blkio.throttle.{what}_iops_device"), format!("{device} {iops}"));
-            (first, vec![limit("read"), limit("write")])
+        let (parent, limits, lifts) = if first.join("cgroup.procs").exists() {
+            let lines = |iops: u32| {
+                ["read", "write"]
+                    .map(|what| (format!("blkio.throttle.{what}_iops_device"), format!("{device} {iops}")))
+                    .to_vec()
+            };
+            (first, lines(iops), lines(0))
         } else {
             let parent = PathBuf::from(MOUNT);
             let control = parent.join("cgroup.subtree_control");
             fs::write(&control, "+io").with_context(|| format!("{} does not take +io", control.display()))?;
-            (parent, vec![("io.max".into(), format!("{device} riops={iops} wiops={iops}"))])
+            let line = |iops: &str| vec![("io.max".into(), format!("{device} riops={iops} wiops={iops}"))];
+            (parent, line(&iops.to_string()), line("max"))
         };
         let group = parent.join(name);
         fs::create_dir_all(&group).with_context(|| format!("{} cannot be made", group.display()))?;
-        let throttle = Throttle { group, parent };
+        let throttle = Throttle { group, parent, lifts };
         for (file, limit) in limits.into_iter().chain([("cgroup.procs".into(), pid.to_string())]) {
             let file = throttle.group.join(file);
             fs::write(&file, &limit).with_context(|| format!("{} does not take {limit}", file.display()))?;
@@ -45,6 +52,9 @@ impl Throttle {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
+        for (file, line) in &self.lifts {
+            let _ = fs::write(self.group.join(file), line);
+        }
         let members = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines() {
             // One that has ended meanwhile needs no place.

@@ -7,7 +7,7 @@ use crate::meter::settle;
 use crate::oltp;
 use crate::options::{Isolation, Site};
 use crate::paths;
-use crate::report::Report;
+use crate::report::{BRIEF, Report};
 use crate::server::Instance;
 use crate::sysbench::{Call, Size};
 use crate::tpcc::Scale;
@@ -49,13 +49,14 @@ pub fn run(args: Args) -> Result<()> {
     );
     // Before any work: a missing plugin is said at once.
     let instances = args.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
-    let mut report = Report::new(&lab, "A short tour; see docs/benchmarking.md for what the figures mean")?.brief();
+    let mut report = Report::new(&lab, "A short tour; see docs/benchmarking.md for what the figures mean")?.with(BRIEF);
     for instance in &instances {
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
         load_warehouses(instance, scale)?;
         settle(server.pid())?;
-        let bench = Bench { scale, threads: THREADS, warmup: 2, seconds: args.tpcc_seconds, round: 1, iops: None };
+        let bench =
+            Bench { scale, threads: THREADS, warmup: 2, seconds: args.tpcc_seconds, round: 1, iops: None, rate: None };
         let (run, outcome) = measure(&mut server, &conditions, bench)?;
         report.add(run)?;
         run_check(instance, scale, &outcome)?;

@@ -6,7 +6,7 @@ use super::{Scale, check, load, verdict};
 use crate::engine::{Conditions, Kind};
 use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
-use crate::report::{Report, Run, machine, now};
+use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
 use crate::throttle::Throttle;
 use anyhow::{Context, Result};
@@ -42,6 +42,9 @@ pub struct Args {
     /// Slow the device down to so many reads and as many writes a second (as root)
     #[arg(long)]
     iops: Option<u32>,
+    /// So many transactions a second, all sessions together [default: as many as go]
+    #[arg(long)]
+    rate: Option<u32>,
     /// Check the consistency conditions after the load and after each round
     #[arg(long)]
     check: bool,
@@ -75,15 +78,9 @@ pub fn run(args: Args) -> Result<()> {
     let scale = scale(args.small, args.warehouses);
     let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
     let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
-    let conditions = Conditions {
-        budget_mb,
-        isolation: args.comparison.isolation,
-        extra: args.comparison.server_options.clone(),
-        strata_extra: args.comparison.strata_options.clone(),
-    };
+    let conditions = args.comparison.conditions(budget_mb);
     let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
-    let instances =
-        args.comparison.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
+    let instances = args.comparison.instances(&lab)?;
     let bases = instances
         .iter()
         .map(|instance| base_memory(instance, &conditions, args.threads))
@@ -115,8 +112,8 @@ pub fn run(args: Args) -> Result<()> {
             instance.restore(&saved)?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
-            let Args { threads, warmup, seconds, iops, .. } = args;
-            let bench = Bench { scale, threads, warmup, seconds, round, iops };
+            let Args { threads, warmup, seconds, iops, rate, .. } = args;
+            let bench = Bench { scale, threads, warmup, seconds, round, iops, rate };
             let (mut run, outcome) = measure(&mut server, &conditions, bench)?;
             run.usage.rss_base = bases[n];
             if args.check && instance.kind() == Kind::Strata {
@@ -191,6 +188,8 @@ pub struct Bench {
     pub round: u32,
     /// Reads and writes a second that the device is slowed down to.
     pub iops: Option<u32>,
+    /// Transactions a second; as many as go if none.
+    pub rate: Option<u32>,
 }
 
 /// Fills the database, with a progress bar, and says how long it took.
@@ -226,7 +225,8 @@ pub fn run_check(instance: &Instance, scale: Scale, outcome: &Outcome) -> Result
 /// Runs the mix on a loaded server and measures it.
 pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Outcome)> {
     let instance = server.instance().clone();
-    let load = Load { scale: bench.scale, threads: bench.threads, seconds: bench.warmup, seed: u64::from(bench.round) };
+    let Bench { scale, threads, rate, .. } = bench;
+    let load = Load { scale, threads, seconds: bench.warmup, seed: u64::from(bench.round), rate };
     let slow = bench.iops.map(|iops| Throttle::begin(server.pid(), &instance.data(), iops)).transpose()?;
     let mut warm = Outcome::default();
     if bench.warmup > 0 {
@@ -242,22 +242,15 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
     if outcome.lost + warm.lost > 0 {
         outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
     }
+    let label = format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads);
     let run = Run {
-        workload: "tpcc".into(),
-        label: format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads),
-        engine: instance.kind(),
-        round: bench.round,
-        slice: 1,
-        finished: now(),
-        conditions: conditions.clone(),
-        isolation: instance.kind().isolation(conditions.isolation).name().into(),
         version: version(server)?,
-        machine: machine(),
         settings: BTreeMap::from([
             ("warehouses".into(), bench.scale.warehouses.to_string()),
             ("threads".into(), bench.threads.to_string()),
             ("seconds".into(), bench.seconds.to_string()),
             ("warm-up".into(), format!("{} s", bench.warmup)),
+            ("rate".into(), bench.rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
             ("device".into(), bench.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
             ("raw data".into(), format!("{} MB", bench.scale.raw_bytes() >> 20)),
         ]),
@@ -270,6 +263,7 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
         by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
         usage,
         disk: instance.size_on_disk()?,
+        ..Run::new("tpcc", label, &instance, conditions, bench.round)
     };
     println!(
         "{}, round {}: {:.0} transactions/s ({:.0} New-Orders/min), p95 {:.1} ms, {} deadlocks, {} errors",

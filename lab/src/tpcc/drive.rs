@@ -23,6 +23,8 @@ pub struct Load {
     pub seconds: u64,
     /// Seed of the input.
     pub seed: u64,
+    /// Transactions a second, all sessions together; as many as go if none.
+    pub rate: Option<u32>,
 }
 
 /// What the workers saw.
@@ -68,13 +70,14 @@ pub fn drive(instance: &Instance, load: Load, control: &Control) -> Result<Outco
         .context("the sessions cannot be opened")?;
     let began = Instant::now();
     let seconds = Seconds::new(began, load.seconds);
+    let pace = load.rate.map(|rate| Pace { began, rate, next: AtomicU64::new(0) });
     let barrier = Barrier::new(sessions.len());
     let mut outcome = Outcome::default();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0u64..)
             .zip(sessions)
             .map(|(n, session)| {
-                let (barrier, seconds) = (&barrier, &seconds);
+                let (barrier, seconds, pace) = (&barrier, &seconds, pace.as_ref());
                 scope.spawn(move || {
                     barrier.wait();
                     let worker = Worker {
@@ -83,6 +86,7 @@ pub fn drive(instance: &Instance, load: Load, control: &Control) -> Result<Outco
                         scale: load.scale,
                         until: began + Duration::from_secs(load.seconds),
                         seconds,
+                        pace,
                         control,
                         outcome: Outcome::default(),
                     };
@@ -109,12 +113,28 @@ pub fn drive(instance: &Instance, load: Load, control: &Control) -> Result<Outco
     Ok(outcome)
 }
 
+/// When the next transaction is due: evenly, whoever of the workers takes it. Who is late begins at once.
+struct Pace {
+    began: Instant,
+    rate: u32,
+    next: AtomicU64,
+}
+
+impl Pace {
+    fn wait(&self) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let due = self.began + Duration::from_secs(1).mul_f64(number as f64 / f64::from(self.rate));
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
 struct Worker<'a> {
     session: Session,
     source: Source,
     scale: Scale,
     until: Instant,
     seconds: &'a Seconds,
+    pace: Option<&'a Pace>,
     control: &'a Control,
     outcome: Outcome,
 }
@@ -122,6 +142,9 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn run(mut self) -> Outcome {
         while Instant::now() < self.until && !self.control.stop.load(Ordering::Relaxed) {
+            if let Some(pace) = self.pace {
+                pace.wait();
+            }
             let kind = Kind::of(self.source.uniform(0, 99));
             let input = Input::draw(kind, self.scale, &mut self.source);
             let began = Instant::now();

@@ -1,0 +1,262 @@
+//! The command `snapshot`: what a snapshot that stays open costs while rows are updated, on each engine.
+//!
+//! The tables are sysbench's. From the same saved data the same load runs twice at the same rate: once alone, and once
+//! while a session keeps a consistent snapshot open that it took before. An engine must keep for it one version of each
+//! row, the one it can see, and none of those that came and went meanwhile: the bound that the disk space is compared
+//! with. In the end the snapshot must read what it read at first; then it is closed, and the space should come back.
+
+use crate::engine::Conditions;
+use crate::meter::{Meter, Usage, settle};
+use crate::oltp;
+use crate::options::Comparison;
+use crate::paths;
+use crate::server::{Instance, Server};
+use crate::stats::{evenness, whole};
+use crate::sysbench::{self, Call, Outcome, Size};
+use crate::tpcc::bench::bar;
+use anyhow::{Context, Result, ensure};
+use mysql::Conn;
+use mysql::prelude::Queryable;
+use std::time::{Duration, Instant};
+
+/// Those that update rows and leave as many as there were.
+const SCRIPTS: [&str; 4] = ["oltp_update_non_index", "oltp_update_index", "oltp_write_only", "oltp_read_write"];
+/// Bytes of a row's columns: two numbers, and 120 and 60 characters.
+const ROW_BYTES: u64 = 190;
+const MIB: f64 = 1048576.0;
+
+/// Options of `snapshot`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    comparison: Comparison,
+    /// Tables
+    #[arg(long, default_value_t = 2)]
+    tables: u32,
+    /// Rows in each table
+    #[arg(long, default_value_t = 500_000)]
+    rows: u64,
+    /// The script that makes the load
+    #[arg(long, value_parser = SCRIPTS, default_value = SCRIPTS[0])]
+    script: String,
+    /// Sessions of the load
+    #[arg(long, default_value_t = 8)]
+    threads: u32,
+    /// Transactions a second
+    #[arg(long, default_value_t = 2000)]
+    rate: u64,
+    /// Seconds of the load
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Memory for each engine, in MiB
+    #[arg(long, default_value_t = 64)]
+    cache_mb: u64,
+    /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
+    #[arg(long, default_value = "special")]
+    rand_type: String,
+    /// Use tables that an earlier call with the same size left, and leave them again
+    #[arg(long)]
+    reuse: bool,
+}
+
+/// The command `snapshot`.
+pub fn run(args: Args) -> Result<()> {
+    paths::need_program("sysbench")?;
+    let lab = args.comparison.site.folder()?;
+    let instances = args.comparison.instances(&lab)?;
+    let conditions = args.comparison.conditions(args.cache_mb);
+    let size = Size { tables: args.tables, rows: args.rows };
+    let saved = oltp::provide(&instances, &conditions, size, args.reuse)?;
+    let bench = Bench {
+        conditions,
+        saved,
+        size,
+        call: Call {
+            script: &args.script,
+            threads: args.threads,
+            seconds: args.seconds,
+            rand_type: &args.rand_type,
+            xa: false,
+            rate: Some(args.rate),
+        },
+    };
+    let instances = args.comparison.instances(&lab)?;
+    let mut failed = false;
+    for round in 1..=args.comparison.rounds {
+        println!(
+            "{}, {} transactions/s for {} s, {} x {} rows, {} MB of memory, round {round}",
+            args.script, args.rate, args.seconds, args.tables, args.rows, args.cache_mb
+        );
+        for instance in &instances {
+            failed |= bench.compare(instance).with_context(|| instance.kind().title())?;
+        }
+    }
+    if !args.reuse {
+        instances.iter().try_for_each(|instance| instance.forget(&bench.saved))?;
+    }
+    ensure!(!failed, "sysbench met errors, see above");
+    Ok(())
+}
+
+/// What all runs have in common.
+struct Bench<'a> {
+    conditions: Conditions,
+    /// Name of the saved data that each run starts from.
+    saved: String,
+    size: Size,
+    call: Call<'a>,
+}
+
+/// What a run without or with a snapshot measured.
+struct Run {
+    outcome: Outcome,
+    usage: Usage,
+    /// The first scan, before the load.
+    scan_before: Duration,
+    /// A scan by a new session after it.
+    scan_after: Duration,
+    /// A scan in the snapshot after the load, when there is one.
+    scan_held: Option<Duration>,
+    /// Data on disk in bytes: before the load, when settled after it, and when settled after the snapshot was closed.
+    disk_before: u64,
+    disk_after: u64,
+    disk_closed: Option<u64>,
+}
+
+impl Bench<'_> {
+    /// Both runs on an engine. True when sysbench met errors.
+    fn compare(&self, instance: &Instance) -> Result<bool> {
+        let (without, with) = (self.run(instance, false)?, self.run(instance, true)?);
+        print_runs(instance.kind().title(), &without, &with);
+        print_scans(&without, &with);
+        print_space(self.size, &without, &with);
+        Ok([without, with].iter().any(|run| !run.outcome.errors.is_empty()))
+    }
+
+    fn run(&self, instance: &Instance, held: bool) -> Result<Run> {
+        let mut server = oltp::fresh(instance, &self.saved, &self.conditions, self.size)?;
+        let mut session = server.connect(Some(sysbench::DATABASE))?;
+        session.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+        session.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+        let (sums, scan_before) = scan(&mut session, self.size)?;
+        if !held {
+            // It has read what the other run's has read, and nothing is kept for it.
+            session.query_drop("COMMIT")?;
+        }
+        let disk_before = instance.size_on_disk()?.data;
+        let (outcome, usage) = self.put_under_load(&mut server, held)?;
+        settle(server.pid())?;
+        let disk_after = instance.size_on_disk()?.data;
+        // The new session goes first: what it brings into the cache may spare the snapshot reads, and not the reverse.
+        let (new_sums, scan_after) = scan(&mut server.connect(Some(sysbench::DATABASE))?, self.size)?;
+        ensure!(new_sums != sums, "the load has changed nothing");
+        let (mut scan_held, mut disk_closed) = (None, None);
+        if held {
+            let (sums_held, time) = scan(&mut session, self.size)?;
+            ensure!(sums_held == sums, "the snapshot has read the sums {sums:?} at first, and now {sums_held:?}");
+            scan_held = Some(time);
+            session.query_drop("COMMIT")?;
+            settle(server.pid())?;
+            disk_closed = Some(instance.size_on_disk()?.data);
+        }
+        server.ensure_alive()?;
+        server.stop()?;
+        Ok(Run { outcome, usage, scan_before, scan_after, scan_held, disk_before, disk_after, disk_closed })
+    }
+
+    fn put_under_load(&self, server: &mut Server, held: bool) -> Result<(Outcome, Usage)> {
+        let instance = server.instance().clone();
+        let bar = bar(format!("{}: {}", instance.kind().title(), title(held)));
+        bar.set_length(self.call.seconds);
+        let meter = Meter::begin(server.pid(), &instance)?;
+        let outcome = sysbench::run(&instance, self.size, &self.call, |tps| {
+            bar.inc(1);
+            bar.set_message(format!("{tps:.0} tps"));
+        })?;
+        server.ensure_alive()?;
+        let usage = meter.end()?;
+        bar.finish_and_clear();
+        Ok((outcome, usage))
+    }
+}
+
+/// Reads all rows; for each table the sums of what the scripts update, and the time of all.
+fn scan(conn: &mut Conn, size: Size) -> Result<(Vec<(u64, u64)>, Duration)> {
+    let began = Instant::now();
+    let sums = (1..=size.tables)
+        .map(|table| {
+            let statement = format!("SELECT SUM(CRC32(c)), SUM(k) FROM sbtest{table}");
+            conn.query_first(&statement).with_context(|| statement.clone())?.context(statement)
+        })
+        .collect::<Result<_>>()?;
+    Ok((sums, began.elapsed()))
+}
+
+/// Bytes of the versions that a snapshot of all rows can see.
+fn visible_bytes(size: Size) -> u64 {
+    u64::from(size.tables) * size.rows * ROW_BYTES
+}
+
+fn title(held: bool) -> &'static str {
+    if held { "with a snapshot" } else { "without a snapshot" }
+}
+
+fn print_runs(engine: &str, without: &Run, with: &Run) {
+    println!(
+        "{engine:<21}{:>7} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7} {:>8} {:>8} {:>8}",
+        "tx/s", "p50, ms", "p99, ms", "p99.9, ms", "worst s", "CPU us", "KB/tx", "RSS, MB", "disk, MB", "end", "closed"
+    );
+    for (held, run) in [(false, without), (true, with)] {
+        let transactions = run.outcome.transactions.max(1) as f64;
+        let latency = run.outcome.latency();
+        println!(
+            "  {:<19}{:>7.0} {:>8.2} {:>8.2} {:>9.2} {:>9.2} {:>8.0} {:>7.2} {:>7.0} {:>8.1} {:>8.1} {:>8}",
+            title(held),
+            run.outcome.transactions as f64 / run.outcome.seconds.max(0.001),
+            latency.p50_us as f64 / 1e3,
+            latency.p99_us as f64 / 1e3,
+            latency.p999_us as f64 / 1e3,
+            evenness(whole(&run.outcome.series)),
+            run.usage.cpu_us as f64 / transactions,
+            run.usage.write_bytes as f64 / 1024.0 / transactions,
+            run.usage.rss_most() as f64 / MIB,
+            run.disk_before as f64 / MIB,
+            run.disk_after as f64 / MIB,
+            run.disk_closed.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / MIB))
+        );
+        if !run.outcome.errors.is_empty() {
+            println!("  ERRORS: {}", run.outcome.errors.join("; "));
+        }
+    }
+}
+
+fn print_scans(without: &Run, with: &Run) {
+    println!(
+        "  all rows read: {:.2} s before the load, {:.2} s after it without a snapshot; {:.2} s beside the snapshot, \
+         {:.2} s in it",
+        with.scan_before.as_secs_f64(),
+        without.scan_after.as_secs_f64(),
+        with.scan_after.as_secs_f64(),
+        with.scan_held.unwrap_or_default().as_secs_f64()
+    );
+}
+
+fn print_space(size: Size, without: &Run, with: &Run) {
+    let (extra, bound) = (with.disk_after as f64 - without.disk_after as f64, visible_bytes(size) as f64);
+    println!(
+        "  the snapshot costs {:.1} MB on disk, {:.2} of the {:.1} MB of versions that it can see",
+        extra / MIB,
+        extra / bound,
+        bound / MIB
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_sees_each_row_once() {
+        assert_eq!(visible_bytes(Size { tables: 2, rows: 500_000 }), 190_000_000);
+    }
+}
