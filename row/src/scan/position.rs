@@ -18,9 +18,7 @@ impl RowCursor {
         self.fresh_lock = false;
         self.unlocked = false;
         self.forget_row();
-        if let Some(bulk) = &mut self.bulk {
-            bulk.flush(&self.table)?;
-        }
+        self.end_bulk()?;
         self.save_place();
         let key = key_of(reference)?;
         self.current.clear();

@@ -38,9 +38,7 @@ impl RowCursor {
         self.fresh_lock = false;
         self.unlocked = false;
         self.forget_row();
-        if let Some(bulk) = &mut self.bulk {
-            bulk.flush(&self.table)?;
-        }
+        self.end_bulk()?;
         let Some(scan) = &mut self.scan else {
             return Err(Error::invalid("no scan has begun"));
         };

@@ -1,7 +1,7 @@
 //! A handler's writes: through the transaction, or into a bulk fill.
 //!
-//! Changes of rows while a fill is running (CREATE ... REPLACE SELECT) first write out what was buffered and then go through
-//! the session's transaction like any other.
+//! A read or a change of a row (CREATE ... REPLACE SELECT) ends a fill: what follows goes through the session's transaction like any
+//! other.
 
 use super::{RowCursor, Seek};
 use crate::error::{Error, Result};
@@ -23,14 +23,14 @@ impl RowCursor {
     /// Replaces the row read last.
     pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
         let row_id = self.current_row_id()?;
-        self.flush_bulk()?;
+        self.end_bulk()?;
         Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id)
     }
 
     /// Deletes the row read last.
     pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
         let row_id = self.current_row_id()?;
-        self.flush_bulk()?;
+        self.end_bulk()?;
         Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id)
     }
 
@@ -39,7 +39,7 @@ impl RowCursor {
         if self.table.has_virtual_keys() {
             return Err(Error::invalid("rows of a table with indexed virtual columns are deleted one by one"));
         }
-        self.flush_bulk()?;
+        self.end_bulk()?;
         let mut walk = RowCursor::new(&self.table);
         walk.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
         walk.begin(None, false)?;
@@ -59,7 +59,7 @@ impl RowCursor {
         Ok(rows)
     }
 
-    /// From now on rows are collected and written in large chunks; only for a table that nobody else can see.
+    /// From now on rows are inserted past locks and the session's transaction; only for a table that nobody else can see.
     pub fn bulk_begin(&mut self) -> Result<()> {
         if self.bulk.is_none() {
             self.bulk = Some(Bulk::begin(&self.table)?);
@@ -67,17 +67,17 @@ impl RowCursor {
         Ok(())
     }
 
-    /// Ends a fill: all rows are durable on return. `abort` forgets what was not written; the table is to be dropped.
+    /// Ends a fill, if none has ended it before: all rows are durable on return. `abort` forgets them; the table is to be dropped.
     pub fn bulk_end(&mut self, abort: bool) -> Result<()> {
-        match self.bulk.take() {
-            Some(bulk) if !abort => bulk.finish(&self.table),
-            _ => Ok(()),
+        if abort {
+            self.bulk = None;
         }
+        self.end_bulk()
     }
 
-    fn flush_bulk(&mut self) -> Result<()> {
-        match &mut self.bulk {
-            Some(bulk) => bulk.flush(&self.table),
+    pub(super) fn end_bulk(&mut self) -> Result<()> {
+        match self.bulk.take() {
+            Some(bulk) => bulk.finish(&self.table),
             None => Ok(()),
         }
     }
