@@ -39,6 +39,9 @@ use crate::iter::{LevelIter, MergeIter, VersionIter};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::{PinnedValue, ReadHints, Table, TableMeta};
 
+/// Number of all versions of the last merge. Nobody asks for numbers after it, and equal ones take no space in a block.
+const LAST_NUMBER: SeqNo = SeqNo(1);
+
 /// Runs of one tier that are merged into one of the next.
 const FAN: usize = 8;
 
@@ -340,6 +343,9 @@ impl Merge<'_> {
             LevelIter::new(files, None, None)
         });
         let mut input = Distinct::new(MergeIter::new(sources.collect()));
+        if self.last {
+            input.number = Some(LAST_NUMBER);
+        }
         let survival = if self.last { newest_versions() } else { all_versions() };
         let plan = OutputPlan::for_l0(self.file_bytes, &[], None);
         let merged = merge(&mut input, survival, &plan, self.env)?;
@@ -354,11 +360,13 @@ struct Distinct<I> {
     inner: I,
     last: Vec<u8>,
     distinct: bool,
+    /// All versions get this number; the newest of a key still comes first.
+    number: Option<SeqNo>,
 }
 
 impl<I: VersionIter> Distinct<I> {
     fn new(inner: I) -> Distinct<I> {
-        Distinct { inner, last: Vec::new(), distinct: true }
+        Distinct { inner, last: Vec::new(), distinct: true, number: None }
     }
 }
 
@@ -370,7 +378,7 @@ impl<I: VersionIter> VersionIter for Distinct<I> {
         self.inner.key()
     }
     fn seq(&self) -> SeqNo {
-        self.inner.seq()
+        self.number.unwrap_or_else(|| self.inner.seq())
     }
     fn kind(&self) -> Kind {
         self.inner.kind()
