@@ -30,7 +30,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::LockMode::{self, Exclusive, Shared};
-use super::LockOwner;
+use super::queue::{Answer, LockQueue};
+use super::shard::{Place, Shard};
+use super::{LockOwner, LockTable};
 use crate::base::IndexId;
 use crate::mem::prefetch;
 
@@ -243,6 +245,60 @@ impl Registry {
         let mut owners = self.owners.write();
         owners.retain(|other| other.id != owner.id);
         self.count.store(owners.len(), Ordering::Release);
+    }
+}
+
+impl LockTable {
+    /// Makes those who hold the key of `place` in bulk holders in its queue.
+    #[cold]
+    pub(super) fn materialize(&self, shard: &mut Shard, place: Place, asking: &LockOwner) {
+        let entry = &mut shard.entries[place.slot as usize];
+        if entry.queue.held(asking.id) == Some(LockMode::Exclusive) {
+            return;
+        }
+        let join = |queue: &mut LockQueue<_>, owner: &LockOwner, mode: Option<LockMode>| {
+            let unknown = mode.filter(|&mode| queue.held(owner.id) < Some(mode));
+            if unknown.is_some_and(|mode| queue.request(owner.id, mode) == Answer::New) {
+                owner.held.lock().push(place);
+            }
+        };
+        for owner in self.bulk.owners().iter().filter(|owner| owner.id != asking.id) {
+            let mode = owner.bulk.read().may_hold(entry.hash, entry.key.bytes());
+            join(&mut entry.queue, owner, mode);
+        }
+        if !entry.queue.is_free() {
+            join(&mut entry.queue, asking, asking.bulk.read().held(entry.hash));
+        }
+    }
+
+    /// Turns the point locks of `owner` that nobody waits for into bulk locks.
+    #[cold]
+    pub(super) fn gather(&self, owner: &Arc<LockOwner>) {
+        self.bulk.add(owner);
+        let mut held = owner.held.lock();
+        let latest = held.pop();
+        let gathered = std::mem::take(&mut *held);
+        drop(held);
+        let mut kept = Vec::new();
+        for place in gathered {
+            let mut shard = self.shard(place.shard);
+            let entry = &shard.entries[place.slot as usize];
+            match entry.queue.held(owner.id) {
+                Some(mode) if entry.queue.waiters().next().is_none() => {
+                    owner.bulk.write().insert(entry.hash, entry.key.bytes(), mode);
+                    Self::release(&mut shard, place.slot, owner.id);
+                }
+                _ => kept.push(place),
+            }
+        }
+        owner.held.lock().extend(kept.into_iter().chain(latest));
+    }
+
+    /// Gives `owner` exclusive locks on all keys from `from` to `to`, both included. Only where nobody else has any:
+    /// when a store is opened.
+    pub fn lock_range(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
+        self.bulk.add(owner);
+        owner.bulk.write().insert_interval(from, to);
     }
 }
 

@@ -40,8 +40,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::latch::WaitPlace;
+use super::queue::Answer;
 use super::range::{Covered, IndexRanges, Stretch};
-use super::{LockMode, LockOwner, LockTable, Place, Wait, WaitPlace};
+use super::shard::Place;
+use super::wait::WaitState;
+use super::{LockInfo, LockKind, LockMode, LockOwner, LockTable, Wait};
 use crate::base::{Error, IndexId, Result};
 use crate::mem::hash::hash_bytes;
 
@@ -237,7 +241,7 @@ impl LockTable {
             self.materialize(&mut shard, Place { shard: number, slot }, other);
         }
         let answer = shard.entries[slot as usize].queue.request(other.id, LockMode::Exclusive);
-        if answer == super::queue::Answer::New {
+        if answer == Answer::New {
             other.held.lock().push(Place { shard: number, slot });
         }
     }
@@ -322,7 +326,7 @@ impl LockTable {
             let number = Ranges::number(index);
             let mut indexes = self.ranges.latch(number);
             let Some(ranges) = indexes.get_mut(&index) else { continue };
-            if ranges.release(owner.id, |waiter| waiter.end_wait(super::WaitState::Granted)) {
+            if ranges.release(owner.id, |waiter| waiter.end_wait(WaitState::Granted)) {
                 self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
             }
             if ranges.is_free() {
@@ -333,20 +337,15 @@ impl LockTable {
     }
 
     /// Covers and waiters of all indexes, for display.
-    pub(super) fn ranges_snapshot(&self, out: &mut Vec<super::LockInfo>) {
+    pub(super) fn ranges_snapshot(&self, out: &mut Vec<LockInfo>) {
         for number in 0..SHARDS {
             for ranges in self.ranges.latch(number).values() {
                 for (owner, from, to) in ranges.covers() {
-                    let kind = super::LockKind::Range { end: to.to_vec() };
-                    out.push(super::LockInfo { owner, key: from.to_vec(), kind, waiting: false });
+                    let kind = LockKind::Range { end: to.to_vec() };
+                    out.push(LockInfo { owner, key: from.to_vec(), kind, waiting: false });
                 }
                 for (owner, key) in ranges.waiters() {
-                    out.push(super::LockInfo {
-                        owner,
-                        key: key.to_vec(),
-                        kind: super::LockKind::Insert,
-                        waiting: true,
-                    });
+                    out.push(LockInfo { owner, key: key.to_vec(), kind: LockKind::Insert, waiting: true });
                 }
             }
         }

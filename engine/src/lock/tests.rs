@@ -2,6 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::LockMode::{Exclusive, Shared};
+use super::shard::ENTRIES_KEPT;
 use super::*;
 
 const LONG: Wait = Wait::TimeoutUs(60_000_000);

@@ -1,0 +1,111 @@
+//! Owners of locks: what a transaction holds, where it waits, whether it was interrupted.
+//!
+//! The owner knows where its locks are, so that releasing them needs neither keys nor probes. What it holds is changed by
+//! its own thread, and seldom by others who lock in its name ([`bulk`](super::bulk), [`gap`](super::gap)).
+//!
+//! Invariants: an owner waits in at most one place; its mutexes are the last in the order of the [table](super).
+//!
+//! Rejected: a search of the table for an owner's locks at its end (pays for what others hold).
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::bulk::Bulk;
+use super::gap;
+use super::shard::Place;
+use super::wait::WaitState;
+use crate::base::IndexId;
+
+/// A transaction as far as locks are concerned. One thread at a time requests and releases locks for it; any thread may
+/// interrupt it or read its weight.
+pub struct LockOwner {
+    pub(super) id: u64,
+    pub(super) tag: AtomicU64,
+    weight: AtomicU64,
+    killed: AtomicBool,
+    pub(super) held: Mutex<Vec<Place>>,
+    /// Indexes whose range rules know the owner.
+    pub(super) indexes: Mutex<Vec<IndexId>>,
+    /// What there is to release besides point locks: see `gap`.
+    beyond: AtomicU8,
+    pub(super) bulk: RwLock<Bulk>,
+    pub(super) wait: Mutex<WaitState>,
+    pub(super) wake: Condvar,
+}
+
+impl LockOwner {
+    pub(super) fn new(id: u64) -> LockOwner {
+        LockOwner {
+            id,
+            tag: AtomicU64::new(0),
+            weight: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
+            held: Mutex::new(Vec::new()),
+            indexes: Mutex::new(Vec::new()),
+            beyond: AtomicU8::new(0),
+            bulk: RwLock::default(),
+            wait: Mutex::new(WaitState::Idle),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// The owner's number, unique in its table; a later owner has a higher one.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// Sets the number by which the owner's user knows it, for reports.
+    pub fn set_tag(&self, tag: u64) {
+        self.tag.store(tag, Ordering::Relaxed);
+    }
+    /// Sets the work done so far (any unit, the same for all); of a deadlock's participants the lightest is the victim.
+    pub fn set_weight(&self, weight: u64) {
+        self.weight.store(weight, Ordering::Relaxed);
+    }
+    /// The work done so far.
+    pub fn weight(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed)
+    }
+    /// Makes the current wait and all later requests fail with [`Error::Interrupted`], until `clear_interrupt`.
+    pub fn interrupt(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        // The waiter checks the flag while holding this mutex: it either sees it or is parked already.
+        let _wait = self.wait.lock();
+        self.wake.notify_all();
+    }
+    /// Ends the effect of `interrupt`: the statement was killed, the transaction goes on.
+    pub fn clear_interrupt(&self) {
+        self.killed.store(false, Ordering::SeqCst);
+    }
+    /// True after `interrupt`.
+    pub fn is_interrupted(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
+    }
+    /// Number of locks held, but for those held in bulk.
+    pub fn lock_count(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    pub(super) fn end_wait(&self, state: WaitState) {
+        *self.wait.lock() = state;
+        self.wake.notify_all();
+    }
+
+    pub(super) fn note_index(&self, index: IndexId) {
+        let mut indexes = self.indexes.lock();
+        if !indexes.contains(&index) {
+            indexes.push(index);
+        }
+        drop(indexes);
+        self.set_beyond(gap::RANGED);
+    }
+    pub(super) fn set_beyond(&self, flag: u8) {
+        self.beyond.fetch_or(flag, Ordering::Relaxed);
+    }
+    pub(super) fn beyond(&self) -> u8 {
+        self.beyond.load(Ordering::Relaxed)
+    }
+    pub(super) fn clear_beyond(&self) {
+        self.beyond.store(0, Ordering::Relaxed);
+    }
+}
