@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::base::{Error, IndexId, Result};
-use crate::cache::Place;
+use crate::cache::Queue;
 use crate::compact::aside::{SetAside, Verdict};
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, ahead_bytes, merge_files};
@@ -639,7 +639,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     };
     let filters = Filters::new(core, &state.version, 0);
     // What was in memory stays there if it costs nobody his place.
-    let probation = Residence { place: Place::Probation, packed: false };
+    let probation = Residence { queue: Queue::Probation, packed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
     let result = with_env(core, &|_| 0, &|key| filters.exclude(key), &tick, &residence, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)

@@ -102,7 +102,7 @@ type Map<K, T> = HashMap<K, T, BuildHasherDefault<Through>>;
 
 /// The queue of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum Queue {
     /// For blocks that have yet to be asked for again.
     Probation,
     /// For blocks that have been.
@@ -120,7 +120,7 @@ struct Entry<V> {
 struct Slot {
     key: Key,
     charge: usize,
-    queue: Place,
+    queue: Queue,
     // Neighbours in the queue: `newer` towards the head (last inserted), `older` towards the tail (next to leave).
     newer: u32,
     older: u32,
@@ -175,14 +175,14 @@ impl<V> State<V> {
         self.small.bytes + self.main.bytes
     }
 
-    fn list(&mut self, queue: Place) -> &mut List {
+    fn list(&mut self, queue: Queue) -> &mut List {
         match queue {
-            Place::Probation => &mut self.small,
-            Place::Main => &mut self.main,
+            Queue::Probation => &mut self.small,
+            Queue::Main => &mut self.main,
         }
     }
 
-    fn push_head(&mut self, at: u32, queue: Place) {
+    fn push_head(&mut self, at: u32, queue: Queue) {
         let charge = self.slots[at as usize].charge;
         let list = self.list(queue);
         let old_head = list.head;
@@ -277,7 +277,7 @@ impl<V> State<V> {
             });
             if used {
                 self.unlink(at);
-                self.push_head(at, Place::Main);
+                self.push_head(at, Queue::Main);
                 continue;
             }
             if from_small {
@@ -288,8 +288,8 @@ impl<V> State<V> {
         }
     }
 
-    /// Without a place the ghost table decides.
-    fn insert(&mut self, key: Key, value: V, charge: usize, place: Option<Place>, dropped: &mut Vec<V>) {
+    /// Without a queue the ghost table decides.
+    fn insert(&mut self, key: Key, value: V, charge: usize, queue: Option<Queue>, dropped: &mut Vec<V>) {
         if let Some(entry) = self.map.get(&key) {
             // Two readers loaded the same block at once; the first copy stays, since others may share it already.
             let at = entry.slot;
@@ -310,7 +310,7 @@ impl<V> State<V> {
         if known {
             self.ghost[at] = 0;
         }
-        let queue = place.unwrap_or(if known { Place::Main } else { Place::Probation });
+        let queue = queue.unwrap_or(if known { Queue::Main } else { Queue::Probation });
         let slot = Slot { key, charge, queue, newer: NIL, older: NIL, file_next: NIL, file_prev: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -430,14 +430,14 @@ impl<V: Clone> Cache<V> {
         state.map.get(&key).map(|entry| look(&entry.value))
     }
 
-    /// The place of a block, if resident, leaving no trace. One on probation that has been asked for counts as in the main
+    /// The queue of a block, if resident, leaving no trace. One on probation that has been asked for counts as in the main
     /// queue: it is on its way there.
-    pub fn place(&self, file: FileNo, offset: u64) -> Option<Place> {
+    pub fn queue(&self, file: FileNo, offset: u64) -> Option<Queue> {
         let key = Key { file: file.0, offset };
         let state = self.shard(key).state.read();
         let entry = state.map.get(&key)?;
         let used = entry.uses.load(Ordering::Relaxed) > 0;
-        Some(if used { Place::Main } else { state.slots[entry.slot as usize].queue })
+        Some(if used { Queue::Main } else { state.slots[entry.slot as usize].queue })
     }
 
     /// True while a sixteenth of the budget is free: what comes in pushes nothing out.
@@ -452,12 +452,12 @@ impl<V: Clone> Cache<V> {
         self.insert_at(file, offset, value, charge, None);
     }
 
-    /// As `insert`, in a place that the caller knows the block to deserve.
-    pub fn insert_at(&self, file: FileNo, offset: u64, value: V, charge: usize, place: Option<Place>) {
+    /// As `insert`, into the queue that the caller knows the block to deserve.
+    pub fn insert_at(&self, file: FileNo, offset: u64, value: V, charge: usize, queue: Option<Queue>) {
         let key = Key { file: file.0, offset };
         // Freeing evicted blocks may be slow, so it happens after the lock is released.
         let mut dropped = Vec::new();
-        self.shard(key).state.write().insert(key, value, charge + ENTRY_OVERHEAD, place, &mut dropped);
+        self.shard(key).state.write().insert(key, value, charge + ENTRY_OVERHEAD, queue, &mut dropped);
     }
 
     /// Drops a block.
@@ -545,7 +545,7 @@ mod tests {
         /// Checks every structural invariant by walking everything.
         fn check(&self) {
             let mut seen = 0;
-            for (list, queue) in [(&self.small, Place::Probation), (&self.main, Place::Main)] {
+            for (list, queue) in [(&self.small, Queue::Probation), (&self.main, Queue::Main)] {
                 let (mut at, mut newer, mut bytes) = (list.head, NIL, 0);
                 while at != NIL {
                     let slot = &self.slots[at as usize];
@@ -580,21 +580,21 @@ mod tests {
     #[test]
     fn a_block_is_put_where_the_one_it_replaces_was() {
         let cache = Cache::with_shards(10 * (1000 + ENTRY_OVERHEAD), 1);
-        assert_eq!(cache.place(FileNo(1), 0), None);
+        assert_eq!(cache.queue(FileNo(1), 0), None);
         cache.insert(FileNo(1), 0, 0u64, 1000);
-        assert_eq!(cache.place(FileNo(1), 0), Some(Place::Probation));
+        assert_eq!(cache.queue(FileNo(1), 0), Some(Queue::Probation));
         assert!(cache.get(FileNo(1), 0).is_some());
-        assert_eq!(cache.place(FileNo(1), 0), Some(Place::Main));
-        cache.insert_at(FileNo(2), 0, 1, 1000, Some(Place::Main));
-        cache.insert_at(FileNo(2), 1, 2, 1000, Some(Place::Probation));
+        assert_eq!(cache.queue(FileNo(1), 0), Some(Queue::Main));
+        cache.insert_at(FileNo(2), 0, 1, 1000, Some(Queue::Main));
+        cache.insert_at(FileNo(2), 1, 2, 1000, Some(Queue::Probation));
         assert!(cache.has_room());
         // A scan pushes out what is on probation and nothing else.
         for offset in 0..100 {
             cache.insert(FileNo(3), offset, 3, 1000);
         }
         assert!(!cache.has_room());
-        assert_eq!(cache.place(FileNo(2), 0), Some(Place::Main));
-        assert_eq!(cache.place(FileNo(2), 1), None);
+        assert_eq!(cache.queue(FileNo(2), 0), Some(Queue::Main));
+        assert_eq!(cache.queue(FileNo(2), 1), None);
     }
 
     #[test]
@@ -607,8 +607,8 @@ mod tests {
         assert_eq!(cache.with_if(FileNo(1), 2, |value| (*value, true)), None);
         assert_eq!((cache.hits(), cache.misses()), (2, 0));
         (0..200).for_each(|offset| cache.insert(FileNo(2), offset, 2, 1000));
-        assert_eq!(cache.place(FileNo(1), 0), None);
-        assert_eq!(cache.place(FileNo(1), 1), Some(Place::Main));
+        assert_eq!(cache.queue(FileNo(1), 0), None);
+        assert_eq!(cache.queue(FileNo(1), 1), Some(Queue::Main));
     }
 
     #[test]

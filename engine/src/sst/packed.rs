@@ -15,7 +15,7 @@ use super::iter::ReadAhead;
 use super::{Cached, Table};
 use crate::base::Result;
 use crate::base::slots::Buf;
-use crate::cache::Place;
+use crate::cache::Queue;
 use std::sync::Arc;
 
 /// Marks the offset of a packed block; no file is that long.
@@ -27,7 +27,7 @@ const UNPACK_FROM: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Residence {
     /// In which queue.
-    pub place: Place,
+    pub queue: Queue,
     /// In the form it has on disk.
     pub packed: bool,
 }
@@ -47,7 +47,7 @@ pub(super) fn packed(framed: &[u8]) -> (Cached, usize) {
 impl Table {
     /// How the data block at `handle` is held, leaving no trace.
     pub(super) fn residence(&self, handle: Handle) -> Option<Residence> {
-        let held = |offset, packed| Some(Residence { place: self.cache.place(self.no, offset)?, packed });
+        let held = |offset, packed| Some(Residence { queue: self.cache.queue(self.no, offset)?, packed });
         held(handle.offset, false).or_else(|| held(offset_of_packed(handle.offset), true))
     }
 
@@ -59,7 +59,7 @@ impl Table {
             let block = self.parse(handle, self.unpack(handle, &bytes)?)?;
             if uses >= UNPACK_FROM {
                 self.cache.erase(self.no, offset);
-                self.cache_rows(handle, &block, Some(Place::Main));
+                self.cache_rows(handle, &block, Some(Queue::Main));
             }
             return Ok(block);
         }

@@ -23,7 +23,7 @@ use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
-use crate::cache::Place;
+use crate::cache::Queue;
 use crate::io::{Disk, File, Mode};
 use crate::sst::BlockCache;
 
@@ -238,15 +238,15 @@ impl Table {
         Block::parse(bytes).map(Arc::new).map_err(|what| self.bad(handle.offset, what))
     }
 
-    pub(super) fn cache_rows(&self, handle: Handle, block: &Arc<Block>, place: Option<Place>) {
-        self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), place);
+    pub(super) fn cache_rows(&self, handle: Handle, block: &Arc<Block>, queue: Option<Queue>) {
+        self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), queue);
     }
 
     /// Reads an index partition from the file and caches it.
     #[cold]
     fn load_index(&self, handle: Handle) -> Result<Arc<Block>> {
         let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
-        self.cache_rows(handle, &block, Some(Place::Main));
+        self.cache_rows(handle, &block, Some(Queue::Main));
         Ok(block)
     }
 
@@ -299,7 +299,7 @@ impl Table {
         let filter = Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?;
         let filter = Arc::new(filter);
         let (cached, charge) = (Cached::Filter(filter.clone()), filter.charge());
-        self.cache.insert_at(self.no, handle.offset, cached, charge, Some(Place::Main));
+        self.cache.insert_at(self.no, handle.offset, cached, charge, Some(Queue::Main));
         Ok(filter)
     }
 

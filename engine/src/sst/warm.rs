@@ -13,7 +13,7 @@
 use super::packed::{offset_of_packed, packed};
 use super::{Block, BlockCache, Cached, Filter, Residence};
 use crate::base::FileNo;
-use crate::cache::Place;
+use crate::cache::Queue;
 use std::sync::Arc;
 
 /// Which blocks of a new table go into the cache.
@@ -27,21 +27,21 @@ pub struct Warm<'a> {
 
 impl Warm<'_> {
     /// Puts in a block of rows, given its bytes before compression.
-    pub(super) fn rows(&self, no: FileNo, offset: u64, raw: &[u8], place: Place) {
+    pub(super) fn rows(&self, no: FileNo, offset: u64, raw: &[u8], queue: Queue) {
         // Bytes that do not parse are met again, and told of, when the block is read.
         if let Ok(block) = Block::parse(raw) {
             let charge = block.charge();
-            self.cache.insert_at(no, offset, Cached::Rows(Arc::new(block)), charge, Some(place));
+            self.cache.insert_at(no, offset, Cached::Rows(Arc::new(block)), charge, Some(queue));
         }
     }
 
     /// Puts in a data block, given its bytes before compression and as they are in the file.
     pub(super) fn data(&self, no: FileNo, offset: u64, raw: &[u8], framed: &[u8], residence: Residence) {
         if !residence.packed {
-            return self.rows(no, offset, raw, residence.place);
+            return self.rows(no, offset, raw, residence.queue);
         }
         let (bytes, charge) = packed(framed);
-        self.cache.insert_at(no, offset_of_packed(offset), bytes, charge, Some(residence.place));
+        self.cache.insert_at(no, offset_of_packed(offset), bytes, charge, Some(residence.queue));
     }
 
     /// Puts in a filter partition.

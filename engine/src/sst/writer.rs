@@ -13,7 +13,7 @@ use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partit
 use super::{TableMeta, TableOptions, Warm};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
-use crate::cache::Place;
+use crate::cache::Queue;
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 /// Bytes gathered for one write.
@@ -271,7 +271,7 @@ impl<'a> TableWriter<'a> {
         for (partition, filter) in self.partitions.iter().zip(filters) {
             let index = self.out.framed(&mut self.packer, no, &partition.index, true)?.0;
             if let Some(warm) = &self.warm {
-                warm.rows(no, index.offset, &partition.index, Place::Main);
+                warm.rows(no, index.offset, &partition.index, Queue::Main);
             }
             let mut entry = Vec::with_capacity(32);
             put_partition(index, filter, partition.entries_before, &mut entry);
