@@ -26,9 +26,7 @@ const DEADLOCK: u16 = 1213;
 
 /// Makes the database, empty.
 pub fn create(instance: &Instance) -> Result<()> {
-    let mut conn = instance.connect(None)?;
-    conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
-    conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
+    instance.fresh_database(DATABASE)?;
     Ok(())
 }
 

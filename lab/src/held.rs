@@ -24,9 +24,7 @@ const ROWS: u64 = 20;
 
 /// Makes the table.
 pub fn create(instance: &Instance) -> Result<()> {
-    let mut conn = instance.connect(None)?;
-    conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
-    conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
+    let mut conn = instance.fresh_database(DATABASE)?;
     conn.query_drop(format!(
         "CREATE TABLE {DATABASE}.pot (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, KEY (n)) ENGINE={}",
         instance.kind().sql()

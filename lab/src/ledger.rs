@@ -32,12 +32,9 @@ pub type Documents = BTreeMap<Document, u32>;
 
 /// Makes the tables.
 pub fn create(instance: &Instance) -> Result<()> {
-    let mut conn = instance.connect(None)?;
+    let mut conn = instance.fresh_database(DATABASE)?;
     let engine = instance.kind().sql();
     for statement in [
-        format!("DROP DATABASE IF EXISTS {DATABASE}"),
-        format!("CREATE DATABASE {DATABASE}"),
-        format!("USE {DATABASE}"),
         format!(
             "CREATE TABLE line (
                 document BIGINT NOT NULL, number INT NOT NULL, of_lines INT NOT NULL, writer INT NOT NULL,

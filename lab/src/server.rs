@@ -188,6 +188,15 @@ impl Instance {
         Conn::new(self.client_options(database))
     }
 
+    /// Opens a session in a database that is made anew, empty.
+    pub fn fresh_database(&self, name: &str) -> mysql::Result<Conn> {
+        let mut conn = self.connect(None)?;
+        conn.query_drop(format!("DROP DATABASE IF EXISTS {name}"))?;
+        conn.query_drop(format!("CREATE DATABASE {name}"))?;
+        conn.query_drop(format!("USE {name}"))?;
+        Ok(conn)
+    }
+
     fn option_file(&self) -> PathBuf {
         self.dir.join("my.cnf")
     }

@@ -147,9 +147,7 @@ impl Shared {
 
 /// Makes the table.
 pub fn create(instance: &Instance) -> Result<()> {
-    let mut conn = instance.connect(None)?;
-    conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
-    conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
+    let mut conn = instance.fresh_database(DATABASE)?;
     conn.query_drop(format!(
         "CREATE TABLE {DATABASE}.obj (
             id INT NOT NULL PRIMARY KEY, grp INT NOT NULL, last INT NOT NULL, l VARCHAR(2000) NOT NULL,
