@@ -8,8 +8,8 @@
 //!    seconds behind it are shown.
 //! 4. *four times the load*: a quarter of the rate, for a while three more quarters. The slowest second is shown.
 //!
-//! A rate is sysbench's own: transactions begin at random moments (a Poisson process) and wait for a free session, a wait that
-//! is in no latency. What an engine does not get done in a second is done in the next ones.
+//! A rate is sysbench's own: transactions come at random moments (a Poisson process) and wait for a free session; the wait is part
+//! of their latency. What an engine does not get done in a second is done in the next ones.
 
 use crate::engine::Conditions;
 use crate::meter::settle;
