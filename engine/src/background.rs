@@ -541,8 +541,8 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store: `level_of` is where the data of an index will lie; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files
-/// are durable when this returns.
+/// Runs `work` with what a merge needs of the store: `level_of` is where the data of an index will lie; `excludes`, `tick` and
+/// `residence` as in [`MergeEnv`]. The names of the new files are durable when this returns.
 pub(crate) fn with_env(
     core: &Core,
     level_of: &dyn Fn(IndexId) -> u8,
@@ -611,8 +611,8 @@ fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
 }
 
 /// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
-/// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the newest number in a file is its
-/// age.
+/// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
+/// newest number in a file is its age.
 fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let state = core.states.pin();
     let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);

@@ -251,7 +251,8 @@ int strata_insert(StrataCursor *cursor, const uint8_t *record, int32_t *duplicat
 int strata_update(StrataCursor *cursor, const uint8_t *old_record, const uint8_t *new_record, int32_t *duplicate_index);
 int strata_delete(StrataCursor *cursor, const uint8_t *record);
 int strata_delete_all(StrataCursor *cursor, uint64_t *rows);   /* STRATA_INVALID if an index has virtual columns: delete row by row */
-/* Filling a table that nobody else can see (ALTER by copy, CREATE ... SELECT): rows bypass locks and the write buffer. */
+/* Filling a table that nobody else can see (ALTER by copy, CREATE ... SELECT): rows go past locks and the session's transaction.
+ * A read or a change of a row ends the fill. */
 int strata_bulk_begin(StrataCursor *cursor);
 int strata_bulk_end(StrataCursor *cursor, int abort, int32_t *duplicate_index);
 

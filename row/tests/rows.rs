@@ -312,7 +312,7 @@ fn hidden_row_ids_find_their_rows_again() {
 }
 
 #[test]
-fn a_large_fill_goes_through_several_chunks() {
+fn a_fill_is_spread_over_many_files() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table) = fresh(dir.path());
     let mut t = Client::new(&store, &table);
@@ -322,7 +322,7 @@ fn a_large_fill_goes_through_several_chunks() {
         let c = i * 7 % 900;
         t.insert(&Row { d: Some(vec![i as u8; 16 << 10]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
     }
-    // A search sees what is not yet written.
+    // A search sees what was filled so far.
     let last = t.get(BY_E, &image_e(Some(893))).unwrap().unwrap();
     assert_eq!(last.c, 893);
     t.session.statement_end();
@@ -353,6 +353,37 @@ fn a_hash_that_is_looked_up_is_locked_even_if_absent() {
     a.insert(&row(1, 1, None, Some(5))).unwrap();
     a.insert(&row(2, 1, None, Some(5))).unwrap();
     assert_eq!(a.get(BY_E, &image_e(Some(5))).unwrap().unwrap().c, 1);
+}
+
+#[test]
+fn an_aborted_fill_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    t.cursor.bulk_begin().unwrap();
+    (0..100).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
+    t.cursor.bulk_end(true).unwrap();
+    assert_eq!(t.scan(None, true).unwrap(), []);
+    assert_eq!(t.scan(Some(BY_B), true).unwrap(), []);
+    t.check();
+}
+
+#[test]
+fn rows_behind_a_read_are_the_transactions_and_not_the_fills() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    t.cursor.bulk_begin().unwrap();
+    (0..50).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
+    t.locking(Some(LockMode::Exclusive));
+    assert_eq!(t.get(BY_E, &image_e(Some(7))).unwrap().unwrap().c, 7);
+    (50..100).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
+    assert!(matches!(t.insert(&row(200, 0, None, Some(9))), Err(Error::Duplicate(BY_E))));
+    t.cursor.bulk_end(false).unwrap();
+    assert_eq!(t.scan(None, true).unwrap().len(), 100);
+    t.session.rollback().unwrap();
+    assert_eq!(t.scan(None, true).unwrap().len(), 50);
+    t.check();
 }
 
 #[test]
