@@ -10,6 +10,7 @@
 use crate::engine::Kind;
 use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
+use crate::report::MIB;
 use crate::server::{Instance, Server};
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
@@ -188,7 +189,6 @@ fn check(conn: &mut Conn, args: &Args) -> Result<()> {
 }
 
 fn print_step(name: &str, time: Duration, usage: Usage, longest_wait: Duration) {
-    const MIB: f64 = 1048576.0;
     println!(
         "  {name:<32}{:>9.2} {:>8.2} {:>11.0} {:>10.0} {:>13.1}",
         time.as_secs_f64(),

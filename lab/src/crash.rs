@@ -11,8 +11,8 @@ use crate::definer;
 use crate::engine::{Conditions, Kind};
 use crate::held;
 use crate::ledger::{self, Writer};
-use crate::oltp;
 use crate::options::{Isolation, Site, seed_of_now};
+use crate::sbtest;
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
 use crate::tpcc::bench::load_warehouses;
@@ -177,7 +177,7 @@ impl Trial {
             load_warehouses(&self.instance, self.scale)?;
         }
         if self.args.workload.sysbench() {
-            oltp::fill(&self.instance, self.size)?;
+            sbtest::fill(&self.instance, self.size)?;
         }
         ledger::create(&self.instance)?;
         Ok(server)

@@ -28,6 +28,7 @@ mod paths;
 mod queue;
 mod replica;
 mod report;
+mod sbtest;
 mod server;
 mod snapshot;
 mod stats;

@@ -1,15 +1,15 @@
 //! The command `oltp`: the packaged sysbench OLTP scripts on each engine.
 
 use crate::engine::Conditions;
-use crate::meter::{Meter, settle};
+use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
 use crate::paths;
 use crate::report::{Report, Run};
+use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
-use crate::sysbench::{self, Call, Size};
+use crate::sysbench::{self, Call, Outcome, Size};
 use crate::tpcc::bench::{bar, version};
 use anyhow::{Result, ensure};
-use mysql::prelude::Queryable;
 use std::collections::BTreeMap;
 
 /// The nine that `all` stands for.
@@ -40,12 +40,8 @@ pub struct Args {
     /// Numbers of sessions
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     threads: Vec<u32>,
-    /// Tables
-    #[arg(long, default_value_t = 2)]
-    tables: u32,
-    /// Rows in each table
-    #[arg(long, default_value_t = 500_000)]
-    rows: u64,
+    #[command(flatten)]
+    tables: TableArgs,
     /// Seconds measured
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -64,9 +60,6 @@ pub struct Args {
     /// Run each script a second time, its transactions as XA transactions: start, end, prepare, commit
     #[arg(long)]
     xa: bool,
-    /// Use tables that an earlier call with the same size left, and leave them again
-    #[arg(long)]
-    reuse: bool,
 }
 
 /// The command `oltp`.
@@ -74,13 +67,10 @@ pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let scripts = chosen(&args.scripts)?;
     let lab = args.comparison.site.folder()?;
-    let size = Size { tables: args.tables, rows: args.rows };
-    let conditions = args.comparison.conditions(args.cache_mb);
-    let instances = args.comparison.instances(&lab)?;
-    let saved = provide(&instances, &conditions, size, args.reuse)?;
+    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
-    let title = format!("sysbench, {} x {} rows, {} s", size.tables, size.rows, args.seconds);
+    let title = format!("sysbench, {} x {} rows, {} s", tables.size.tables, tables.size.rows, args.seconds);
     let mut report = Report::new(&lab, &title)?;
     for round in 1..=args.comparison.rounds {
         for script in &scripts {
@@ -96,30 +86,23 @@ pub fn run(args: Args) -> Result<()> {
                     rate: None,
                 })
                 .collect();
-            let bench = Bench { conditions: &conditions, saved: &saved, size, warmup: args.warmup, round };
+            let bench = Bench { tables: &tables, warmup: args.warmup, round };
             // Each round begins with another engine.
-            let mut order: Vec<&Instance> = instances.iter().collect();
-            order.rotate_left((round as usize - 1) % instances.len());
+            let mut order: Vec<&Instance> = tables.instances.iter().collect();
+            order.rotate_left((round as usize - 1) % tables.instances.len());
             let together = if args.slices > 1 { order.len() } else { 1 };
             for group in order.chunks(together) {
                 bench.run(group, &calls, args.slices, &mut report)?;
             }
         }
     }
-    if !args.reuse {
-        for instance in &instances {
-            instance.forget(&saved)?;
-        }
-    }
+    tables.end()?;
     report.finish()
 }
 
 /// What all measurements of a round have in common.
 struct Bench<'a> {
-    conditions: &'a Conditions,
-    /// Name of the saved data that a server starts from.
-    saved: &'a str,
-    size: Size,
+    tables: &'a Tables,
     warmup: u64,
     round: u32,
 }
@@ -127,13 +110,14 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Makes the calls on servers that run side by side, in turn: whatever changes on the machine in minutes meets all.
     fn run(&self, group: &[&Instance], calls: &[Call], slices: u32, report: &mut Report) -> Result<()> {
+        let Tables { conditions, size, .. } = self.tables;
         let mut servers: Vec<Option<Server>> = group.iter().map(|_| None).collect();
         for call in calls {
             let consuming = CHANGE_SIZE.contains(&call.script);
             for (instance, server) in group.iter().zip(&mut servers) {
                 if server.is_none() || consuming {
                     server.take().map_or(Ok(()), Server::stop)?;
-                    *server = Some(self.fresh(instance)?);
+                    *server = Some(self.tables.server(instance)?);
                 }
             }
             let warmup = if consuming { 0 } else { self.warmup };
@@ -142,14 +126,14 @@ impl Bench<'_> {
                     let at = (n + slice as usize - 1) % group.len();
                     // After an error it is gone; the other runs are worth having.
                     let Some(mut server) = servers[at].take() else { continue };
-                    let run = match measure(&mut server, self.conditions, self.size, call, warmup, self.round) {
+                    let run = match measure(&mut server, conditions, *size, call, warmup, self.round) {
                         Ok(run) => {
                             servers[at] = Some(server);
                             run
                         }
                         Err(error) => {
                             println!("{error:#}");
-                            failed(&server, self.conditions, call, self.round, format!("{error:#}"))
+                            failed(&server, conditions, call, self.round, format!("{error:#}"))
                         }
                     };
                     report.add(Run { slice, ..run })?;
@@ -158,68 +142,6 @@ impl Bench<'_> {
         }
         servers.into_iter().flatten().try_for_each(Server::stop)
     }
-
-    fn fresh(&self, instance: &Instance) -> Result<Server> {
-        fresh(instance, self.saved, self.conditions, self.size)
-    }
-}
-
-/// A server with the saved data, read once.
-pub fn fresh(instance: &Instance, saved: &str, conditions: &Conditions, size: Size) -> Result<Server> {
-    instance.restore(saved)?;
-    let server = instance.start(conditions)?;
-    warm(&server, size)?;
-    settle(server.pid())?;
-    Ok(server)
-}
-
-/// Loads the tables for each engine and saves them, under the name that is returned; what an earlier call saved may do.
-pub fn provide(instances: &[Instance], conditions: &Conditions, size: Size, reuse: bool) -> Result<String> {
-    let saved = format!("sbtest-{}-{}", size.tables, size.rows);
-    for instance in instances {
-        if reuse && instance.has_saved(&saved) {
-            println!("{}: using the tables of an earlier call", instance.kind().title());
-            continue;
-        }
-        instance.reset()?;
-        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
-        let server = instance.start(&ample)?;
-        fill(instance, size)?;
-        settle(server.pid())?;
-        server.stop()?;
-        instance.save(&saved)?;
-    }
-    Ok(saved)
-}
-
-/// Creates and fills the tables, and says how long it took.
-pub fn fill(instance: &Instance, size: Size) -> Result<()> {
-    let began = std::time::Instant::now();
-    let mut conn = instance.connect(None)?;
-    conn.query_drop(format!("DROP DATABASE IF EXISTS {}", sysbench::DATABASE))?;
-    sysbench::prepare(instance, size)?;
-    conn.query_drop(format!("USE {}", sysbench::DATABASE))?;
-    for table in 1..=size.tables {
-        conn.query_drop(format!("ANALYZE TABLE sbtest{table}"))?;
-    }
-    println!(
-        "{}: {} x {} rows loaded in {:.1} s",
-        instance.kind().title(),
-        size.tables,
-        size.rows,
-        began.elapsed().as_secs_f64()
-    );
-    Ok(())
-}
-
-/// Reads all tables and their indexes once.
-pub fn warm(server: &Server, size: Size) -> Result<()> {
-    let mut conn = server.connect(Some(sysbench::DATABASE))?;
-    for table in 1..=size.tables {
-        conn.query_drop(format!("SELECT SUM(LENGTH(c)) FROM sbtest{table} FORCE INDEX (PRIMARY)"))?;
-        conn.query_drop(format!("SELECT SUM(k) FROM sbtest{table} FORCE INDEX (k_{table})"))?;
-    }
-    Ok(())
 }
 
 /// Runs one script and measures it.
@@ -239,16 +161,7 @@ pub fn measure(
         0 => Default::default(),
         seconds => sysbench::run(&instance, size, &Call { seconds, ..call.clone() }, |_| ())?,
     };
-    let bar = bar(format!("{}: {}", instance.kind().title(), label(call)));
-    bar.set_length(call.seconds);
-    let meter = Meter::begin(server.pid(), &instance)?;
-    let mut outcome = sysbench::run(&instance, size, call, |tps| {
-        bar.inc(1);
-        bar.set_message(format!("{tps:.0} tps"));
-    })?;
-    server.ensure_alive()?;
-    let usage = meter.end()?;
-    bar.finish_and_clear();
+    let (mut outcome, usage) = put_under_load(server, size, call, &label(call))?;
     outcome.errors.extend(warmed.errors);
     let run = Run {
         seconds: outcome.seconds,
@@ -273,6 +186,22 @@ pub fn measure(
         if run.errors.is_empty() { String::new() } else { format!(", ERRORS: {}", run.errors.join("; ")) }
     );
     Ok(run)
+}
+
+/// Runs a script behind a progress bar; what sysbench saw, and what the server spent.
+pub fn put_under_load(server: &mut Server, size: Size, call: &Call, title: &str) -> Result<(Outcome, Usage)> {
+    let instance = server.instance().clone();
+    let bar = bar(format!("{}: {title}", instance.kind().title()));
+    bar.set_length(call.seconds);
+    let meter = Meter::begin(server.pid(), &instance)?;
+    let outcome = sysbench::run(&instance, size, call, |tps| {
+        bar.inc(1);
+        bar.set_message(format!("{tps:.0} tps"));
+    })?;
+    server.ensure_alive()?;
+    let usage = meter.end()?;
+    bar.finish_and_clear();
+    Ok((outcome, usage))
 }
 
 fn failed(server: &Server, conditions: &Conditions, call: &Call, round: u32, error: String) -> Run {

@@ -11,6 +11,7 @@
 use crate::engine::Kind;
 use crate::meter::{Meter, Usage, settle};
 use crate::options::Comparison;
+use crate::report::MIB;
 use crate::server::{Instance, Server};
 use crate::stats::{Latencies, Latency};
 use anyhow::{Context, Result, ensure};
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 const DATABASE: &str = "queue";
 /// Between two questions for the first row.
 const PAUSE: Duration = Duration::from_millis(5);
-const MIB: f64 = 1048576.0;
 
 /// Options of `queue`.
 #[derive(clap::Args)]

@@ -107,7 +107,8 @@ pub struct Metric {
     value: fn(&Run) -> f64,
 }
 
-const MIB: f64 = 1048576.0;
+/// Bytes.
+pub const MIB: f64 = 1048576.0;
 
 /// All figures, in the order of the report.
 pub const METRICS: &[Metric] = &[

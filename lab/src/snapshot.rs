@@ -5,15 +5,15 @@
 //! row, the one it can see, and none of those that came and went meanwhile: the bound that the disk space is compared
 //! with. In the end the snapshot must read what it read at first; then it is closed, and the space should come back.
 
-use crate::engine::Conditions;
-use crate::meter::{Meter, Usage, settle};
-use crate::oltp;
+use crate::meter::{Usage, settle};
+use crate::oltp::put_under_load;
 use crate::options::Comparison;
 use crate::paths;
-use crate::server::{Instance, Server};
+use crate::report::MIB;
+use crate::sbtest::{TableArgs, Tables};
+use crate::server::Instance;
 use crate::stats::{evenness, whole};
 use crate::sysbench::{self, Call, Outcome, Size};
-use crate::tpcc::bench::bar;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -23,19 +23,14 @@ use std::time::{Duration, Instant};
 const SCRIPTS: [&str; 4] = ["oltp_update_non_index", "oltp_update_index", "oltp_write_only", "oltp_read_write"];
 /// Bytes of a row's columns: two numbers, and 120 and 60 characters.
 const ROW_BYTES: u64 = 190;
-const MIB: f64 = 1048576.0;
 
 /// Options of `snapshot`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     comparison: Comparison,
-    /// Tables
-    #[arg(long, default_value_t = 2)]
-    tables: u32,
-    /// Rows in each table
-    #[arg(long, default_value_t = 500_000)]
-    rows: u64,
+    #[command(flatten)]
+    tables: TableArgs,
     /// The script that makes the load
     #[arg(long, value_parser = SCRIPTS, default_value = SCRIPTS[0])]
     script: String,
@@ -54,23 +49,15 @@ pub struct Args {
     /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
     #[arg(long, default_value = "special")]
     rand_type: String,
-    /// Use tables that an earlier call with the same size left, and leave them again
-    #[arg(long)]
-    reuse: bool,
 }
 
 /// The command `snapshot`.
 pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let lab = args.comparison.site.folder()?;
-    let instances = args.comparison.instances(&lab)?;
-    let conditions = args.comparison.conditions(args.cache_mb);
-    let size = Size { tables: args.tables, rows: args.rows };
-    let saved = oltp::provide(&instances, &conditions, size, args.reuse)?;
+    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
     let bench = Bench {
-        conditions,
-        saved,
-        size,
+        tables: &tables,
         call: Call {
             script: &args.script,
             threads: args.threads,
@@ -80,30 +67,24 @@ pub fn run(args: Args) -> Result<()> {
             rate: Some(args.rate),
         },
     };
-    let instances = args.comparison.instances(&lab)?;
     let mut failed = false;
     for round in 1..=args.comparison.rounds {
         println!(
             "{}, {} transactions/s for {} s, {} x {} rows, {} MB of memory, round {round}",
-            args.script, args.rate, args.seconds, args.tables, args.rows, args.cache_mb
+            args.script, args.rate, args.seconds, tables.size.tables, tables.size.rows, args.cache_mb
         );
-        for instance in &instances {
+        for instance in &tables.instances {
             failed |= bench.compare(instance).with_context(|| instance.kind().title())?;
         }
     }
-    if !args.reuse {
-        instances.iter().try_for_each(|instance| instance.forget(&bench.saved))?;
-    }
+    tables.end()?;
     ensure!(!failed, "sysbench met errors, see above");
     Ok(())
 }
 
 /// What all runs have in common.
 struct Bench<'a> {
-    conditions: Conditions,
-    /// Name of the saved data that each run starts from.
-    saved: String,
-    size: Size,
+    tables: &'a Tables,
     call: Call<'a>,
 }
 
@@ -129,30 +110,30 @@ impl Bench<'_> {
         let (without, with) = (self.run(instance, false)?, self.run(instance, true)?);
         print_runs(instance.kind().title(), &without, &with);
         print_scans(&without, &with);
-        print_space(self.size, &without, &with);
+        print_space(self.tables.size, &without, &with);
         Ok([without, with].iter().any(|run| !run.outcome.errors.is_empty()))
     }
 
     fn run(&self, instance: &Instance, held: bool) -> Result<Run> {
-        let mut server = oltp::fresh(instance, &self.saved, &self.conditions, self.size)?;
+        let mut server = self.tables.server(instance)?;
         let mut session = server.connect(Some(sysbench::DATABASE))?;
         session.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
         session.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
-        let (sums, scan_before) = scan(&mut session, self.size)?;
+        let (sums, scan_before) = scan(&mut session, self.tables.size)?;
         if !held {
             // It has read what the other run's has read, and nothing is kept for it.
             session.query_drop("COMMIT")?;
         }
         let disk_before = instance.size_on_disk()?.data;
-        let (outcome, usage) = self.put_under_load(&mut server, held)?;
+        let (outcome, usage) = put_under_load(&mut server, self.tables.size, &self.call, title(held))?;
         settle(server.pid())?;
         let disk_after = instance.size_on_disk()?.data;
         // The new session goes first: what it brings into the cache may spare the snapshot reads, and not the reverse.
-        let (new_sums, scan_after) = scan(&mut server.connect(Some(sysbench::DATABASE))?, self.size)?;
+        let (new_sums, scan_after) = scan(&mut server.connect(Some(sysbench::DATABASE))?, self.tables.size)?;
         ensure!(new_sums != sums, "the load has changed nothing");
         let (mut scan_held, mut disk_closed) = (None, None);
         if held {
-            let (sums_held, time) = scan(&mut session, self.size)?;
+            let (sums_held, time) = scan(&mut session, self.tables.size)?;
             ensure!(sums_held == sums, "the snapshot has read the sums {sums:?} at first, and now {sums_held:?}");
             scan_held = Some(time);
             session.query_drop("COMMIT")?;
@@ -162,21 +143,6 @@ impl Bench<'_> {
         server.ensure_alive()?;
         server.stop()?;
         Ok(Run { outcome, usage, scan_before, scan_after, scan_held, disk_before, disk_after, disk_closed })
-    }
-
-    fn put_under_load(&self, server: &mut Server, held: bool) -> Result<(Outcome, Usage)> {
-        let instance = server.instance().clone();
-        let bar = bar(format!("{}: {}", instance.kind().title(), title(held)));
-        bar.set_length(self.call.seconds);
-        let meter = Meter::begin(server.pid(), &instance)?;
-        let outcome = sysbench::run(&instance, self.size, &self.call, |tps| {
-            bar.inc(1);
-            bar.set_message(format!("{tps:.0} tps"));
-        })?;
-        server.ensure_alive()?;
-        let usage = meter.end()?;
-        bar.finish_and_clear();
-        Ok((outcome, usage))
     }
 }
 

@@ -11,15 +11,15 @@
 //! A rate is sysbench's own: transactions come at random moments (a Poisson process) and wait for a free session; the wait is part
 //! of their latency. What an engine does not get done in a second is done in the next ones.
 
-use crate::engine::Conditions;
 use crate::meter::settle;
-use crate::oltp::{chosen, fresh, measure, provide};
+use crate::oltp::{chosen, measure};
 use crate::options::Comparison;
 use crate::paths;
 use crate::report::{Report, Run, STEADY};
+use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
 use crate::stats::{evenness, longest_zero, median, minimum, whole};
-use crate::sysbench::{Call, Size};
+use crate::sysbench::{self, Call, Outcome};
 use crate::throttle::Throttle;
 use anyhow::{Context, Result};
 use std::thread::sleep;
@@ -49,12 +49,8 @@ pub struct Args {
     /// Sessions
     #[arg(long, default_value_t = 8)]
     threads: u32,
-    /// Tables
-    #[arg(long, default_value_t = 2)]
-    tables: u32,
-    /// Rows in each table
-    #[arg(long, default_value_t = 500_000)]
-    rows: u64,
+    #[command(flatten)]
+    tables: TableArgs,
     /// Seconds at 95%
     #[arg(long, default_value_t = 600)]
     seconds: u64,
@@ -67,9 +63,6 @@ pub struct Args {
     /// Leaves out the slow second, for which root is needed
     #[arg(long)]
     no_stall: bool,
-    /// Use tables that an earlier call with the same size left, and leave them again
-    #[arg(long)]
-    reuse: bool,
 }
 
 /// The command `steady`.
@@ -77,16 +70,14 @@ pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let scripts = chosen(&args.scripts)?;
     let lab = args.comparison.site.folder()?;
-    let size = Size { tables: args.tables, rows: args.rows };
-    let conditions = args.comparison.conditions(args.cache_mb);
-    let instances = args.comparison.instances(&lab)?;
-    let saved = provide(&instances, &conditions, size, args.reuse)?;
+    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
+    let size = tables.size;
     let title = format!("Steady writes, {} sessions, {} x {} rows", args.threads, size.tables, size.rows);
     let mut report = Report::new(&lab, &title)?.with(STEADY);
     for round in 1..=args.comparison.rounds {
         for script in &scripts {
-            for instance in &instances {
-                let mut server = fresh(instance, &saved, &conditions, size)?;
+            for instance in &tables.instances {
+                let mut server = tables.server(instance)?;
                 let call = Call {
                     script,
                     threads: args.threads,
@@ -95,23 +86,18 @@ pub fn run(args: Args) -> Result<()> {
                     xa: false,
                     rate: None,
                 };
-                Bench { args: &args, conditions: &conditions, size, round }.run(&mut server, &call, &mut report)?;
+                Bench { args: &args, tables: &tables, round }.run(&mut server, &call, &mut report)?;
                 server.stop()?;
             }
         }
     }
-    if !args.reuse {
-        for instance in &instances {
-            instance.forget(&saved)?;
-        }
-    }
+    tables.end()?;
     report.finish()
 }
 
 struct Bench<'a> {
     args: &'a Args,
-    conditions: &'a Conditions,
-    size: Size,
+    tables: &'a Tables,
     round: u32,
 }
 
@@ -134,22 +120,24 @@ impl Bench<'_> {
         settle(server.pid())?;
         let low = Call { seconds: 2 * CALM + HIGH, rate: rate(0.25), ..call.clone() };
         let high = Call { seconds: HIGH, rate: rate(0.75), ..call.clone() };
-        let size = self.size;
-        let mut more = Vec::new();
+        let size = self.tables.size;
+        let mut more = Outcome::default();
         let mut run = self.beside(server, &low, "four times the load", |instance, _| {
-            more = crate::sysbench::run(instance, size, &high, |_| ())?.series;
+            more = sysbench::run(instance, size, &high, |_| ())?;
             Ok(())
         })?;
-        for (sum, more) in run.series.iter_mut().skip(CALM as usize).zip(more) {
+        for (sum, more) in run.series.iter_mut().skip(CALM as usize).zip(more.series) {
             *sum += more;
         }
+        run.transactions += more.transactions;
+        run.errors.extend(more.errors);
         let jump = &whole(&run.series)[CALM as usize - 1..];
         println!("  around the jump, tps: {}; {} s at zero", shown(jump), longest_zero(jump));
         report.add(run)
     }
 
     fn measure(&self, server: &mut Server, call: &Call, what: &str) -> Result<Run> {
-        let run = measure(server, self.conditions, self.size, call, 0, self.round)?;
+        let run = measure(server, &self.tables.conditions, self.tables.size, call, 0, self.round)?;
         let series = whole(&run.series).to_vec();
         println!(
             "  {what}: slowest second {:.2} of the median one, p99.9 {:.1} of p50",

@@ -8,6 +8,7 @@ use crate::oltp;
 use crate::options::{Isolation, Site};
 use crate::paths;
 use crate::report::{BRIEF, Report};
+use crate::sbtest;
 use crate::server::Instance;
 use crate::sysbench::{Call, Size};
 use crate::tpcc::Scale;
@@ -60,8 +61,8 @@ pub fn run(args: Args) -> Result<()> {
         let (run, outcome) = measure(&mut server, &conditions, bench)?;
         report.add(run)?;
         run_check(instance, scale, &outcome)?;
-        oltp::fill(instance, SIZE)?;
-        oltp::warm(&server, SIZE)?;
+        sbtest::fill(instance, SIZE)?;
+        sbtest::warm(&server, SIZE)?;
         settle(server.pid())?;
         for script in ["oltp_point_select", "oltp_write_only"] {
             let call = Call {
