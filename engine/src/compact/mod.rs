@@ -22,5 +22,5 @@ use crate::sst::Compression;
 
 /// The compression of a level: fast where files are rewritten soon, dense from level `dense_from` on.
 pub fn compression_of(level: u8, dense_from: u8) -> Compression {
-    if level >= dense_from { Compression::Zstd(3) } else { Compression::Lz4 }
+    if level >= dense_from { Compression::Zstd } else { Compression::Lz4 }
 }

@@ -11,6 +11,8 @@ use std::path::Path;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
 use super::Compression;
+use super::block::Shuffle;
+use super::dense::{self, Dense};
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result};
@@ -21,7 +23,10 @@ pub(crate) const TRAILER_BYTES: usize = 9;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
+/// Written by format version 1 only.
 const ZSTD: u8 = 2;
+const SHUFFLED_COLUMNS: u8 = 3;
+const SHUFFLED_ROWS: u8 = 4;
 
 /// Where a framed block lies; `len` includes the trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,34 +52,29 @@ fn checksum(no: FileNo, offset: u64, bytes: &[u8]) -> u32 {
 pub(crate) struct Packer {
     compression: Compression,
     lz4: CompressTable,
-    zstd: Option<zstd::bulk::Compressor<'static>>,
+    dense: Option<Dense>,
     out: Vec<u8>,
 }
 
 impl Packer {
     pub fn new(compression: Compression) -> io::Result<Packer> {
-        let zstd = match compression {
-            Compression::Zstd(level) => Some(zstd::bulk::Compressor::new(level)?),
-            _ => None,
-        };
-        Ok(Packer { compression, lz4: CompressTable::small(), zstd, out: Vec::new() })
+        let dense = if compression == Compression::Zstd { Some(Dense::new()?) } else { None };
+        Ok(Packer { compression, lz4: CompressTable::small(), dense, out: Vec::new() })
     }
 
-    /// The framed form of `raw` for its place. `raw` is shorter than 4 GiB (limits on keys and values see to it).
+    /// The framed form of `raw` for its place: of a block of rows if it is to be compressed, of anything else if not. `raw`
+    /// is shorter than 4 GiB (limits on keys and values see to it).
     pub fn pack(&mut self, raw: &[u8], no: FileNo, offset: u64, compress: bool) -> io::Result<&[u8]> {
-        let packed = match self.compression {
-            Compression::Lz4 if compress => {
+        let packed = match (self.compression, &mut self.dense) {
+            (Compression::Lz4, _) if compress => {
                 self.room(get_maximum_output_size(raw.len()));
                 let n = compress_into_with_table(raw, &mut self.out, &mut self.lz4).map_err(io::Error::other)?;
                 Some((LZ4, n))
             }
-            Compression::Zstd(_) if compress => {
-                self.room(zstd::zstd_safe::compress_bound(raw.len()));
-                match &mut self.zstd {
-                    Some(zstd) => Some((ZSTD, zstd.compress_to_buffer(raw, &mut self.out[..])?)),
-                    None => None,
-                }
-            }
+            (Compression::Zstd, Some(dense)) if compress => Some(match dense.pack(raw, &mut self.out)? {
+                Shuffle::Columns => (SHUFFLED_COLUMNS, self.out.len()),
+                Shuffle::Rows => (SHUFFLED_ROWS, self.out.len()),
+            }),
             _ => None,
         };
         let (kind, n) = match packed {
@@ -106,7 +106,6 @@ impl Packer {
 }
 
 thread_local! {
-    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
     static SCRATCH: RefCell<Option<AlignedBuf>> = const { RefCell::new(None) };
 }
 
@@ -133,13 +132,9 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Res
             payload.len()
         }
         LZ4 => decompress_into(payload, &mut unpacked).map_err(|e| bad(format!("LZ4: {e}")))?,
-        ZSTD => UNZSTD.with_borrow_mut(|context| {
-            let context = match context {
-                Some(context) => context,
-                None => context.insert(zstd::bulk::Decompressor::new().map_err(|e| Error::io("unpack", path, e))?),
-            };
-            context.decompress_to_buffer(payload, &mut unpacked[..]).map_err(|e| bad(format!("zstd: {e}")))
-        })?,
+        ZSTD => dense::unpack(payload, None, &mut unpacked).map_err(bad)?,
+        SHUFFLED_COLUMNS => dense::unpack(payload, Some(Shuffle::Columns), &mut unpacked).map_err(bad)?,
+        SHUFFLED_ROWS => dense::unpack(payload, Some(Shuffle::Rows), &mut unpacked).map_err(bad)?,
         other => return Err(bad(format!("unknown compression kind {other}"))),
     };
     if found != len {
@@ -184,12 +179,24 @@ pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl Fn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{Kind, SeqNo};
+    use crate::sst::BlockBuilder;
+
+    fn block(value: impl Fn(u32) -> [u8; 4]) -> Vec<u8> {
+        let mut builder = BlockBuilder::default();
+        for i in 0..200u32 {
+            builder.add(&[&[0; 4], &i.to_be_bytes()[..]].concat(), SeqNo(7), Kind::Put, &value(i));
+        }
+        let mut block = Vec::new();
+        builder.finish(&mut block);
+        block
+    }
 
     #[test]
     fn packs_and_refuses_every_flipped_bit_and_wrong_place() {
         let path = Path::new("x");
-        let text: Vec<u8> = (0..200u32).flat_map(|i| (i / 7).to_be_bytes()).collect();
-        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+        let text = block(|i| (i / 7).to_be_bytes());
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
             let mut packer = Packer::new(compression).unwrap();
             let framed = packer.pack(&text, FileNo(5), 77, true).unwrap().to_vec();
             assert_eq!(framed.len() < text.len(), compression != Compression::None);
@@ -208,7 +215,7 @@ mod tests {
     #[test]
     fn garbage_with_a_right_checksum_is_refused() {
         let path = Path::new("x");
-        for kind in 0..=3u8 {
+        for kind in 0..=5u8 {
             for len in [0u32, 10, 100, 1 << 20] {
                 let mut framed = vec![0xa5; 40];
                 framed.push(kind);
@@ -222,6 +229,7 @@ mod tests {
 
     #[test]
     fn incompressible_blocks_are_stored_plain() {
+        let mut builder = BlockBuilder::default();
         let mut x = 1u64;
         let noise: Vec<u8> = (0..4000)
             .map(|_| {
@@ -229,7 +237,10 @@ mod tests {
                 (x >> 56) as u8
             })
             .collect();
-        for compression in [Compression::Lz4, Compression::Zstd(1)] {
+        builder.add(b"a key", SeqNo(1), Kind::Put, &noise);
+        let mut noise = Vec::new();
+        builder.finish(&mut noise);
+        for compression in [Compression::Lz4, Compression::Zstd] {
             let mut packer = Packer::new(compression).unwrap();
             let framed = packer.pack(&noise, FileNo(1), 0, true).unwrap();
             assert_eq!(framed.len(), noise.len() + TRAILER_BYTES);

@@ -18,6 +18,7 @@
 //! Filters and index partitions between the data blocks: they would cut the runs that sequential reads fetch at once.
 
 mod block;
+mod dense;
 mod doubt;
 mod filter;
 mod frame;
@@ -52,8 +53,8 @@ pub enum Compression {
     None,
     /// LZ4 block format: for flushes and upper levels.
     Lz4,
-    /// zstd at this level (1 to 19): for lower levels.
-    Zstd(i32),
+    /// Shuffled, then zstd, as serves the rows best: for lower levels.
+    Zstd,
 }
 
 /// How a file is written. Readers need none of it.

@@ -31,7 +31,8 @@ use crate::sst::BlockCache;
 pub(crate) const PARTITION_BLOCKS: usize = 64;
 pub(crate) const FOOTER_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"STRATSST";
-const VERSION: u32 = 1;
+/// The version that is written; all from the first one on are read.
+const VERSION: u32 = 2;
 
 /// The last bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,8 +78,8 @@ impl Footer {
         if sum != Footer::checksum(bytes) {
             return Err(Error::corruption(path, at, format!("footer checksum, stored {sum:08x}")));
         }
-        if version != VERSION {
-            let what = format!("table format version {version}; this version reads {VERSION}");
+        if !(1..=VERSION).contains(&version) {
+            let what = format!("table format version {version}; this version reads 1 to {VERSION}");
             return Err(Error::Incompatible { path: path.to_owned(), what });
         }
         let mut u64 = || reader.u64().ok_or_else(short);

@@ -15,8 +15,8 @@
 //! # Invariants
 //!
 //! All sections lie inside the bytes and fill them exactly, offsets never decrease and end at the end of their section, a
-//! tail follows a full head only. [`builder`] makes blocks so, [`reader`] accepts no others, [`search`] relies on it and on
-//! the order of the rows.
+//! tail follows a full head only. [`builder`] makes blocks so, [`layout`] and [`reader`] accept no others, [`search`] relies
+//! on it and on the order of the rows. On disk the bytes may be [shuffled](shuffle).
 //!
 //! # Rejected
 //!
@@ -24,14 +24,18 @@
 //! and next to their values: every probe of a search would touch a cold cache line.
 
 mod builder;
+mod layout;
 mod reader;
 mod search;
+mod shuffle;
 #[cfg(test)]
 mod tests;
 
 pub use builder::BlockBuilder;
+use layout::Layout;
 pub use reader::Block;
 pub(crate) use reader::ValueRange;
+pub(super) use shuffle::{Shuffle, shuffle, unshuffle};
 
 const HEADER_BYTES: usize = 36;
 const HEAD_BYTES: usize = 8;

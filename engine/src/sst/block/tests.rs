@@ -56,6 +56,23 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
 
 proptest! {
     #[test]
+    fn shuffled_blocks_come_back_and_damaged_ones_do_no_harm(rows in rows(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let block = build(&rows);
+        for what in [Shuffle::Columns, Shuffle::Rows] {
+            let mut shuffled = Vec::new();
+            shuffle(&block, what, &mut shuffled).unwrap();
+            let mut back = vec![0; block.len()];
+            unshuffle(&shuffled, what, &mut back).unwrap();
+            prop_assert_eq!(&back, &block);
+            let at = at.index(shuffled.len());
+            shuffled[at] ^= 1 << bit;
+            prop_assert!(unshuffle(&shuffled, what, &mut back).is_err() || back != block);
+            prop_assert!(unshuffle(&shuffled[..at], what, &mut back[..at]).is_err());
+            prop_assert!(unshuffle(&shuffled, what, &mut back[..at]).is_err());
+        }
+    }
+
+    #[test]
     fn rows_come_back_and_searches_agree_with_a_list(rows in rows(), probe in proptest::collection::vec(0..4u8, 0..18)) {
         let block = Block::parse(build(&rows).into_boxed_slice()).unwrap();
         prop_assert_eq!(block.rows(), rows.len());
