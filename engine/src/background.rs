@@ -488,12 +488,12 @@ fn flush_loop(core: &Core) {
     }
 }
 
-/// Options of the tables of a level.
-fn table_options(core: &Core, level: u8, index: IndexId) -> TableOptions {
+/// Options of the tables of an index.
+fn table_options(core: &Core, index: IndexId) -> TableOptions {
     let compression = match core.compression(index) {
         Compression::None => sst::Compression::None,
         Compression::Lz4 => sst::Compression::Lz4,
-        Compression::Zstd => crate::compact::compression_of(level, LAST - 1),
+        Compression::Zstd => sst::Compression::Zstd,
     };
     TableOptions { compression, ..TableOptions::default() }
 }
@@ -541,11 +541,9 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store: `level_of` is where the data of an index will lie; `excludes`, `tick` and
-/// `residence` as in [`MergeEnv`]. The names of the new files are durable when this returns.
+/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files are durable when this returns.
 pub(crate) fn with_env(
     core: &Core,
-    level_of: &dyn Fn(IndexId) -> u8,
     excludes: &dyn Fn(&[u8]) -> bool,
     tick: &dyn Fn(u64) -> Result<()>,
     residence: &dyn Fn(&[u8]) -> Option<Residence>,
@@ -557,7 +555,7 @@ pub(crate) fn with_env(
         path_of: &|no| table_path(&core.dir, no),
         next_file: &|| core.new_file(),
         is_dropped: &|id| core.installer.is_dropped(id),
-        table_options: &|index| table_options(core, level_of(index), index),
+        table_options: &|index| table_options(core, index),
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         ahead_bytes: ahead_bytes(core.cache_budget()),
@@ -641,7 +639,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // What was in memory stays there if it costs nobody his place.
     let probation = Residence { queue: Queue::Probation, packed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
-    let result = with_env(core, &|_| 0, &|key| filters.exclude(key), &tick, &residence, |env| {
+    let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
@@ -726,7 +724,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
             let residence = |key: &[u8]| residence_before(&inputs, key);
-            result = with_env(core, &|_| job.output_level, &|key| filters.exclude(key), tick, &residence, |env| {
+            result = with_env(core, &|key| filters.exclude(key), tick, &residence, |env| {
                 merge_files(sources, survival(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();

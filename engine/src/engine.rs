@@ -30,7 +30,7 @@ use crate::step::Step;
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
 use crate::write_buffer::{WriteBuffer, files_of};
-use crate::{flush, read, recover};
+use crate::{read, recover};
 
 /// Smallest memtable budget in bytes: four memtables of a useful size.
 const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
@@ -138,11 +138,6 @@ impl Core {
             0 => (self.memtable_budget() / 32).max(TRANSACTION_BYTES_MIN) as usize,
             bytes => bytes as usize,
         }
-    }
-
-    /// Where files of a large transaction will lie if it commits now.
-    pub fn level_of_files(&self, index: IndexId) -> u8 {
-        flush::level_behind(index, &self.states.load().version, &[])
     }
 
     /// Deletes the files of a large transaction that was rolled back for good. Nobody reads them.

@@ -34,9 +34,9 @@ impl Durability {
 pub enum Compression {
     /// Blocks as they are.
     None,
-    /// LZ4 on every level.
+    /// LZ4.
     Lz4,
-    /// LZ4 on upper levels, zstd at the bottom (the default).
+    /// zstd (the default).
     Zstd,
 }
 

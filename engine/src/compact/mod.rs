@@ -17,10 +17,3 @@ mod pace_loop;
 mod testing;
 #[cfg(test)]
 mod tests;
-
-use crate::sst::Compression;
-
-/// The compression of a level: fast where files are rewritten soon, dense from level `dense_from` on.
-pub fn compression_of(level: u8, dense_from: u8) -> Compression {
-    if level >= dense_from { Compression::Zstd } else { Compression::Lz4 }
-}

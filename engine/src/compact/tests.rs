@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
 
-use super::compression_of;
 use super::manual::{Manual, manual};
 use super::merge::{MergeEnv, MergeResult, OutputPlan, TableRun, TableSource, merge, merge_files};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
@@ -263,7 +262,6 @@ impl Store {
                 .cloned()
                 .collect();
             assert_eq!(files.len(), wanted.len());
-            let compression = compression_of(job.output_level, self.options.dense_from);
             let below: Vec<&[&TableMeta]> =
                 shape.levels[usize::from(job.output_level) + 1..].iter().map(Vec::as_slice).collect();
             let plan = if job.output_level == 0 {
@@ -274,7 +272,7 @@ impl Store {
             let excludes =
                 |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
             let merge = |env: &MergeEnv<'_>| merge_files(files, self.survival(), &plan, env);
-            result = self.place.with_env(compression, &excludes, merge).unwrap();
+            result = self.place.with_env(Compression::Zstd, &excludes, merge).unwrap();
             for meta in &result.outputs {
                 let inside = job.ranges.iter().any(|(low, high)| *low <= meta.smallest && meta.largest <= *high);
                 assert!(inside, "outputs within the announced ranges");

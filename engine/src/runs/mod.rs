@@ -117,11 +117,6 @@ impl Runs {
         std::mem::take(&mut self.written_bytes)
     }
 
-    /// Indexes whose files overlap: these are likely to be written once more.
-    pub fn overlapping(&self) -> Vec<IndexId> {
-        self.indexes.iter().filter(|(_, stack)| stack.len() > 1).map(|(&index, _)| index).collect()
-    }
-
     /// Writes operations, newer than all before, as new files. On failure nothing has changed.
     pub fn spill<I: VersionIter>(&mut self, input: I, file_bytes: u64, env: &MergeEnv<'_>) -> Result<()> {
         let mut input = Distinct::new(input);

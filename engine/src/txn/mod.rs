@@ -99,10 +99,7 @@ impl Txn {
         let core = self.core.clone();
         // What an ordinary commit pays for as many bytes.
         core.background.admit(&core, self.buffer.bytes() as u64)?;
-        let overlapping = self.runs.overlapping();
-        let level_of = |index| if overlapping.contains(&index) { 0 } else { core.level_of_files(index) };
-        let spilled =
-            self.with_files(&level_of, |runs, buffer, env| runs.spill(buffer.versions(), core.table_bytes(), env));
+        let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.table_bytes(), env));
         if spilled.is_err() {
             // The files may be there, though not for certain after a crash.
             self.runs.rollback_to(self.buffer.begin().0);
@@ -112,22 +109,17 @@ impl Txn {
         if self.runs.is_tidy() {
             return Ok(());
         }
-        self.with_files(&|_| 0, |runs, _, env| runs.tidy(core.table_bytes(), env))
+        self.with_files(|runs, _, env| runs.tidy(core.table_bytes(), env))
     }
 
-    /// Does work on the runs, as long as nobody interrupts the transaction. `level_of` is where files of an index are likely to
-    /// stay, and decides how they are compressed.
-    fn with_files<R>(
-        &mut self,
-        level_of: &dyn Fn(IndexId) -> u8,
-        work: impl FnOnce(&mut Runs, &WriteBuffer, &MergeEnv<'_>) -> Result<R>,
-    ) -> Result<R> {
+    /// Does work on the runs, as long as nobody interrupts the transaction.
+    fn with_files<R>(&mut self, work: impl FnOnce(&mut Runs, &WriteBuffer, &MergeEnv<'_>) -> Result<R>) -> Result<R> {
         let (core, owner) = (&self.core, &self.owner);
         let (runs, buffer) = (&mut self.runs, &self.buffer);
         let mut done = None;
         let tick = |_| if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
         // Every tombstone stays: what it hides is in the store.
-        with_env(core, level_of, &|_| false, &tick, &|_| None, |env| {
+        with_env(core, &|_| false, &tick, &|_| None, |env| {
             done = Some(work(runs, buffer, env)?);
             Ok(MergeResult::default())
         })?;
@@ -315,7 +307,7 @@ impl Txn {
             self.spill()?;
         }
         let core = self.core.clone();
-        self.with_files(&|index| core.level_of_files(index), |runs, _, env| runs.finish(core.table_bytes(), env))
+        self.with_files(|runs, _, env| runs.finish(core.table_bytes(), env))
     }
 
     fn commit_files(&mut self) -> Result<()> {

@@ -109,7 +109,7 @@ impl<'a> Picker<'a> {
                 break;
             }
             let Some(part) = self.l0_inputs(stack) else { continue };
-            if self.can_move(&part, 0, self.base) {
+            if self.can_move(&part, 0) {
                 if parts.is_empty() {
                     return Some(self.job(vec![part], 0, self.base, Reason::L0, Action::Move));
                 }

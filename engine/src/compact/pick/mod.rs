@@ -62,8 +62,6 @@ pub struct PickOptions {
     pub target_file_bytes: u64,
     /// Inputs of a job from L0 are limited to this (but at least one file is taken with all it needs).
     pub max_job_bytes: u64,
-    /// Levels from this one on use the dense compression; a file that crosses this line is rewritten.
-    pub dense_from: u8,
     /// Percentage of tombstones among a file's versions from which on it counts as garbage.
     pub garbage_percent: u64,
     /// Fewest files worth merging within L0.
@@ -78,7 +76,6 @@ impl Default for PickOptions {
             multiplier: 10,
             target_file_bytes: 64 << 20,
             max_job_bytes: 1 << 30,
-            dense_from: LAST - 1,
             garbage_percent: 30,
             intra_l0_min: 4,
         }
@@ -358,7 +355,7 @@ impl<'a> Picker<'a> {
             }
         }
         let (_, inputs) = best?;
-        let action = if self.can_move(&inputs, level, level + 1) { Action::Move } else { Action::Merge };
+        let action = if self.can_move(&inputs, level) { Action::Move } else { Action::Merge };
         Some(self.job(vec![inputs], level, level + 1, Reason::Size, action))
     }
 
@@ -378,11 +375,9 @@ impl<'a> Picker<'a> {
         file.tombstones * 100 > file.entries * self.options.garbage_percent
     }
 
-    fn can_move(&self, inputs: &Inputs<'a>, level: u8, output_level: u8) -> bool {
+    fn can_move(&self, inputs: &Inputs<'a>, level: u8) -> bool {
         let [(_, file)] = inputs.upper.as_slice() else { return false };
-        let dense = |level| level >= self.options.dense_from;
         inputs.lower.is_empty()
-            && dense(level) == dense(output_level)
             && !self.is_garbage(file)
             // Small flush outputs are better merged with their like than kept for ever.
             && (level > 0 || file.file_bytes >= self.options.target_file_bytes / 4)
