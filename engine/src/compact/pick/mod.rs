@@ -375,6 +375,14 @@ impl<'a> Picker<'a> {
         file.tombstones * 100 > file.entries * self.options.garbage_percent
     }
 
+    /// True if clearing these tombstones away rewrites no more versions for each than merging a level into the next does.
+    /// A few that lie all over a large level wait until they are brought down with the rest.
+    fn pays(&self, inputs: &Inputs<'a>) -> bool {
+        let cleared: u64 = inputs.upper.iter().map(|(_, file)| file.tombstones).sum();
+        let rewritten: u64 = inputs.lower.iter().map(|file| file.entries).sum();
+        rewritten <= cleared.saturating_mul(self.options.multiplier)
+    }
+
     fn can_move(&self, inputs: &Inputs<'a>, level: u8) -> bool {
         let [(_, file)] = inputs.upper.as_slice() else { return false };
         inputs.lower.is_empty()
@@ -405,7 +413,7 @@ impl<'a> Picker<'a> {
             } else {
                 self.level_inputs(level, output_level, file)?
             };
-            Some(self.job(vec![inputs], level, output_level, Reason::Garbage, Action::Merge))
+            self.pays(&inputs).then(|| self.job(vec![inputs], level, output_level, Reason::Garbage, Action::Merge))
         })
     }
 

@@ -23,7 +23,7 @@ fn show_key(key: &[u8]) -> String {
     if index == 1 { name.into_owned() } else { format!("{index}{name}") }
 }
 
-/// `7[a-c]*20~50@3-9`: number, keys, bytes, percent of tombstones, sequence numbers.
+/// `7[a-c]*20#900~50@3-9`: number, keys, bytes, versions, percent of tombstones among them, sequence numbers.
 fn parse_file(word: &str) -> TableMeta {
     let (no, rest) = word.split_once('[').expect(word);
     let (keys, rest) = rest.split_once(']').expect(word);
@@ -31,7 +31,7 @@ fn parse_file(word: &str) -> TableMeta {
     let no: u64 = no.parse().expect(word);
     let attribute = |mark: char| {
         let from = rest.find(mark)? + 1;
-        let end = rest[from..].find(['*', '~', '@']).map_or(rest.len(), |n| from + n);
+        let end = rest[from..].find(['*', '#', '~', '@']).map_or(rest.len(), |n| from + n);
         Some(&rest[from..end])
     };
     let number = |mark, default: u64| attribute(mark).map_or(default, |n: &str| n.parse().expect(word));
@@ -48,8 +48,8 @@ fn parse_file(word: &str) -> TableMeta {
         largest: parse_key(large),
         min_seq: SeqNo(min),
         max_seq: SeqNo(max),
-        entries: 100,
-        tombstones: number('~', 0),
+        entries: number('#', 100),
+        tombstones: number('#', 100) * number('~', 0) / 100,
         raw_bytes: number('*', 10),
         stamped: false,
     }
