@@ -458,8 +458,8 @@ pub unsafe extern "C" fn strata_delete_all(cursor: *mut CursorHandle, rows: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_bulk_begin(cursor: *mut CursorHandle) -> c_int {
     unsafe {
-        on_cursor(cursor, |c| {
-            c.bulk_begin()?;
+        with_session(cursor, |c, s| {
+            c.bulk_begin(s)?;
             Ok(code::OK)
         })
     }

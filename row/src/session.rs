@@ -22,8 +22,8 @@ use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strata_engine::lock::Granted;
 
@@ -56,6 +56,8 @@ pub enum Waiting {
 pub struct KillSwitch {
     killed: AtomicBool,
     owner: Mutex<Option<Arc<kv::LockOwner>>>,
+    /// Those of running fills, which are transactions of their own.
+    fills: Mutex<Vec<Weak<kv::LockOwner>>>,
     /// Number of the owner, to be compared without the mutex.
     number: AtomicU64,
     connection: AtomicU64,
@@ -83,12 +85,20 @@ impl KillSwitch {
         (began_us > 0).then_some(OpenTransaction { owner, connection, began_us, isolation })
     }
 
-    /// Ends a lock wait and long scans of the session. Any thread.
+    /// Ends a lock wait, long scans and merges of the session. Any thread.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
         if let Some(owner) = &*self.owner.lock() {
             owner.interrupt();
         }
+        self.fills.lock().iter().filter_map(Weak::upgrade).for_each(|owner| owner.interrupt());
+    }
+
+    /// From now on a kill ends the work of this fill too.
+    pub(crate) fn watch_fill(&self, owner: &Arc<kv::LockOwner>) {
+        let mut fills = self.fills.lock();
+        fills.retain(|other| other.strong_count() > 0);
+        fills.push(Arc::downgrade(owner));
     }
 
     /// Number of the owner of the session's locks at this moment. Any thread.

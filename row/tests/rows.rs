@@ -6,7 +6,7 @@ use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use strata_row::error::Error;
-use strata_row::kv::LockMode;
+use strata_row::kv::{self, LockMode};
 use strata_row::rowcode::Record;
 use strata_row::scan::{Check, Seek};
 use strata_row::session::Isolation;
@@ -316,7 +316,7 @@ fn a_fill_is_spread_over_many_files() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table) = fresh(dir.path());
     let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin().unwrap();
+    t.cursor.bulk_begin(&t.session).unwrap();
     for i in 0..900 {
         // Not in key order, and with rows of 16 KiB.
         let c = i * 7 % 900;
@@ -360,11 +360,31 @@ fn an_aborted_fill_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table) = fresh(dir.path());
     let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin().unwrap();
+    t.cursor.bulk_begin(&t.session).unwrap();
     (0..100).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
     t.cursor.bulk_end(true).unwrap();
     assert_eq!(t.scan(None, true).unwrap(), []);
     assert_eq!(t.scan(Some(BY_B), true).unwrap(), []);
+    t.check();
+}
+
+/// Rows in no order of an index are merged once more at the end of a fill, which takes long in a large table.
+#[test]
+fn a_kill_ends_the_last_merge_of_a_fill() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    t.cursor.bulk_begin(&t.session).unwrap();
+    for i in 0..1500 {
+        let c = i * 7 % 1500;
+        t.insert(&Row { d: Some(vec![i as u8; 1000]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
+    }
+    t.session.kill_switch().kill();
+    let ended = t.cursor.bulk_end(false);
+    assert!(matches!(ended, Err(Error::Engine(kv::Error::Interrupted))), "{ended:?}");
+    drop(t);
+    let mut t = Client::new(&store, &table);
+    assert_eq!(t.scan(None, true).unwrap(), []);
     t.check();
 }
 
@@ -373,7 +393,7 @@ fn rows_behind_a_read_are_the_transactions_and_not_the_fills() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table) = fresh(dir.path());
     let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin().unwrap();
+    t.cursor.bulk_begin(&t.session).unwrap();
     (0..50).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
     t.locking(Some(LockMode::Exclusive));
     assert_eq!(t.get(BY_E, &image_e(Some(7))).unwrap().unwrap().c, 7);
@@ -392,7 +412,7 @@ fn bulk_fills_see_their_own_duplicates() {
     let (store, table) = fresh(dir.path());
     let mut t = Client::new(&store, &table);
     t.isolation = Isolation::RepeatableRead;
-    t.cursor.bulk_begin().unwrap();
+    t.cursor.bulk_begin(&t.session).unwrap();
     for i in 0..100 {
         t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap();
     }

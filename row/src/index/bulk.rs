@@ -10,9 +10,10 @@
 
 use super::{encode_row, enforced};
 use crate::error::{Error, Result};
+use crate::kv::{LockOwner, SeqNo, Txn};
 use crate::rowcode::Record;
 use crate::table::Table;
-use strata_engine::{SeqNo, Txn};
+use std::sync::Arc;
 
 /// A running fill.
 pub struct Bulk {
@@ -31,6 +32,11 @@ impl Bulk {
         table.edge(None, true, &mut top, &mut Vec::new())?;
         let entries = vec![Default::default(); 1 + table.secondary.len()];
         Ok(Bulk { txn: table.engine().begin(), top, entries, found: Vec::new() })
+    }
+
+    /// Whom to interrupt when the fill is to end early.
+    pub fn owner(&self) -> &Arc<LockOwner> {
+        self.txn.owner()
     }
 
     /// Adds a row. On a duplicate nothing of it is added.

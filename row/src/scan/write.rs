@@ -60,9 +60,11 @@ impl RowCursor {
     }
 
     /// From now on rows are inserted past locks and the session's transaction; only for a table that nobody else can see.
-    pub fn bulk_begin(&mut self) -> Result<()> {
+    pub fn bulk_begin(&mut self, session: &Session) -> Result<()> {
         if self.bulk.is_none() {
-            self.bulk = Some(Bulk::begin(&self.table)?);
+            let bulk = Bulk::begin(&self.table)?;
+            session.kill_switch().watch_fill(bulk.owner());
+            self.bulk = Some(bulk);
         }
         Ok(())
     }
