@@ -167,11 +167,20 @@ fn transpose(mut words: [u64; TILE]) -> [u64; TILE] {
         words[low] ^= changed << shift;
     };
     let halves = 0x0000_0000_ffff_ffff;
-    [(0, 4), (1, 5), (2, 6), (3, 7)].map(|(low, high)| swap(low, high, halves));
+    swap(0, 4, halves);
+    swap(1, 5, halves);
+    swap(2, 6, halves);
+    swap(3, 7, halves);
     let quarters = 0x0000_ffff_0000_ffff;
-    [(0, 2), (1, 3), (4, 6), (5, 7)].map(|(low, high)| swap(low, high, quarters));
+    swap(0, 2, quarters);
+    swap(1, 3, quarters);
+    swap(4, 6, quarters);
+    swap(5, 7, quarters);
     let eighths = 0x00ff_00ff_00ff_00ff;
-    [(0, 1), (2, 3), (4, 5), (6, 7)].map(|(low, high)| swap(low, high, eighths));
+    swap(0, 1, eighths);
+    swap(2, 3, eighths);
+    swap(4, 5, eighths);
+    swap(6, 7, eighths);
     words
 }
 
