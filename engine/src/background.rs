@@ -338,6 +338,7 @@ impl Background {
                     shared.running.push(job.clone());
                     drop(shared);
                     let result = run_job(core, &version, &job, &|_| Ok(()));
+                    drop(version);
                     self.finish_job(core, &job);
                     result?;
                 }
@@ -809,7 +810,7 @@ fn compact_loop(core: &Core) {
                 background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
             }
         };
-        if !work_on(core, &version, &job) {
+        if !work_on(core, version, &job) {
             sleep_or_stop(background, &background.retry_wake, RETRY);
         }
     }
@@ -817,7 +818,7 @@ fn compact_loop(core: &Core) {
 
 /// Carries out a job that was taken, and between its slices, on top of it, what is more urgent by then. As urgency has
 /// few degrees, this does not go deep. False if the job failed and the next one may fail for the same reason.
-fn work_on(core: &Core, version: &Version, job: &Arc<CompactionJob>) -> bool {
+fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool {
     let background = &core.background;
     let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
     // What failed in the middle of this job would fail again in the next slice.
@@ -831,13 +832,15 @@ fn work_on(core: &Core, version: &Version, job: &Arc<CompactionJob>) -> bool {
             while may_interrupt.get() {
                 let taken = background.take_job(core, &mut background.shared.lock(), Some(job.reason));
                 let Some((version, urgent)) = taken else { break };
-                may_interrupt.set(work_on(core, &version, &urgent));
+                may_interrupt.set(work_on(core, version, &urgent));
             }
             slice.set(Slice::begin(core.options.clock.now_us()));
         }
         Ok(())
     };
-    let result = run_job(core, version, job, &tick);
+    let result = run_job(core, &version, job, &tick);
+    // The inputs are held no longer: the cleaner, who is woken below, finds them.
+    drop(version);
     let go_on = note_outcome(core, job, result);
     background.finish_job(core, job);
     go_on
