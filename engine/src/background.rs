@@ -542,7 +542,8 @@ impl Filters<'_> {
     }
 }
 
-/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the new files are durable when this returns.
+/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
+/// new files are durable when this returns.
 pub(crate) fn with_env(
     core: &Core,
     excludes: &dyn Fn(&[u8]) -> bool,

@@ -584,6 +584,24 @@ fn stored_files_are_still_read() {
     }
 }
 
+/// Rows of numbers, which are packed with shuffled rows.
+fn number_rows() -> Vec<Row> {
+    let number = |i: u64| (i * 7919 % 300).to_le_bytes();
+    let value = |i: u64| (0..3).flat_map(|column| number(3 * i + column)).collect();
+    (0..300).map(|i| (key(&format!("{i:04}")), 1 + i % 3, Kind::Put, value(i))).collect()
+}
+
+/// The other stored files have no block with shuffled rows (kind 4).
+#[test]
+fn stored_shuffled_rows_are_still_read() {
+    let (rows, path) = (number_rows(), fixtures(2).join("shuffled-rows.sst"));
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+    let (block, _) = table.entry(&table.index(0).unwrap(), 0).unwrap();
+    assert_eq!(fs::read(&path).unwrap()[block.end() as usize - frame::TRAILER_BYTES], 4);
+    check(&table, &rows, &probes(&rows, &[]), &[0, 1, 2, SeqNo::MAX.0]);
+}
+
 /// Plain files are written byte for byte as ever (compressors may change their output, the format may not).
 #[test]
 fn the_plain_file_is_written_as_stored() {
@@ -602,6 +620,8 @@ fn store_files() {
         let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
         write(&disk, &fixtures(2).join(name), &small_rows(), options);
     }
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    write(&disk, &fixtures(2).join("shuffled-rows.sst"), &number_rows(), TableOptions::default());
 }
 
 fn document() -> String {
