@@ -14,6 +14,8 @@ use std::time::Duration;
 /// whatever its own clock (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 const SAMPLE: Duration = Duration::from_millis(200);
+/// The size on disk is asked at each so many samples.
+const SAMPLES_PER_SIZE: u32 = 5;
 const SETTLE_STEP: Duration = Duration::from_millis(500);
 const SETTLE_STEPS: u32 = 120;
 /// Bytes in a step that are no work.
@@ -48,6 +50,9 @@ pub struct Usage {
     pub rss_sampled: u64,
     /// Largest resident memory by the kernel's own mark since the beginning.
     pub rss_peak: u64,
+    /// Largest size of the engine's data on disk seen by sampling.
+    #[serde(default)]
+    pub data_most: u64,
 }
 
 /// Counters of a process since its start.
@@ -83,6 +88,13 @@ impl Status {
     }
 }
 
+/// The largest values seen so far, in bytes.
+#[derive(Default)]
+struct Sampled {
+    rss: AtomicU64,
+    data: AtomicU64,
+}
+
 /// Measures a server from its making to [`Meter::end`].
 pub struct Meter {
     pid: u32,
@@ -91,7 +103,7 @@ pub struct Meter {
     binlog_start: u64,
     status_start: Status,
     rss_start: u64,
-    sampled: Arc<AtomicU64>,
+    sampled: Arc<Sampled>,
     stop: Arc<AtomicBool>,
     sampler: Option<JoinHandle<()>>,
 }
@@ -118,14 +130,22 @@ impl Meter {
     pub fn begin(pid: u32, instance: &Instance) -> Result<Meter> {
         // Makes the kernel's mark of the peak begin anew.
         let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
-        let sampled = Arc::new(AtomicU64::new(0));
+        let sampled = Arc::new(Sampled::default());
         let stop = Arc::new(AtomicBool::new(false));
         let sampler = std::thread::spawn({
-            let (sampled, stop) = (sampled.clone(), stop.clone());
+            let (sampled, stop, instance) = (sampled.clone(), stop.clone(), instance.clone());
             move || {
-                while !stop.load(Ordering::Relaxed) {
+                for n in 0u32.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
                     if let Ok((rss, _)) = memory(pid) {
-                        sampled.fetch_max(rss, Ordering::Relaxed);
+                        sampled.rss.fetch_max(rss, Ordering::Relaxed);
+                    }
+                    if n % SAMPLES_PER_SIZE == 0
+                        && let Ok(size) = instance.size_on_disk()
+                    {
+                        sampled.data.fetch_max(size.data, Ordering::Relaxed);
                     }
                     std::thread::park_timeout(SAMPLE);
                 }
@@ -161,8 +181,9 @@ impl Meter {
             cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
             rss_base: 0,
             rss_start: self.rss_start,
-            rss_sampled: self.sampled.load(Ordering::Relaxed),
+            rss_sampled: self.sampled.rss.load(Ordering::Relaxed),
             rss_peak: peak,
+            data_most: self.sampled.data.load(Ordering::Relaxed),
         })
     }
 

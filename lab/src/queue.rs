@@ -3,7 +3,8 @@
 //! What makes it hard is what deleted rows leave behind: whoever looks for the first row has to get past them. The
 //! queue is filled to its depth; then one session inserts `rows` more and another one deletes as many, a batch in each
 //! transaction ([`Plan`] says who waits for whom). A third session asks for the first row every 5 ms, and how long that
-//! takes is shown for each tenth of the rows: it should not grow.
+//! takes is shown for each tenth of the rows: it should not grow. With a rate the processors have time to spare, and what
+//! is shown is the search alone, not the wait for a processor too.
 //!
 //! Every deletion must find a full batch; the first row seen must be one that can be first just then; what is left at
 //! the end must be the last `depth` rows.
@@ -38,6 +39,9 @@ pub struct Args {
     /// Rows in a transaction
     #[arg(long, default_value_t = 100)]
     batch: u64,
+    /// So many rows a second [default: as many as go]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: Option<u64>,
     /// Memory for each engine, in MiB
     #[arg(long, default_value_t = 64)]
     cache_mb: u64,
@@ -45,7 +49,7 @@ pub struct Args {
 
 /// The command `queue`.
 pub fn run(args: Args) -> Result<()> {
-    let plan = Plan::new(args.rows, args.depth, args.batch)?;
+    let plan = Plan { rate: args.rate, ..Plan::new(args.rows, args.depth, args.batch)? };
     let lab = args.comparison.site.folder()?;
     let conditions = args.comparison.conditions(args.cache_mb);
     for round in 1..=args.comparison.rounds {
@@ -71,6 +75,8 @@ struct Plan {
     rows: u64,
     depth: u64,
     batch: u64,
+    /// Rows a second; as many as go if none.
+    rate: Option<u64>,
 }
 
 /// What has happened so far, as those know who did it: a transaction counts when its commit was acknowledged.
@@ -94,7 +100,7 @@ impl Plan {
         // So the queue is never empty: who deletes waits below half of it.
         ensure!(depth / 4 >= batch, "a queue of {depth} rows holds less than four batches of {batch}");
         ensure!(rows / 10 >= batch, "a tenth of {rows} rows is less than a batch of {batch}");
-        Ok(Plan { rows, depth, batch })
+        Ok(Plan { rows, depth, batch, rate: None })
     }
 
     /// Rows of the next insertion; 0 at the end.
@@ -113,6 +119,11 @@ impl Plan {
 
     fn may_delete(self, counts: Counts) -> bool {
         counts.ahead() >= self.depth / 2
+    }
+
+    /// When a row is due, counted from the first of those that go through the queue.
+    fn due(self, row: u64) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(row as f64 / rate as f64))
     }
 
     /// Which tenth of the deletions is done: 0 to 10.
@@ -233,11 +244,14 @@ fn turn_over(queue: &Queue, producer: &mut Conn, consumer: &mut Conn, watcher: &
 
 fn produce(conn: &mut Conn, queue: &Queue) -> Result<()> {
     let plan = queue.plan;
+    let began = Instant::now();
     loop {
-        let rows = plan.to_insert(queue.counts());
+        let counts = queue.counts();
+        let rows = plan.to_insert(counts);
         if rows == 0 || !queue.wait_until(|counts| plan.may_insert(counts)) {
             return Ok(());
         }
+        std::thread::sleep(plan.due(counts.inserted - plan.depth).saturating_sub(began.elapsed()));
         insert(conn, queue, rows)?;
     }
 }
@@ -386,6 +400,13 @@ mod tests {
                 assert_eq!((counts.inserted, counts.deleted), (depth + rows, rows), "{plan:?}");
             }
         }
+    }
+
+    #[test]
+    fn rows_come_at_the_rate() {
+        let plan = Plan::new(1000, 400, 100).unwrap();
+        assert_eq!(plan.due(500), Duration::ZERO);
+        assert_eq!(Plan { rate: Some(1000), ..plan }.due(500), Duration::from_millis(500));
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct Run {
     pub usage: Usage,
     /// The engine's files at the end.
     pub disk: DiskSize,
+    /// Bytes of its data when they were compacted after that; none if they were not.
+    #[serde(default)]
+    pub compacted: Option<u64>,
 }
 
 impl Run {
@@ -82,6 +85,7 @@ impl Run {
             by_kind: BTreeMap::new(),
             usage: Usage::default(),
             disk: DiskSize::default(),
+            compacted: None,
         }
     }
 
@@ -135,6 +139,12 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "KB read/tx", value: |run| run.per_transaction(run.usage.read_bytes) / 1024.0 },
     Metric { name: "server CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_us) },
     Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
+    Metric { name: "data on disk at most, MB", value: |run| run.usage.data_most as f64 / MIB },
+    Metric { name: "data compacted, MB", value: |run| run.compacted.unwrap_or(0) as f64 / MIB },
+    Metric {
+        name: "data at most/compacted",
+        value: |run| over(run.usage.data_most as f64, run.compacted.unwrap_or(0) as f64),
+    },
     Metric { name: "engine log on disk, MB", value: |run| run.disk.log as f64 / MIB },
     Metric { name: "resident at start, MB", value: |run| run.usage.rss_start as f64 / MIB },
     Metric { name: "resident at most, MB", value: |run| run.usage.rss_most() as f64 / MIB },
@@ -530,6 +540,7 @@ pub mod testing {
             by_kind: BTreeMap::new(),
             usage: Usage { write_bytes: 3072 * transactions, binlog_bytes: 1024 * transactions, ..Usage::default() },
             disk: DiskSize::default(),
+            compacted: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::drive::{Control, Load, Outcome, drive};
 use super::txn::STATEMENTS;
-use super::{Scale, check, load, verdict};
+use super::{DATABASE, Scale, check, load, schema, verdict};
 use crate::engine::{Conditions, Kind};
 use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
@@ -48,6 +48,9 @@ pub struct Args {
     /// Check the consistency conditions after the load and after each round
     #[arg(long)]
     check: bool,
+    /// Compact the data at the end (OPTIMIZE TABLE) and show how much smaller they get
+    #[arg(long)]
+    compact: bool,
     /// Use data that an earlier call with the same scale left, and leave it again
     #[arg(long)]
     reuse: bool,
@@ -119,10 +122,15 @@ pub fn run(args: Args) -> Result<()> {
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
             }
-            report.add(run)?;
             if args.check {
                 run_check(instance, scale, &outcome)?;
             }
+            if args.compact {
+                compact(instance)?;
+                settle(server.pid())?;
+                run.compacted = Some(instance.size_on_disk()?.data);
+            }
+            report.add(run)?;
             server.stop()?;
         }
     }
@@ -132,6 +140,15 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     report.finish()
+}
+
+/// Has the server write all tables anew.
+fn compact(instance: &Instance) -> Result<()> {
+    let mut conn = instance.connect(Some(DATABASE))?;
+    for table in schema::TABLES {
+        conn.query_drop(format!("OPTIMIZE TABLE {table}"))?;
+    }
+    Ok(())
 }
 
 /// Resident memory of the server under these conditions with an empty data directory and as many connections as the run
