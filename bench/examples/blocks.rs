@@ -137,7 +137,10 @@ fn index(n: u64) -> Row {
 /// An index on a text.
 fn text(n: u64) -> Row {
     let mut next = numbers(n + 1);
-    (format!("\0\0\0\x09customer/{:05}/order/{:08}", n / 20, n * 7 + next() % 7).into_bytes(), next().to_le_bytes().to_vec())
+    (
+        format!("\0\0\0\x09customer/{:05}/order/{:08}", n / 20, n * 7 + next() % 7).into_bytes(),
+        next().to_le_bytes().to_vec(),
+    )
 }
 
 /// Best of some repetitions, nanoseconds for each of `count` steps.
