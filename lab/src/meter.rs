@@ -41,6 +41,9 @@ pub struct Usage {
     pub binlog_syncs: u64,
     /// Processor time, user and system, in microseconds.
     pub cpu_us: u64,
+    /// Share of the machine's processor time that its hypervisor gave to others meanwhile; 0 on a real machine.
+    #[serde(default)]
+    pub stolen: f64,
     /// Resident memory of the same server without data, before it did anything; 0 if that was not measured.
     #[serde(default)]
     pub rss_base: u64,
@@ -95,6 +98,13 @@ struct Sampled {
     data: AtomicU64,
 }
 
+/// Processor time of the machine since it started, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Processors {
+    all: u64,
+    stolen: u64,
+}
+
 /// Measures a server from its making to [`Meter::end`].
 pub struct Meter {
     pid: u32,
@@ -102,6 +112,7 @@ pub struct Meter {
     start: Counters,
     binlog_start: u64,
     status_start: Status,
+    processors_start: Processors,
     rss_start: u64,
     sampled: Arc<Sampled>,
     stop: Arc<AtomicBool>,
@@ -156,6 +167,7 @@ impl Meter {
             start: counters(pid)?,
             binlog_start: instance.binlog_bytes()?,
             status_start: Status::read(instance)?,
+            processors_start: processors()?,
             rss_start: memory(pid)?.0,
             instance: instance.clone(),
             sampled,
@@ -169,6 +181,7 @@ impl Meter {
         let now = counters(self.pid)?;
         let status = Status::read(&self.instance)?;
         let (_, peak) = memory(self.pid)?;
+        let processors = processors()?;
         let binlog = self.instance.binlog_bytes()?;
         self.finish();
         Ok(Usage {
@@ -179,6 +192,7 @@ impl Meter {
             engine_syncs: status.engine_syncs.saturating_sub(self.status_start.engine_syncs),
             binlog_syncs: status.binlog_syncs.saturating_sub(self.status_start.binlog_syncs),
             cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
+            stolen: stolen(self.processors_start, processors),
             rss_base: 0,
             rss_start: self.rss_start,
             rss_sampled: self.sampled.rss.load(Ordering::Relaxed),
@@ -231,6 +245,16 @@ fn counters(pid: u32) -> Result<Counters> {
     Ok(Counters { read_bytes, write_bytes, cpu_us })
 }
 
+fn processors() -> Result<Processors> {
+    parse_processors(&fs::read_to_string("/proc/stat")?).context("/proc/stat has another format")
+}
+
+/// Share of the time between two moments that others had.
+fn stolen(start: Processors, end: Processors) -> f64 {
+    let all = end.all.saturating_sub(start.all);
+    if all == 0 { 0.0 } else { end.stolen.saturating_sub(start.stolen) as f64 / all as f64 }
+}
+
 /// Resident memory and its peak, in bytes.
 fn memory(pid: u32) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -252,6 +276,14 @@ fn parse_cpu(text: &str) -> Option<u64> {
     let mut fields = rest.split_whitespace().skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(ticks * (1_000_000 / TICKS_PER_SECOND))
+}
+
+/// The line of all processors: user, nice, system, idle, waiting for I/O, two kinds of interrupts, stolen. What follows is
+/// part of the first two.
+fn parse_processors(text: &str) -> Option<Processors> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().take(8).map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    Some(Processors { all: ticks.iter().sum(), stolen: *ticks.get(7)? })
 }
 
 fn parse_memory(text: &str) -> Option<(u64, u64)> {
@@ -281,6 +313,16 @@ mod tests {
     }
 
     #[test]
+    fn processors_of_the_machine() {
+        let text = "cpu  40 5 20 100 10 0 5 20 7 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        let end = parse_processors(text).unwrap();
+        assert_eq!(end, Processors { all: 200, stolen: 20 });
+        assert_eq!(stolen(Processors { all: 100, stolen: 10 }, end), 0.1);
+        assert_eq!(stolen(end, end), 0.0);
+        assert_eq!(parse_processors("cpu 1 2 3"), None);
+    }
+
+    #[test]
     fn memory_fields() {
         let text = "Name:\tmariadbd\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(parse_memory(text), Some((1 << 20, 2 << 20)));
@@ -291,5 +333,6 @@ mod tests {
         let pid = std::process::id();
         assert!(memory(pid).unwrap().1 > 0);
         counters(pid).unwrap();
+        assert!(processors().unwrap().all > 0);
     }
 }

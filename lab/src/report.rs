@@ -138,6 +138,7 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "binlog syncs/tx", value: |run| run.per_transaction(run.usage.binlog_syncs) },
     Metric { name: "KB read/tx", value: |run| run.per_transaction(run.usage.read_bytes) / 1024.0 },
     Metric { name: "server CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_us) },
+    Metric { name: "processors stolen, %", value: |run| run.usage.stolen * 100.0 },
     Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
     Metric { name: "data on disk at most, MB", value: |run| run.usage.data_most as f64 / MIB },
     Metric { name: "data compacted, MB", value: |run| run.compacted.unwrap_or(0) as f64 / MIB },
@@ -171,6 +172,7 @@ const SHORT: &[&str] = &[
     "binlog syncs/tx",
     "KB read/tx",
     "server CPU us/tx",
+    "processors stolen, %",
     "resident at most, MB",
 ];
 
@@ -193,6 +195,7 @@ pub const STEADY: &[&str] = &[
     "longest, ms",
     "KB written/tx",
     "server CPU us/tx",
+    "processors stolen, %",
     "data on disk, MB",
     "resident at most, MB",
 ];
