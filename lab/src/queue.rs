@@ -3,8 +3,8 @@
 //! What makes it hard is what deleted rows leave behind: whoever looks for the first row has to get past them. The
 //! queue is filled to its depth; then one session inserts `rows` more and another one deletes as many, a batch in each
 //! transaction ([`Plan`] says who waits for whom). A third session asks for the first row every 5 ms, and how long that
-//! takes is shown for each tenth of the rows: it should not grow. With a rate the processors have time to spare, and what
-//! is shown is the search alone, not the wait for a processor too.
+//! takes is shown for each tenth of the rows: it should not grow. With a rate the processors have time to spare, and less of
+//! what is shown is the wait for one.
 //!
 //! Every deletion must find a full batch; the first row seen must be one that can be first just then; what is left at
 //! the end must be the last `depth` rows.
