@@ -73,7 +73,10 @@ fn main() {
         for round in 1..=3 {
             let ways: [(&str, Arc<dyn Disk>); 2] = [("direct", Arc::new(PosixDisk)), ("cached", Arc::new(Cached))];
             for (name, disk) in ways {
-                println!("{threads:3} threads, {name}, {round}: {}", commits(disk, &dir.join("log"), threads, bytes));
+                println!(
+                    "{threads:3} threads, {name}, {round}: {}",
+                    commits(disk, &dir.join(format!("bench_wal.{}", std::process::id())), threads, bytes)
+                );
             }
         }
     }
@@ -81,7 +84,7 @@ fn main() {
 
 /// Commits of one record of `bytes` on each of `threads` threads, for two seconds.
 fn commits(disk: Arc<dyn Disk>, dir: &Path, threads: u32, bytes: usize) -> String {
-    let log = open(disk.clone(), dir);
+    let log = open(disk, dir);
     log.prepare_next().unwrap();
     let begin = Instant::now();
     let limit = Duration::from_secs(2);
@@ -102,9 +105,7 @@ fn commits(disk: Arc<dyn Disk>, dir: &Path, threads: u32, bytes: usize) -> Strin
     let seconds = begin.elapsed().as_secs_f64();
     let syncs = log.counters().syncs as f64;
     drop(log);
-    for name in disk.list(dir).unwrap() {
-        disk.remove(&dir.join(name)).unwrap();
-    }
+    std::fs::remove_dir_all(dir).unwrap();
     format!(
         "{:8.0} commits/s, {:6.0} syncs/s, {:5.1} commits per sync",
         commits as f64 / seconds,

@@ -122,15 +122,15 @@ pub fn run(args: Args) -> Result<()> {
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
             }
-            if args.check {
-                run_check(instance, scale, &outcome)?;
-            }
-            if args.compact {
+            // Before anything is compacted; and a run that fails it is kept all the same.
+            let checked = if args.check { run_check(instance, scale, &outcome) } else { Ok(()) };
+            if args.compact && checked.is_ok() {
                 compact(instance)?;
                 settle(server.pid())?;
                 run.compacted = Some(instance.size_on_disk()?.data);
             }
             report.add(run)?;
+            checked?;
             server.stop()?;
         }
     }
@@ -146,7 +146,10 @@ pub fn run(args: Args) -> Result<()> {
 fn compact(instance: &Instance) -> Result<()> {
     let mut conn = instance.connect(Some(DATABASE))?;
     for table in schema::TABLES {
-        conn.query_drop(format!("OPTIMIZE TABLE {table}"))?;
+        // Failures are rows of the answer.
+        let answer: Vec<(String, String, String, String)> = conn.query(format!("OPTIMIZE TABLE {table}"))?;
+        let status = answer.last().map(|(_, _, kind, text)| (kind.as_str(), text.as_str()));
+        anyhow::ensure!(status == Some(("status", "OK")), "OPTIMIZE TABLE {table} says {answer:?}");
     }
     Ok(())
 }
