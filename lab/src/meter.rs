@@ -5,10 +5,10 @@ use anyhow::{Context, Result};
 use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The kernel counts processor time in these units towards user space,
 /// whatever its own clock (USER_HZ).
@@ -22,7 +22,7 @@ const SETTLE_STEPS: u32 = 120;
 const CALM: u64 = 256 << 10;
 
 /// What a server spent between two moments.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes that the process caused to be read from disk.
     pub read_bytes: u64,
@@ -44,6 +44,9 @@ pub struct Usage {
     /// Share of the machine's processor time that its hypervisor gave to others meanwhile; 0 on a real machine.
     #[serde(default)]
     pub stolen: f64,
+    /// The same of each second.
+    #[serde(default)]
+    pub stolen_series: Vec<f64>,
     /// Resident memory of the same server without data, before it did anything; 0 if that was not measured.
     #[serde(default)]
     pub rss_base: u64,
@@ -96,6 +99,8 @@ impl Status {
 struct Sampled {
     rss: AtomicU64,
     data: AtomicU64,
+    /// Processor time at the end of each second.
+    processors: Mutex<Vec<Processors>>,
 }
 
 /// Processor time of the machine since it started, in ticks.
@@ -103,6 +108,24 @@ struct Sampled {
 struct Processors {
     all: u64,
     stolen: u64,
+}
+
+impl Sampled {
+    /// Notes the processors' time for every second that has ended by now.
+    fn each_second(&self, elapsed: Duration) {
+        let mut seconds = self.processors.lock().unwrap_or_else(PoisonError::into_inner);
+        if seconds.len() < elapsed.as_secs() as usize
+            && let Ok(now) = processors()
+        {
+            seconds.resize(elapsed.as_secs() as usize, now);
+        }
+    }
+
+    /// Share of each second that others had.
+    fn stolen_series(&self, start: Processors) -> Vec<f64> {
+        let seconds = self.processors.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&start).chain(seconds.iter()).zip(seconds.iter()).map(|(a, b)| stolen(*a, *b)).collect()
+    }
 }
 
 /// Measures a server from its making to [`Meter::end`].
@@ -146,6 +169,7 @@ impl Meter {
         let sampler = std::thread::spawn({
             let (sampled, stop, instance) = (sampled.clone(), stop.clone(), instance.clone());
             move || {
+                let begun = Instant::now();
                 for n in 0u32.. {
                     if stop.load(Ordering::Relaxed) {
                         break;
@@ -153,6 +177,7 @@ impl Meter {
                     if let Ok((rss, _)) = memory(pid) {
                         sampled.rss.fetch_max(rss, Ordering::Relaxed);
                     }
+                    sampled.each_second(begun.elapsed());
                     if n % SAMPLES_PER_SIZE == 0
                         && let Ok(size) = instance.size_on_disk()
                     {
@@ -193,6 +218,7 @@ impl Meter {
             binlog_syncs: status.binlog_syncs.saturating_sub(self.status_start.binlog_syncs),
             cpu_us: now.cpu_us.saturating_sub(self.start.cpu_us),
             stolen: stolen(self.processors_start, processors),
+            stolen_series: self.sampled.stolen_series(self.processors_start),
             rss_base: 0,
             rss_start: self.rss_start,
             rss_sampled: self.sampled.rss.load(Ordering::Relaxed),
@@ -320,6 +346,17 @@ mod tests {
         assert_eq!(stolen(Processors { all: 100, stolen: 10 }, end), 0.1);
         assert_eq!(stolen(end, end), 0.0);
         assert_eq!(parse_processors("cpu 1 2 3"), None);
+    }
+
+    #[test]
+    fn seconds_of_the_processors() {
+        let at = |all, stolen| Processors { all, stolen };
+        let sampled = Sampled { processors: Mutex::new(vec![at(200, 20), at(400, 20)]), ..Sampled::default() };
+        assert_eq!(sampled.stolen_series(at(0, 0)), [0.1, 0.0]);
+        sampled.each_second(Duration::from_millis(2900));
+        assert_eq!(sampled.stolen_series(at(0, 0)).len(), 2, "the third has not ended");
+        sampled.each_second(Duration::from_millis(3100));
+        assert_eq!(sampled.stolen_series(at(0, 0)).len(), 3);
     }
 
     #[test]

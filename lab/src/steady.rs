@@ -2,20 +2,20 @@
 //!
 //! For each sysbench script and engine, on fresh data and one server:
 //!
-//! 1. *at most*: as many transactions as go. The median second is the highest rate.
+//! 1. *at most*: as many transactions as go. Their mean is the highest rate: what a second with a merge lacks no other makes up for.
 //! 2. *at 95%* of that rate, for minutes: the slowest second over the median one, p99.9 over p50.
 //! 3. *a slow second*: the same rate; for one second in the middle the device does [`STALLED`] requests a second. The five
 //!    seconds behind it are shown.
 //! 4. *four times the load*: a quarter of the rate, for a while three more quarters. The slowest second is shown.
 //!
-//! A rate is sysbench's own: transactions come at random moments (a Poisson process) and wait for a free session; the wait is part
-//! of their latency. What an engine does not get done in a second is done in the next ones.
+//! Transactions with a rate begin evenly, and what an engine does not get done in a second is done in the next ones; a latency
+//! begins with its transaction, not when it was due (`even.lua`).
 
 use crate::meter::settle;
 use crate::oltp::{chosen, measure};
 use crate::options::Comparison;
 use crate::paths;
-use crate::report::{Report, Run, STEADY};
+use crate::report::{DISTURBED, Report, Run, STEADY};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
 use crate::stats::{evenness, longest_zero, median, minimum, whole};
@@ -104,7 +104,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn run(&self, server: &mut Server, call: &Call, report: &mut Report) -> Result<()> {
         let most = self.measure(server, call, "at most")?;
-        let highest = median(whole(&most.series));
+        let highest = most.tps();
         report.add(most)?;
         let rate = |part: f64| Some(((highest * part) as u64).max(1));
         settle(server.pid())?;
@@ -139,12 +139,16 @@ impl Bench<'_> {
     fn measure(&self, server: &mut Server, call: &Call, what: &str) -> Result<Run> {
         let run = measure(server, &self.tables.conditions, self.tables.size, call, 0, self.round)?;
         let series = whole(&run.series).to_vec();
+        let run = Run { label: format!("{}, {what}", run.label), series, workload: "steady".into(), ..run };
         println!(
-            "  {what}: slowest second {:.2} of the median one, p99.9 {:.1} of p50",
-            evenness(&series),
+            "  {what}: slowest second {:.2} of the median one, {:.2} where less than {:.0}% of the processors were stolen; \
+             p99.9 {:.1} of p50",
+            evenness(&run.series),
+            evenness(&run.undisturbed()),
+            DISTURBED * 100.0,
             run.latency.p999_us as f64 / run.latency.p50_us.max(1) as f64
         );
-        Ok(Run { label: format!("{}, {what}", run.label), series, workload: "steady".into(), ..run })
+        Ok(run)
     }
 
     /// Measures, and does something else when [`CALM`] seconds are over.

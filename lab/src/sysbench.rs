@@ -12,8 +12,9 @@ pub const DATABASE: &str = "sbtest";
 /// ER_LOCK_DEADLOCK, the only error that a client has to expect; and ER_XA_RBDEADLOCK, the same at the end of an XA
 /// transaction.
 const IGNORED: &str = "1213,1614";
-/// See there.
+/// Scripts around a packaged one, see there.
 const XA_SCRIPT: &str = include_str!("xa.lua");
+const EVEN_SCRIPT: &str = include_str!("even.lua");
 
 /// Size of the data.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub struct Call<'a> {
     pub rand_type: &'a str,
     /// Each event is an XA transaction.
     pub xa: bool,
-    /// Transactions a second, all sessions together; as many as go if none.
+    /// Transactions a second, all sessions together, begun evenly; as many as go if none.
     pub rate: Option<u64>,
 }
 
@@ -147,9 +148,15 @@ pub fn run(instance: &Instance, size: Size, call: &Call, mut each_second: impl F
 fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Result<Command> {
     let mut command = Command::new("sysbench");
     let mut script = call.script.to_string();
-    if call.xa {
-        let path = instance.log().with_file_name("xa.lua");
-        std::fs::write(&path, XA_SCRIPT).with_context(|| path.display().to_string())?;
+    let around = match (call.xa, call.rate) {
+        (false, None) => None,
+        (true, None) => Some(("xa.lua", XA_SCRIPT)),
+        (false, Some(_)) => Some(("even.lua", EVEN_SCRIPT)),
+        (true, Some(_)) => bail!("XA transactions have no rate"),
+    };
+    if let Some((name, text)) = around {
+        let path = instance.log().with_file_name(name);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         command.env("STRATA_LAB_SCRIPT", &script);
         script = path.display().to_string();
     }
@@ -170,7 +177,7 @@ fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Result<C
         format!("--rand-type={}", call.rand_type),
     ]);
     if let Some(rate) = call.rate {
-        command.arg(format!("--rate={rate}"));
+        command.env("STRATA_LAB_RATE", rate.to_string());
     }
     // Not an OLTP script by its options: it knows no tables.
     if !call.has_own_tables() {
