@@ -1,8 +1,9 @@
 //! Background work: one thread flushes, some compact, one keeps house.
 //!
 //! Users come first: these threads stand behind theirs as far as the backlog allows (`pace::nice`, asked anew at each
-//! slice), flushes less than compactions, since memory is the limit that stops writers. A merge works in slices, and
-//! between two of them its thread carries out what has become more urgent (`compact::slice`).
+//! slice), flushes less than compactions, since memory is the limit that stops writers. A merge works in slices, between
+//! two of which its thread carries out what has become more urgent (`compact::slice`), and rests while users write
+//! (`pace::merge_us`).
 //!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
 //! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in tables is in the log. Writers go
@@ -26,7 +27,7 @@ use crate::cache::Queue;
 use crate::compact::aside::{SetAside, Verdict};
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, ahead_bytes, merge_files};
-use crate::compact::pace::{PaceState, Price, memory_pressure, nice, price, tree_pressure};
+use crate::compact::pace::{PaceState, Price, memory_pressure, merge_us, nice, price, tree_pressure};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
 use crate::compact::slice::Slice;
 use crate::compact::survive::Survival;
@@ -42,6 +43,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Waits shorter than this are collected and slept together: a timer costs about as much.
 const SLEEP_MIN_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 1_000_000_000;
+/// A merge rests no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a rest.
+const REST_MAX_US: u64 = 100_000;
 /// Sublevels at which writers pay the full price of deep reads.
 const SUBLEVELS_LIMIT: f64 = 20.0;
 
@@ -95,7 +98,7 @@ pub(crate) struct Background {
     flush_wake: Condvar,
     compact_wake: Condvar,
     clean_wake: Condvar,
-    /// Signalled at the end only: cuts short the pause after a failed compaction.
+    /// Signalled at the end only: cuts short the rest of a merge and the pause after a failed one.
     retry_wake: Condvar,
     progress: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -109,6 +112,8 @@ pub(crate) struct Background {
     debt_bytes: AtomicU64,
     /// Buffers of the merges at work.
     buffer_bytes: AtomicU64,
+    /// Bytes of log records that users write in a second.
+    logged_per_s: AtomicU64,
 }
 
 impl Background {
@@ -128,6 +133,7 @@ impl Background {
             sublevels: AtomicU64::new(0),
             debt_bytes: AtomicU64::new(0),
             buffer_bytes: AtomicU64::new(0),
+            logged_per_s: AtomicU64::new(0),
         }
     }
 
@@ -235,6 +241,15 @@ impl Background {
     /// Ranks the calling thread, which compacts, among the threads of users.
     fn rank_compaction(&self, core: &Core) {
         core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
+    }
+
+    /// Lets a merge rest that has taken in `bytes` in `work_us` of work, see `pace`.
+    fn rest(&self, core: &Core, bytes: u64, work_us: u64) {
+        let may_take = merge_us(bytes, self.logged_per_s.load(Ordering::Relaxed), tree_pressure(&self.loads(core)));
+        let rest = may_take.saturating_sub(work_us).min(REST_MAX_US);
+        if rest > 0 {
+            sleep_or_stop(self, &self.retry_wake, Duration::from_micros(rest));
+        }
     }
 
     /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
@@ -759,14 +774,18 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
 }
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
-/// syncs the log once per second where commits do not.
+/// syncs the log once per second where commits do not, measures how fast it grows.
 fn clean_loop(core: &Core) {
     let background = &core.background;
     let mut log_failed = false;
+    let mut logged = Growth::default();
     loop {
         sleep_or_stop(background, &background.clean_wake, Duration::from_secs(1));
         if background.stopping() {
             return;
+        }
+        if let Some(rate) = logged.per_second(core.log.counters().payload_bytes, core.options.clock.now_us()) {
+            background.logged_per_s.store(rate, Ordering::Relaxed);
         }
         core.read_points.tick(core.options.clock.now_us());
         core.share_memory();
@@ -792,6 +811,26 @@ fn clean_loop(core: &Core) {
             }
         }
         log_failed = log.is_err();
+    }
+}
+
+/// How fast a counter grows.
+#[derive(Default)]
+struct Growth {
+    counter: u64,
+    since_us: u64,
+}
+
+impl Growth {
+    /// Its growth in a second; none if it was asked less than half a second ago.
+    fn per_second(&mut self, counter: u64, now_us: u64) -> Option<u64> {
+        let elapsed = now_us.saturating_sub(self.since_us);
+        let grown = counter.saturating_sub(self.counter);
+        if elapsed < 500_000 {
+            return None;
+        }
+        *self = Growth { counter, since_us: now_us };
+        Some((u128::from(grown) * 1_000_000 / u128::from(elapsed)) as u64)
     }
 }
 
@@ -824,7 +863,9 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
     let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
     // What failed in the middle of this job would fail again in the next slice.
     let may_interrupt = Cell::new(true);
+    let working_since = Cell::new(core.options.clock.now_us());
     let tick = |bytes| {
+        background.rest(core, bytes, core.options.clock.now_us().saturating_sub(working_since.get()));
         let mut current = slice.get();
         let over = current.is_over(bytes, core.options.clock.now_us());
         slice.set(current);
@@ -837,6 +878,7 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
             }
             slice.set(Slice::begin(core.options.clock.now_us()));
         }
+        working_since.set(core.options.clock.now_us());
         Ok(())
     };
     let result = run_job(core, &version, job, &tick);
@@ -867,4 +909,21 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
         shared.compact_error = Some(error);
     }
     verdict != Verdict::General
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_in_a_second() {
+        let mut growth = Growth::default();
+        assert_eq!(growth.per_second(100, 400_000), None);
+        assert_eq!(growth.per_second(100, 500_000), Some(200));
+        assert_eq!(growth.per_second(1100, 999_999), None);
+        assert_eq!(growth.per_second(1100, 2_500_000), Some(500));
+        // A clock or a counter that stands still, or goes back, is no growth.
+        assert_eq!(growth.per_second(1100, 2_500_000), None);
+        assert_eq!(growth.per_second(900, 4_500_000), Some(0));
+    }
 }

@@ -18,6 +18,12 @@
 //! slack, equal to users by the time that writers pay. A backlog is thus first answered with more work and only then
 //! with a price, and no writer ever waits for a thread that it outranks.
 //!
+//! # Rests
+//! Rank alone does not keep a merge out of the way: users' threads wait for syncs, a merge takes the processor meanwhile, and
+//! a fifth of all transactions was missing in each second with a merge, also with one in the idle class. So a merge goes only
+//! as fast as users make work for it ([`merge_us`]): while there is slack it takes in [`MERGED_PER_LOGGED`] bytes for each byte
+//! that they write, and rests otherwise. Where nobody writes, or the tree is behind, it does not rest.
+//!
 //! # Rejected
 //! Rates that are multiplied up and down at events: they depend on history, overshoot, and need a second mechanism to
 //! recover.
@@ -26,6 +32,13 @@
 pub const BASE_NS_PER_KB: f64 = 100_000.0;
 /// Highest finite price: a second per KB.
 pub const MAX_NS_PER_KB: u64 = 1_000_000_000;
+/// Bytes that a merge takes in for each byte that users write. More than the merges of two levels need; where several levels make
+/// more work the tree falls behind a little, and merges rest less.
+pub const MERGED_PER_LOGGED: f64 = 8.0;
+/// Pressure up to which merges rest: that at which the merge of level 0 is due.
+const REST_ALL: f64 = 0.2;
+/// Pressure from which on they do not.
+const REST_NONE: f64 = 0.3;
 
 /// A sample of the store's loads. A limit of zero means that the load is not limited, except for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -103,10 +116,24 @@ fn ratio(load: f64, limit: f64) -> f64 {
     if limit > 0.0 { load / limit } else { 0.0 }
 }
 
-/// How far a thread that works against `pressure` stands behind the threads of users: `most` up to a quarter of the
-/// limit, 0 from one half on, where the price of writes begins.
+/// What is left before writers pay: 1 up to a quarter of the limit, 0 from one half on, where the price of writes begins.
+fn slack(pressure: f64) -> f64 {
+    (2.0 - 4.0 * pressure).clamp(0.0, 1.0)
+}
+
+/// How far a thread that works against `pressure` stands behind the threads of users: `most` with all slack, 0 without.
 pub fn nice(pressure: f64, most: i32) -> i32 {
-    (f64::from(most) * (2.0 - 4.0 * pressure).clamp(0.0, 1.0)).round() as i32
+    (f64::from(most) * slack(pressure)).round() as i32
+}
+
+/// How long a merge of `bytes` may take, in microseconds, where users write `logged` bytes a second and the tree is under
+/// `pressure`. A merge that is done sooner rests.
+pub fn merge_us(bytes: u64, logged: u64, pressure: f64) -> u64 {
+    if logged == 0 {
+        return 0;
+    }
+    let slack = ((REST_NONE - pressure) / (REST_NONE - REST_ALL)).clamp(0.0, 1.0);
+    (slack * bytes as f64 * 1e6 / (MERGED_PER_LOGGED * logged as f64)) as u64
 }
 
 #[cfg(test)]
@@ -166,6 +193,18 @@ mod tests {
         // Memory is the flush's business, not the compactor's.
         let full = PaceState { memory_bytes: 900, memory_limit: 1000, ..PaceState::default() };
         assert_eq!((nice(memory_pressure(&full), 10), nice(tree_pressure(&full), 10)), (0, 10));
+    }
+
+    #[test]
+    fn merges_go_as_fast_as_users_make_work() {
+        let mib = 1 << 20;
+        let work = MERGED_PER_LOGGED as u64 * mib;
+        assert_eq!(merge_us(work, mib, 0.0), 1_000_000);
+        assert_eq!(merge_us(work, mib, REST_ALL), 1_000_000);
+        assert_eq!(merge_us(work, 4 * mib, 0.0), 250_000);
+        assert!(merge_us(work, mib, 0.25).abs_diff(500_000) <= 1);
+        assert_eq!((merge_us(work, mib, REST_NONE), merge_us(work, mib, 5.0)), (0, 0));
+        assert_eq!(merge_us(work, 0, 0.0), 0);
     }
 
     fn ns(price: Price) -> f64 {

@@ -15,7 +15,7 @@
 //! Whatever the scenario: a price above zero implies that there is work to run, and while the disk works no second
 //! passes without a write.
 
-use super::pace::{PaceState, Price, price};
+use super::pace::{PaceState, Price, merge_us, price, tree_pressure};
 use super::pick::{Action, CompactionJob, LAST, LEVELS, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
 use super::testing::sublevels;
 use crate::base::{FileNo, IndexId, SeqNo};
@@ -59,6 +59,8 @@ struct Sim {
     jobs: Vec<Running>,
     next: u64,
     scores: Scores,
+    /// Bytes admitted in the last second.
+    written: f64,
 }
 
 fn key(at: f64) -> Vec<u8> {
@@ -72,7 +74,8 @@ fn place(key: &[u8]) -> f64 {
 impl Sim {
     fn new(settings: Settings) -> Sim {
         let (scores, levels) = (Scores::default(), Default::default());
-        Sim { settings, active: 0.0, sealed: vec![], flush: None, l0: vec![], levels, jobs: vec![], next: 1, scores }
+        let (active, written, sealed, l0, jobs) = (0.0, 0.0, vec![], vec![], vec![]);
+        Sim { settings, active, sealed, flush: None, l0, levels, jobs, next: 1, scores, written }
     }
 
     /// Files of full size for `bytes` of data spread evenly over a range.
@@ -233,8 +236,10 @@ impl Sim {
                 self.look();
             }
         }
+        // A merge rests as long as it is ahead of the writers.
+        let may_take = merge_us(share as u64, self.written as u64, tree_pressure(&self.loads()));
         if let Some(running) = self.jobs.last_mut() {
-            running.left -= share;
+            running.left -= share * (1e6 * part / may_take as f64).min(1.0);
             running.slice += 1;
             if running.left <= 0.0 && now.disk > 0.0 {
                 let done = self.jobs.pop().unwrap();
@@ -298,6 +303,7 @@ fn run(text: &str) -> String {
             paid += ns.min(1_000_000_000) as f64 / f64::from(STEPS_PER_SECOND);
             sublevels = sublevels.max(sim.scores.sublevels);
         }
+        sim.written = admitted * MB;
         let debt = sim.scores.debt_bytes / MB;
         table += &format!("{second:<7} {admitted:<9.1} {paid:<9.0} {sublevels:<10} {debt:.0}\n");
         assert!(free_at.is_none_or(|at| second < at) || paid == 0.0, "second {second} costs {paid}\n{table}");
@@ -324,6 +330,11 @@ fn check(text: &str) {
 #[test]
 fn a_load_that_fits_costs_nothing() {
     check(include_str!("../../testdata/pace-steady.txt"));
+}
+
+#[test]
+fn merges_of_a_light_load_take_their_time() {
+    check(include_str!("../../testdata/pace-light.txt"));
 }
 
 #[test]
