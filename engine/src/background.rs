@@ -25,6 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::base::{Error, IndexId, Result};
 use crate::cache::Queue;
 use crate::compact::aside::{SetAside, Verdict};
+use crate::compact::growth::Growth;
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, TableSource, ahead_bytes, merge_files};
 use crate::compact::pace::{PaceState, Price, memory_pressure, merge_us, nice, price, tree_pressure};
@@ -814,26 +815,6 @@ fn clean_loop(core: &Core) {
     }
 }
 
-/// How fast a counter grows.
-#[derive(Default)]
-struct Growth {
-    counter: u64,
-    since_us: u64,
-}
-
-impl Growth {
-    /// Its growth in a second; none if it was asked less than half a second ago.
-    fn per_second(&mut self, counter: u64, now_us: u64) -> Option<u64> {
-        let elapsed = now_us.saturating_sub(self.since_us);
-        let grown = counter.saturating_sub(self.counter);
-        if elapsed < 500_000 {
-            return None;
-        }
-        *self = Growth { counter, since_us: now_us };
-        Some((u128::from(grown) * 1_000_000 / u128::from(elapsed)) as u64)
-    }
-}
-
 fn compact_loop(core: &Core) {
     let background = &core.background;
     loop {
@@ -909,21 +890,4 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
         shared.compact_error = Some(error);
     }
     verdict != Verdict::General
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn growth_in_a_second() {
-        let mut growth = Growth::default();
-        assert_eq!(growth.per_second(100, 400_000), None);
-        assert_eq!(growth.per_second(100, 500_000), Some(200));
-        assert_eq!(growth.per_second(1100, 999_999), None);
-        assert_eq!(growth.per_second(1100, 2_500_000), Some(500));
-        // A clock or a counter that stands still, or goes back, is no growth.
-        assert_eq!(growth.per_second(1100, 2_500_000), None);
-        assert_eq!(growth.per_second(900, 4_500_000), Some(0));
-    }
 }

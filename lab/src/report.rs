@@ -581,6 +581,14 @@ mod tests {
     }
 
     #[test]
+    fn seconds_that_others_took_are_left_out() {
+        let mut run = run(Kind::Strata, "a", 1, 1000);
+        run.series = vec![100.0, 40.0, 80.0, 100.0, 9.0];
+        run.usage.stolen_series = vec![0.0, 0.2, DISTURBED / 2.0, 0.0];
+        assert_eq!(run.undisturbed(), [100.0, 80.0, 100.0]);
+    }
+
+    #[test]
     fn ratios_are_those_of_neighbours() {
         // The machine was ten times slower in the second slice, for both.
         let mut runs = vec![];

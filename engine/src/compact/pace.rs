@@ -116,14 +116,15 @@ fn ratio(load: f64, limit: f64) -> f64 {
     if limit > 0.0 { load / limit } else { 0.0 }
 }
 
-/// What is left before writers pay: 1 up to a quarter of the limit, 0 from one half on, where the price of writes begins.
-fn slack(pressure: f64) -> f64 {
-    (2.0 - 4.0 * pressure).clamp(0.0, 1.0)
+/// What is left of 1 on the way from one pressure to a higher one.
+fn slack(pressure: f64, from: f64, to: f64) -> f64 {
+    ((to - pressure) / (to - from)).clamp(0.0, 1.0)
 }
 
-/// How far a thread that works against `pressure` stands behind the threads of users: `most` with all slack, 0 without.
+/// How far a thread that works against `pressure` stands behind the threads of users: `most` up to a quarter of the
+/// limit, 0 from one half on, where the price of writes begins.
 pub fn nice(pressure: f64, most: i32) -> i32 {
-    (f64::from(most) * slack(pressure)).round() as i32
+    (f64::from(most) * slack(pressure, 0.25, 0.5)).round() as i32
 }
 
 /// How long a merge of `bytes` may take, in microseconds, where users write `logged` bytes a second and the tree is under
@@ -132,8 +133,7 @@ pub fn merge_us(bytes: u64, logged: u64, pressure: f64) -> u64 {
     if logged == 0 {
         return 0;
     }
-    let slack = ((REST_NONE - pressure) / (REST_NONE - REST_ALL)).clamp(0.0, 1.0);
-    (slack * bytes as f64 * 1e6 / (MERGED_PER_LOGGED * logged as f64)) as u64
+    (slack(pressure, REST_ALL, REST_NONE) * bytes as f64 * 1e6 / (MERGED_PER_LOGGED * logged as f64)) as u64
 }
 
 #[cfg(test)]
