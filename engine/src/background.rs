@@ -89,6 +89,8 @@ pub struct WorkCounters {
     pub compact_bytes_written: u64,
     /// Versions and tombstones dropped by flushes and merges.
     pub dropped_versions: u64,
+    /// Microseconds that merges rested because they were ahead of the writers.
+    pub compact_rest_us: u64,
     /// Microseconds that writers were held back.
     pub writer_wait_us: u64,
 }
@@ -250,6 +252,7 @@ impl Background {
         let rest = may_take.saturating_sub(work_us).min(REST_MAX_US);
         if rest > 0 {
             sleep_or_stop(self, &self.retry_wake, Duration::from_micros(rest));
+            self.counters.lock().compact_rest_us += rest;
         }
     }
 

@@ -167,6 +167,7 @@ impl Metrics {
             ("compaction_moves", w.moves),
             ("compaction_bytes_read", w.compact_bytes_read),
             ("compaction_bytes_written", w.compact_bytes_written),
+            ("compaction_rest_us", w.compact_rest_us),
             ("versions_dropped", w.dropped_versions),
             ("writer_wait_us", w.writer_wait_us),
         ]

@@ -12,7 +12,7 @@ use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
 use crate::runs;
-use crate::sst::{ReadHints, TableIter, key_hash};
+use crate::sst::{IterMemory, ReadHints, TableIter, key_hash};
 use crate::state::{Mem, ReadState};
 
 /// Point read; see `Txn::get`.
@@ -106,9 +106,23 @@ fn deliver(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> bool {
 pub(crate) enum Source {
     Mem(MemIter),
     Table(TableIter),
-    Level(Box<LevelIter<Files>>),
+    Level(LevelIter<Files>),
     /// A run of the transaction's own.
     Own(Box<LevelIter<runs::Files<runs::Newest>>>),
+}
+
+impl Source {
+    /// Ends the source; what it had grown is for another one.
+    pub fn into_memory(self) -> Option<IterMemory> {
+        match self {
+            Source::Table(it) => Some(it.into_memory()),
+            Source::Level(it) => {
+                let (files, open) = it.into_parts();
+                Some(open.map_or(files.memory, TableIter::into_memory))
+            }
+            Source::Mem(_) | Source::Own(_) => None,
+        }
+    }
 }
 
 macro_rules! forward {
@@ -196,6 +210,8 @@ pub(crate) struct Files {
     state: Arc<ReadState>,
     place: Place,
     files: Range<usize>,
+    /// For the first file that is opened.
+    memory: IterMemory,
 }
 
 impl Files {
@@ -219,18 +235,20 @@ impl SortedRun for Files {
     fn largest(&self, at: usize) -> &[u8] {
         &self.file(at).meta.largest
     }
-    fn open(&self, at: usize) -> Result<TableIter> {
-        Ok(self.core.table(self.file(at))?.iter(HINTS))
+    fn open(&mut self, at: usize, former: Option<TableIter>) -> Result<TableIter> {
+        let memory = former.map_or_else(|| std::mem::take(&mut self.memory), TableIter::into_memory);
+        Ok(self.core.table(self.file(at))?.iter_in(memory, HINTS))
     }
 }
 
-/// Adds all sources that may hold keys in `[lower, upper)` for a reader at `read`, newest first.
+/// Adds all sources that may hold keys in the range for a reader at `read`, newest first. They take their memory from
+/// `spare` while there is some.
 pub(crate) fn add_sources(
     core: &Arc<Core>,
     state: &Arc<ReadState>,
     read: SeqNo,
-    lower: &[u8],
-    upper: &[u8],
+    keys: Range<&[u8]>,
+    spare: &mut Vec<IterMemory>,
     sources: &mut Vec<Source>,
 ) -> Result<()> {
     let add_mem = |sources: &mut Vec<Source>, mem: &Mem| {
@@ -238,23 +256,25 @@ pub(crate) fn add_sources(
             sources.push(Source::Mem(mem.table.iter_at(read)));
         }
     };
-    let add_run = |sources: &mut Vec<Source>, place: Place, files: Range<usize>| -> Result<()> {
-        match files.len() {
-            0 => {}
-            1 => sources.push(Source::Table(core.table(&place.files(state)[files.start])?.iter(HINTS))),
-            _ => {
-                let files = Files { core: core.clone(), state: state.clone(), place, files };
-                sources.push(Source::Level(Box::new(LevelIter::new(files, None, None))));
-            }
+    let mut add_run = |sources: &mut Vec<Source>, place: Place, files: Range<usize>| -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
         }
+        let memory = spare.pop().unwrap_or_default();
+        sources.push(if files.len() == 1 {
+            Source::Table(core.table(&place.files(state)[files.start])?.iter_in(memory, HINTS))
+        } else {
+            let files = Files { core: core.clone(), state: state.clone(), place, files, memory };
+            Source::Level(LevelIter::new(files, None, None))
+        });
         Ok(())
     };
     add_mem(sources, &state.active);
     for (number, sealed) in state.sealed.iter().enumerate() {
-        add_run(sources, Place::Sealed(number), within(&sealed.files, lower, upper))?;
+        add_run(sources, Place::Sealed(number), within(&sealed.files, keys.start, keys.end))?;
         add_mem(sources, &sealed.mem);
     }
-    for (run, files) in state.version.run_numbers(lower, upper) {
+    for (run, files) in state.version.run_numbers(keys.start, keys.end) {
         add_run(sources, Place::Version(run), files)?;
     }
     Ok(())

@@ -203,7 +203,7 @@ impl<S: TableSource> SortedRun for TableRun<S> {
     fn largest(&self, i: usize) -> &[u8] {
         &self.files[i].meta().largest
     }
-    fn open(&self, i: usize) -> Result<TableIter> {
+    fn open(&mut self, i: usize, _: Option<TableIter>) -> Result<TableIter> {
         Ok(self.files[i].table()?.iter(self.hints))
     }
 }

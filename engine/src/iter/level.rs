@@ -23,8 +23,8 @@ pub trait SortedRun: Send {
     fn smallest(&self, i: usize) -> &[u8];
     /// Largest user key of file `i`.
     fn largest(&self, i: usize) -> &[u8];
-    /// Opens a cursor over file `i`.
-    fn open(&self, i: usize) -> Result<Self::Iter>;
+    /// Opens a cursor over file `i`; `former` is the one that was open before, whose memory it may use.
+    fn open(&mut self, i: usize, former: Option<Self::Iter>) -> Result<Self::Iter>;
 }
 
 /// A cursor over a [`SortedRun`].
@@ -71,10 +71,15 @@ impl<R: SortedRun> LevelIter<R> {
 
     fn file(&mut self, i: usize) -> Result<&mut R::Iter> {
         if self.open.as_ref().is_none_or(|(at, _)| *at != i) {
-            self.open = None;
-            self.open = Some((i, self.run.open(i)?));
+            let former = self.open.take().map(|(_, iter)| iter);
+            self.open = Some((i, self.run.open(i, former)?));
         }
         Ok(&mut self.open.as_mut().expect("just opened").1)
+    }
+
+    /// Ends the cursor: its files, and the cursor over the one that is open.
+    pub fn into_parts(self) -> (R, Option<R::Iter>) {
+        (self.run, self.open.map(|(_, iter)| iter))
     }
 
     fn iter(&self) -> &R::Iter {
@@ -98,7 +103,6 @@ impl<R: SortedRun> LevelIter<R> {
         while !self.valid() {
             i += 1;
             if i >= self.to {
-                self.open = None;
                 return Ok(());
             }
             self.file(i)?.seek_first()?;
@@ -109,7 +113,6 @@ impl<R: SortedRun> LevelIter<R> {
     fn backward(&mut self, mut i: usize) -> Result<()> {
         while !self.valid() {
             if i <= self.from {
-                self.open = None;
                 return Ok(());
             }
             i -= 1;
@@ -218,7 +221,7 @@ mod tests {
         fn largest(&self, i: usize) -> &[u8] {
             &self.files[i][self.files[i].len() - 1].0
         }
-        fn open(&self, i: usize) -> Result<VecIter> {
+        fn open(&mut self, i: usize, _: Option<VecIter>) -> Result<VecIter> {
             self.opened.lock().unwrap().push(i);
             Ok(VecIter::new(self.files[i].clone()))
         }

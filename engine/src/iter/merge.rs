@@ -58,17 +58,17 @@ impl<I: VersionIter> MergeIter<I> {
         &self.sources
     }
 
-    /// Lets go of all sources and keeps the memory for others.
-    pub fn clear(&mut self) {
+    /// Gives away all sources and keeps the memory for others.
+    pub fn drain(&mut self) -> impl Iterator<Item = I> + '_ {
         self.current = NOBODY;
         self.direction = Direction::Forward;
         self.heap.clear();
-        self.sources.clear();
+        self.sources.drain(..)
     }
 
     /// Takes other sources: those that `fill` puts into the empty list. Not positioned; without sources if `fill` fails.
     pub fn refill(&mut self, fill: impl FnOnce(&mut Vec<I>) -> Result<()>) -> Result<()> {
-        self.clear();
+        drop(self.drain());
         let filled = fill(&mut self.sources);
         if filled.is_err() {
             self.sources.clear();

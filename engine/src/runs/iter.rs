@@ -33,7 +33,7 @@ impl<I: VersionIter> SortedRun for Files<I> {
     fn largest(&self, i: usize) -> &[u8] {
         &self.files[i].meta().largest
     }
-    fn open(&self, i: usize) -> Result<I> {
+    fn open(&mut self, i: usize, _: Option<I>) -> Result<I> {
         let file = &self.files[i];
         Ok((self.open)(self.tables.table(&file.entry)?.iter(self.hints), file.limit, self.shown))
     }

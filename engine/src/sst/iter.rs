@@ -81,6 +81,14 @@ impl ReadAhead {
     }
 }
 
+/// The memory of a cursor that is no longer needed, for another one: cursors that are reused from statement to statement then
+/// allocate nothing.
+#[derive(Default)]
+pub struct IterMemory {
+    key: Vec<u8>,
+    passed: Vec<u8>,
+}
+
 /// A cursor over the versions of one table file.
 pub struct TableIter {
     table: Arc<Table>,
@@ -103,7 +111,7 @@ pub struct TableIter {
 }
 
 impl TableIter {
-    pub(super) fn new(table: Arc<Table>, hints: ReadHints) -> TableIter {
+    pub(super) fn new(table: Arc<Table>, hints: ReadHints, memory: IterMemory) -> TableIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
         let block = table.top.clone();
         let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
@@ -118,10 +126,15 @@ impl TableIter {
             entry: NONE,
             block,
             row: 0,
-            key: Vec::new(),
+            key: memory.key,
             key_len: 0,
-            passed: Vec::new(),
+            passed: memory.passed,
         }
+    }
+
+    /// Ends the cursor; what it had grown is for another one. Read-ahead's buffer is not kept: few cursors need one.
+    pub fn into_memory(self) -> IterMemory {
+        IterMemory { key: self.key, passed: self.passed }
     }
 
     /// The current value with the block that holds it. Requires `valid()`.

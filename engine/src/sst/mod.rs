@@ -39,7 +39,7 @@ use crate::base::slots::Buf;
 
 pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
-pub use iter::{AHEAD_MIN, TableIter};
+pub use iter::{AHEAD_MIN, IterMemory, TableIter};
 pub use meta::TableMeta;
 pub use packed::Residence;
 pub use table::{Extent, Table};

@@ -17,7 +17,7 @@ use super::block::Block;
 use super::doubt::Doubt;
 use super::filter::{Filter, key_hash};
 use super::frame::{self, Handle};
-use super::iter::{ReadAhead, TableIter};
+use super::iter::{IterMemory, ReadAhead, TableIter};
 use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
@@ -491,7 +491,12 @@ impl Table {
 
     /// A cursor over all versions; not positioned yet.
     pub fn iter(self: &Arc<Self>, hints: ReadHints) -> TableIter {
-        TableIter::new(self.clone(), hints)
+        self.iter_in(IterMemory::default(), hints)
+    }
+
+    /// The same, in the memory of another cursor.
+    pub fn iter_in(self: &Arc<Self>, memory: IterMemory, hints: ReadHints) -> TableIter {
+        TableIter::new(self.clone(), hints, memory)
     }
 
     /// About how much of the file has smaller keys. Bytes: the offset of the block where the key is or would be.

@@ -12,6 +12,7 @@
 //! position in the buffer already is one).
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Txn;
@@ -19,6 +20,7 @@ use crate::base::{Kind, Result, SeqNo};
 use crate::engine::{Core, DEAD_RUN};
 use crate::iter::{MergeIter, VisibleIter};
 use crate::read::{Source, add_sources, get_in};
+use crate::sst::IterMemory;
 use crate::state::ReadState;
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
@@ -103,6 +105,8 @@ pub struct Cursor {
     /// Row of the own side; and the key to go on from while the base is not on it.
     key: Vec<u8>,
     value: Vec<u8>,
+    /// Memory of closed sources, for the next ones.
+    spare: Vec<IterMemory>,
 }
 
 impl Cursor {
@@ -121,16 +125,16 @@ impl Cursor {
             base_lost: false,
             key: Vec::new(),
             value: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
     /// Prepares to read keys in `[lower, upper)` at `read`, for which the caller holds a read point until `close`.
     pub fn open(&mut self, own: &Txn, read: SeqNo, lower: &[u8], upper: &[u8]) -> Result<()> {
-        self.side = Side::Nowhere;
-        self.pin = None;
+        self.close();
         let pin = self.core.states.pin();
-        let merge = self.base.reopen(read, Some(lower), Some(upper));
-        merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower, upper, sources))?;
+        let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
+        merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower..upper, spare, sources))?;
         self.pin = Some(pin);
         self.runs = own.runs.generation();
         self.late = false;
@@ -141,7 +145,8 @@ impl Cursor {
     /// Lets go of memtables and files. The position is lost.
     pub fn close(&mut self) {
         self.side = Side::Nowhere;
-        self.base.read_anew(SeqNo::ZERO).clear();
+        let sources = self.base.read_anew(SeqNo::ZERO).drain();
+        self.spare.extend(sources.filter_map(Source::into_memory));
         self.pin = None;
     }
 
@@ -174,7 +179,7 @@ impl Cursor {
     fn rebuild(&mut self, own: &Txn, pin: Arc<ReadState>, read: SeqNo) -> Result<()> {
         let mut sources = Vec::new();
         let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
-        all_sources(&self.core, own, &pin, read, lower, upper, &mut sources)?;
+        all_sources(&self.core, own, &pin, read, lower..upper, &mut self.spare, &mut sources)?;
         if self.side == Side::Base {
             self.key.clear();
             self.key.extend_from_slice(self.base.key());
@@ -381,12 +386,12 @@ fn all_sources(
     own: &Txn,
     pin: &Arc<ReadState>,
     read: SeqNo,
-    lower: &[u8],
-    upper: &[u8],
+    keys: Range<&[u8]>,
+    spare: &mut Vec<IterMemory>,
     sources: &mut Vec<Source>,
 ) -> Result<()> {
     if !own.runs.is_empty() {
-        sources.extend(own.runs.sources(read, lower, upper).into_iter().map(|run| Source::Own(Box::new(run))));
+        sources.extend(own.runs.sources(read, keys.start, keys.end).into_iter().map(|run| Source::Own(Box::new(run))));
     }
-    add_sources(core, pin, read, lower, upper, sources)
+    add_sources(core, pin, read, keys, spare, sources)
 }
