@@ -44,7 +44,7 @@ help:
 	@echo 'make run        starts a private server with the plugin, runs a short tour'
 	@echo 'make stop       stops it; make client opens a client; make restart'
 	@echo 'make test       everything that must pass before a change is taken'
-	@echo 'make lint       rustfmt, clippy, shellcheck'
+	@echo 'make lint       rustfmt, clippy, rustdoc, shellcheck'
 	@echo 'make unit       cargo test --workspace'
 	@echo 'make sql-test   Strata'"'"'s own SQL tests (mysql-test/suite/strata)'
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
@@ -106,9 +106,7 @@ test:
 	@scripts/test.sh
 
 lint:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh .ci/run; fi
+	@scripts/test.sh fmt clippy docs shell
 
 unit:
 	$(CARGO) test --workspace

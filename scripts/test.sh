@@ -5,15 +5,15 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these: setup fmt clippy shell unit plugin symbols
-#                       sql slice isolation crash damage workload
+#   test.sh STEP...     only these: setup fmt clippy docs shell unit plugin
+#                       symbols sql slice isolation crash damage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy shell unit plugin symbols sql slice isolation crash damage workload)
+all=(setup fmt clippy docs shell unit plugin symbols sql slice isolation crash damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -32,6 +32,11 @@ count=$logs/count
 step_setup() { scripts/setup.sh; }
 step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy --workspace --all-targets -- -D warnings; }
+# Links between modules hold, also those to private items: the readers are engineers.
+step_docs() {
+  RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
+    cargo doc --workspace --no-deps --document-private-items
+}
 step_shell() {
   local f
   for f in scripts/*.sh .ci/run; do bash -n "$f"; done

@@ -1,12 +1,12 @@
 //! The command `isolation`: many sessions, few hot rows, everything that may go
 //! wrong, and the check that what they saw was possible.
 //!
-//! For each level: a load of random transactions (see [`history::load`]) during
+//! For each level: a load of random transactions (see [`crate::history::load`]) during
 //! which statements and sessions are killed, locks time out and deadlocks are
 //! broken; with `--kill` also the server, which is started again while the
 //! sessions wait. What they noted, and all rows at the end and after each
 //! restart, is one history, which must keep the level's promise (see
-//! [`history::check`]). A history in which something is wrong is kept.
+//! [`crate::history::check`]). A history in which something is wrong is kept.
 
 use crate::engine::{Conditions, Kind};
 use crate::history::check::{Report, check};
@@ -54,7 +54,7 @@ pub struct Args {
     /// Memory for the engine, in MiB; little, so that flushes and merges are under way
     #[arg(long, default_value_t = 16)]
     cache_mb: u64,
-    /// Turns <engine>_snapshot_isolation on and checks its promise
+    /// Turns `<engine>_snapshot_isolation` on and checks its promise
     #[arg(long)]
     first_wins: bool,
     /// Checks against the promise of this level instead: so one sees that the check sees something

@@ -1,7 +1,7 @@
 //! Owners of locks: what a transaction holds, where it waits, whether it was interrupted.
 //!
 //! The owner knows where its locks are, so that releasing them needs neither keys nor probes. What it holds is changed by
-//! its own thread, and seldom by others who lock in its name ([`bulk`](super::bulk), [`gap`](super::gap)).
+//! its own thread, and seldom by others who lock in its name ([`super::bulk`], [`super::gap`]).
 //!
 //! Invariants: an owner waits in at most one place; its mutexes are the last in the order of the [table](super).
 //!
@@ -66,7 +66,7 @@ impl LockOwner {
     pub fn weight(&self) -> u64 {
         self.weight.load(Ordering::Relaxed)
     }
-    /// Makes the current wait and all later requests fail with [`Error::Interrupted`], until `clear_interrupt`.
+    /// Makes the current wait and all later requests fail with [`crate::Error::Interrupted`], until `clear_interrupt`.
     pub fn interrupt(&self) {
         self.killed.store(true, Ordering::SeqCst);
         // The waiter checks the flag while holding this mutex: it either sees it or is parked already.

@@ -1,6 +1,6 @@
 //! The log: every change of the store is here before it is anywhere else.
 //!
-//! * [`format`]: bytes of units and frames
+//! * [`mod@format`]: bytes of units and frames
 //! * [`Log`]: appending, group sync, poisoning
 //! * `segments`: the files
 //! * [`scan`], [`recover`]: reading it back

@@ -1,6 +1,6 @@
 //! Where the sections of a block begin, from its header.
 //!
-//! Reading a block and putting its columns into another order ([`super::shuffle`]) both start here.
+//! Reading a block and putting its columns into another order ([`mod@super::shuffle`]) both start here.
 //!
 //! # Invariants
 //!

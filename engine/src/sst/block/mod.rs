@@ -16,7 +16,7 @@
 //!
 //! All sections lie inside the bytes and fill them exactly, offsets never decrease and end at the end of their section, a
 //! tail follows a full head only. [`builder`] makes blocks so, [`layout`] and [`reader`] accept no others, [`search`] relies
-//! on it and on the order of the rows. On disk the bytes may be [shuffled](shuffle).
+//! on it and on the order of the rows. On disk the bytes may be [shuffled](mod@shuffle).
 //!
 //! # Rejected
 //!

@@ -1,0 +1,243 @@
+//! The threads that compact: take a job, carry it out in slices, rest while it is ahead of the writers.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::output::{Filters, discard, not_installed, survival, with_env};
+use super::{Background, RETRY, Shared, shape, sleep_or_stop, with_input};
+use crate::base::Result;
+use crate::compact::aside::Verdict;
+use crate::compact::manual::{Manual, manual};
+use crate::compact::merge::{MergeResult, OutputPlan, TableSource, merge_files};
+use crate::compact::pace::{merge_us, nice, tree_pressure};
+use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
+use crate::compact::slice::Slice;
+use crate::engine::{Core, table_path};
+use crate::io::NICE_MAX;
+use crate::manifest::{FileEntry, Version, VersionEdit};
+use crate::sst::{Residence, Table, TableMeta};
+
+/// A merge rests no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a rest.
+const REST_MAX_US: u64 = 100_000;
+
+impl Background {
+    /// Ranks the calling thread, which compacts, among the threads of users.
+    fn rank_compaction(&self, core: &Core) {
+        core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
+    }
+
+    /// Lets a merge rest that has taken in `bytes` in `work_us` of work, see `pace`.
+    fn rest(&self, core: &Core, bytes: u64, work_us: u64) {
+        let may_take = merge_us(bytes, self.logged_per_s.load(Ordering::Relaxed), tree_pressure(&self.loads(core)));
+        let rest = may_take.saturating_sub(work_us).min(REST_MAX_US);
+        if rest > 0 {
+            sleep_or_stop(self, &self.retry_wake, Duration::from_micros(rest));
+            self.counters.lock().compact_rest_us += rest;
+        }
+    }
+
+    /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
+    fn take_job(
+        &self,
+        core: &Core,
+        shared: &mut Shared,
+        ahead_of: Option<Reason>,
+    ) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
+        let version = core.states.load().version.clone();
+        let job =
+            with_input(core, &version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options))?;
+        let job = Arc::new(job);
+        shared.running.push(job.clone());
+        Some((version, job))
+    }
+
+    fn finish_job(&self, core: &Core, job: &Arc<CompactionJob>) {
+        self.shared.lock().running.retain(|other| !Arc::ptr_eq(other, job));
+        self.progress.notify_all();
+        self.wake_cleaner();
+        self.look(core);
+    }
+
+    /// Merges all files that overlap `[lower, upper)` into the last level, one index after the other.
+    pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8]) -> Result<()> {
+        loop {
+            let mut shared = self.shared.lock();
+            shared.check()?;
+            let version = core.states.load().version.clone();
+            let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
+            match manual(&shape(&version), &running, lower, upper) {
+                Manual::Done => return Ok(()),
+                Manual::Blocked => {
+                    self.progress.wait_for(&mut shared, Duration::from_millis(100));
+                }
+                Manual::Job(job) => {
+                    let job = Arc::new(job);
+                    shared.running.push(job.clone());
+                    drop(shared);
+                    let result = run_job(core, &version, &job, &|_| Ok(()));
+                    drop(version);
+                    self.finish_job(core, &job);
+                    result?;
+                }
+            }
+        }
+    }
+}
+
+/// Carries out what is due until the store is closed.
+pub(super) fn compact_loop(core: &Core) {
+    let background = &core.background;
+    loop {
+        background.rank_compaction(core);
+        let (version, job) = {
+            let mut shared = background.shared.lock();
+            loop {
+                if shared.stopping {
+                    return;
+                }
+                if let Some(taken) = background.take_job(core, &mut shared, None) {
+                    break taken;
+                }
+                background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
+            }
+        };
+        if !work_on(core, version, &job) {
+            sleep_or_stop(background, &background.retry_wake, RETRY);
+        }
+    }
+}
+
+/// Carries out a job that was taken, and between its slices, on top of it, what is more urgent by then. As urgency has
+/// few degrees, this does not go deep. False if the job failed and the next one may fail for the same reason.
+fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool {
+    let background = &core.background;
+    let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
+    // What failed in the middle of this job would fail again in the next slice.
+    let may_interrupt = Cell::new(true);
+    let working_since = Cell::new(core.options.clock.now_us());
+    let tick = |bytes| {
+        background.rest(core, bytes, core.options.clock.now_us().saturating_sub(working_since.get()));
+        let mut current = slice.get();
+        let over = current.is_over(bytes, core.options.clock.now_us());
+        slice.set(current);
+        if over {
+            background.rank_compaction(core);
+            while may_interrupt.get() {
+                let taken = background.take_job(core, &mut background.shared.lock(), Some(job.reason));
+                let Some((version, urgent)) = taken else { break };
+                may_interrupt.set(work_on(core, version, &urgent));
+            }
+            slice.set(Slice::begin(core.options.clock.now_us()));
+        }
+        working_since.set(core.options.clock.now_us());
+        Ok(())
+    };
+    let result = run_job(core, &version, job, &tick);
+    // The inputs are held no longer: the cleaner, who is woken below, finds them.
+    drop(version);
+    let go_on = note_outcome(core, job, result);
+    background.finish_job(core, job);
+    go_on
+}
+
+/// Keeps the error of a job, if it failed, and reports it the first time. See `work_on` for the result.
+fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
+    let shared = &mut *core.background.shared.lock();
+    let Err(error) = result else {
+        shared.compact_error = None;
+        return true;
+    };
+    let verdict = shared.aside.failed(job.files(), |no| table_path(&core.dir, no), &error, core.options.clock.now_us());
+    let is_new = match verdict {
+        Verdict::General => shared.compact_error.is_none(),
+        Verdict::New => true,
+        Verdict::Again => false,
+    };
+    if is_new && !shared.stopping {
+        core.options.report(&format!("compaction failed: {error}"));
+    }
+    if verdict == Verdict::General {
+        shared.compact_error = Some(error);
+    }
+    verdict != Verdict::General
+}
+
+/// An input of a merge.
+struct Input<'a> {
+    core: &'a Core,
+    file: &'a Arc<FileEntry>,
+}
+
+impl TableSource for Input<'_> {
+    fn meta(&self) -> &TableMeta {
+        &self.file.meta
+    }
+    fn table(&self) -> Result<Arc<Table>> {
+        self.core.table(self.file).cloned()
+    }
+}
+
+/// How the cache holds what a merge of `inputs`, upper levels first, replaces at `key`. The lowest of the files there decides:
+/// it has most of the rows.
+fn residence_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Residence> {
+    let spans = |file: &&&Arc<FileEntry>| file.meta.smallest.as_slice() <= key && key <= file.meta.largest.as_slice();
+    inputs.iter().rev().find(spans)?.table.get()?.residence_of(key)
+}
+
+/// Carries out a job on the version it was picked from; `tick` as in [`with_env`].
+fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u64) -> Result<()>) -> Result<()> {
+    let mut edit = VersionEdit::default();
+    for (level, files) in &job.inputs {
+        edit.removed.extend(files.iter().map(|&no| (*level, no)));
+    }
+    let inputs: Vec<&Arc<FileEntry>> = edit.removed.iter().filter_map(|&(level, no)| version.file(level, no)).collect();
+    let mut result = MergeResult::default();
+    match job.action {
+        Action::Delete => {}
+        Action::Move => edit.added = inputs.iter().map(|file| (job.output_level, file.meta.clone())).collect(),
+        Action::Merge => {
+            let below: Vec<Vec<&TableMeta>> = (job.output_level + 1..=LAST)
+                .map(|level| version.level(level).iter().map(|file| &file.meta).collect())
+                .collect();
+            let below: Vec<&[&TableMeta]> = below.iter().map(Vec::as_slice).collect();
+            let target = core.table_bytes();
+            let plan = match job.output_level {
+                0 => OutputPlan::for_l0(target, &[], None),
+                _ => OutputPlan::for_level(target, &below),
+            };
+            let sources = inputs.iter().map(|&file| Input { core, file }).collect();
+            let filters = Filters::new(core, version, job.output_level);
+            let residence = |key: &[u8]| residence_before(&inputs, key);
+            result = with_env(core, &|key| filters.exclude(key), tick, &residence, |env| {
+                merge_files(sources, survival(core), &plan, env)
+            })?;
+            edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
+        }
+    }
+    match core.installer.install(core, edit, 0) {
+        Ok(Some(refused)) => discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no))),
+        // An input went with its dropped index: the outputs are of no use.
+        Ok(None) => {
+            discard(core, &result.outputs);
+            return Ok(());
+        }
+        Err(error) => {
+            not_installed(core, &result.outputs, &error);
+            return Err(error);
+        }
+    }
+    let mut counters = core.background.counters.lock();
+    match job.action {
+        Action::Merge => {
+            counters.compactions += 1;
+            counters.compact_bytes_read += job.bytes;
+            counters.compact_bytes_written += result.stats.bytes_written;
+            counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
+        }
+        Action::Move => counters.moves += inputs.len() as u64,
+        Action::Delete => {}
+    }
+    Ok(())
+}

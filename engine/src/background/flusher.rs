@@ -1,0 +1,172 @@
+//! The thread that flushes: sealed memtables become files of level 0, and the log before them is given up.
+
+use std::time::{Duration, Instant};
+
+use super::output::{Filters, discard, not_installed, survival, with_env};
+use super::{Background, RETRY, shape};
+use crate::base::{Error, Result};
+use crate::cache::Queue;
+use crate::compact::pace::{memory_pressure, nice};
+use crate::engine::Core;
+use crate::flush;
+use crate::io::NICE_MAX;
+use crate::manifest::VersionEdit;
+use crate::sst::{Residence, TableMeta};
+use crate::step::Step;
+
+impl Background {
+    /// Ranks the calling thread, which flushes, among the threads of users.
+    fn rank_flush(&self, core: &Core) {
+        core.options.scheduler.set_nice(nice(memory_pressure(&self.loads(core)), NICE_MAX / 2));
+    }
+
+    /// Waits until no sealed memtable is left.
+    pub fn flush_and_wait(&self, core: &Core) -> Result<()> {
+        let mut shared = self.shared.lock();
+        // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
+        let enough = shared.attempts + 1 + u64::from(shared.flushing);
+        loop {
+            shared.check()?;
+            if core.states.load().sealed.is_empty() && !shared.flushing {
+                return Ok(());
+            }
+            if let Some(error) = shared.flush_error.as_ref().filter(|_| shared.attempts >= enough) {
+                return Err(error.clone());
+            }
+            shared.hurry = true;
+            self.flush_wake.notify_one();
+            self.progress.wait_for(&mut shared, Duration::from_millis(50));
+        }
+    }
+}
+
+/// Flushes what is sealed until the store is closed.
+pub(super) fn flush_loop(core: &Core) {
+    let background = &core.background;
+    let mut batch = usize::MAX;
+    loop {
+        {
+            let mut shared = background.shared.lock();
+            while !shared.stopping && core.states.load().sealed.is_empty() {
+                background.flush_wake.wait_for(&mut shared, Duration::from_millis(100));
+            }
+            if shared.stopping {
+                return;
+            }
+            shared.flushing = true;
+            shared.hurry = false;
+        }
+        background.rank_flush(core);
+        let result = flush_as_room_allows(core, &mut batch);
+        let failed = result.is_err();
+        {
+            let mut shared = background.shared.lock();
+            shared.flushing = false;
+            shared.attempts += 1;
+            if let Err(error) = &result
+                && shared.flush_error.is_none()
+            {
+                core.options.report(&format!("flush failed: {error}"));
+            }
+            shared.flush_error = result.err();
+            background.progress.notify_all();
+        }
+        background.look(core);
+        background.wake_cleaner();
+        if failed {
+            let mut shared = background.shared.lock();
+            let until = Instant::now() + RETRY;
+            while !shared.stopping && !shared.hurry {
+                // Every commit wakes this thread.
+                if background.flush_wake.wait_until(&mut shared, until).timed_out() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Flushes up to `batch` sealed memtables. Several at once write the fewest bytes. Where the disk is too full for them
+/// there may be room for one: then the oldest goes alone, and after each success the next flush tries twice as many.
+fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
+    let several = core.states.load().sealed.len().min(*batch) > 1;
+    let mut result = flush_oldest(core, *batch);
+    if several && result.as_ref().is_err_and(Error::is_disk_full) {
+        *batch = 1;
+        result = flush_oldest(core, *batch);
+    }
+    if result.is_ok() {
+        *batch = batch.saturating_mul(2);
+    }
+    result
+}
+
+/// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
+/// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
+/// newest number in a file is its age.
+fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
+    let state = core.states.pin();
+    let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
+    let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
+    let Some(newest) = sealed.first() else { return Ok(()) };
+    let last = newest.mem.last_seq();
+    // Everything in a sealed memtable has been ordered; make sure that it has been applied.
+    core.committer.publish(last);
+    let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
+    if let Err(error) = core.committer.carry(&core.log, next.min_lsn(), core.prepared_slack()) {
+        // The flush goes on without: what is held back is released by a later one.
+        core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
+    }
+    core.step(Step::Carried);
+    let logged = core.log.end();
+    let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
+    let base = core.background.last_scores().base;
+    let shape = shape(&state.version);
+    let guides = &shape.levels[usize::from(base.max(1))];
+    let below: Vec<&[&TableMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+    let tick = |_| {
+        core.background.rank_flush(core);
+        Ok(())
+    };
+    let filters = Filters::new(core, &state.version, 0);
+    // What was in memory stays there if it costs nobody his place.
+    let probation = Residence { queue: Queue::Probation, packed: false };
+    let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
+    let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
+        flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
+    })?;
+    let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
+    let behind = newest
+        .files
+        .iter()
+        .map(|file| (flush::level_behind(file.meta.index, &state.version, &result.outputs), file.meta.clone()));
+    let edit = VersionEdit {
+        added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(behind).collect(),
+        flushed_seq: Some(last),
+        log_start: Some(log_start),
+        ..VersionEdit::default()
+    };
+    // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
+    // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
+    let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
+    match installed {
+        Ok(refused) => {
+            let refused = refused.unwrap_or_default();
+            discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no)));
+            newest.files.iter().filter(|file| refused.contains(&file.meta.no)).for_each(|file| file.mark_obsolete());
+        }
+        Err(error) => {
+            not_installed(core, &result.outputs, &error);
+            return Err(error);
+        }
+    }
+    if let Err(error) = core.log.release_before(log_start) {
+        // The segments are given up by the next flush.
+        core.options.report(&format!("cannot recycle the log: {error}"));
+    }
+    let mut counters = core.background.counters.lock();
+    counters.flushes += sealed.len() as u64;
+    counters.flush_bytes += result.stats.bytes_written;
+    counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
+    Ok(())
+}

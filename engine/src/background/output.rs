@@ -1,0 +1,119 @@
+//! What flushes, merges and transactions that spill need of the store to write files, and what becomes of files that cannot be
+//! installed.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::base::{Error, IndexId, Result};
+use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
+use crate::compact::survive::Survival;
+use crate::engine::{Core, table_path};
+use crate::manifest::{FileEntry, Version, find_in};
+use crate::options::Compression;
+use crate::sst::{self, Residence, TableMeta, TableOptions, Warm};
+
+/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
+/// new files are durable when this returns.
+pub(crate) fn with_env(
+    core: &Core,
+    excludes: &dyn Fn(&[u8]) -> bool,
+    tick: &dyn Fn(u64) -> Result<()>,
+    residence: &dyn Fn(&[u8]) -> Option<Residence>,
+    work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
+) -> Result<MergeResult> {
+    core.installer.check()?;
+    let result = work(&MergeEnv {
+        disk: &core.options.disk,
+        path_of: &|no| table_path(&core.dir, no),
+        next_file: &|| core.new_file(),
+        is_dropped: &|id| core.installer.is_dropped(id),
+        table_options: &|index| table_options(core, index),
+        excludes,
+        tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
+        ahead_bytes: ahead_bytes(core.cache_budget()),
+        buffer_bytes: &core.background.buffer_bytes,
+        warm: Warm { cache: &core.cache, residence },
+    })?;
+    // The names of the new files are durable before the manifest speaks of them (invariant 8).
+    if let Err(error) = core.options.disk.sync_dir(&core.dir) {
+        discard(core, &result.outputs);
+        return Err(error);
+    }
+    Ok(result)
+}
+
+/// Options of the tables of an index.
+fn table_options(core: &Core, index: IndexId) -> TableOptions {
+    let compression = match core.compression(index) {
+        Compression::None => sst::Compression::None,
+        Compression::Lz4 => sst::Compression::Lz4,
+        Compression::Zstd => sst::Compression::Zstd,
+    };
+    TableOptions { compression, ..TableOptions::default() }
+}
+
+/// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read
+/// per [`Filters::ASKED_PER_READ`] keys, so that a store much larger than its memory is not read in vain.
+pub(super) struct Filters<'a> {
+    core: &'a Core,
+    version: &'a Version,
+    /// Data below this level are older than the inputs. For a flush 0: all files are.
+    level: u8,
+    asked: Cell<u64>,
+    read: Cell<u64>,
+}
+
+impl Filters<'_> {
+    const ASKED_PER_READ: u64 = 32;
+
+    pub fn new<'a>(core: &'a Core, version: &'a Version, level: u8) -> Filters<'a> {
+        Filters { core, version, level, asked: Cell::new(0), read: Cell::new(0) }
+    }
+
+    fn may_read(&self) -> bool {
+        let may = self.read.get() * Filters::ASKED_PER_READ < self.asked.get();
+        self.read.set(self.read.get() + u64::from(may));
+        may
+    }
+
+    /// True if no file below holds the key. A file that cannot be read might.
+    pub fn exclude(&self, key: &[u8]) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        let hash = sst::key_hash(key);
+        let excluded = |file: &Arc<FileEntry>| {
+            let table = match file.table.get() {
+                Some(table) => table.clone(),
+                None if self.may_read() => self.core.table(file)?.clone(),
+                None => return Ok(false),
+            };
+            table.excludes(key, hash, || self.may_read())
+        };
+        self.version.runs_below(self.level).filter_map(|run| find_in(run, key)).all(|file| {
+            let known: Result<bool> = excluded(file);
+            known.unwrap_or(false)
+        })
+    }
+}
+
+/// The rule of survival for this moment: what live readers need, and what readers to come may need.
+pub(super) fn survival(core: &Core) -> Survival {
+    let (visible, live) = core.read_points.survey(|| core.committer.visible());
+    Survival::new(&live, visible)
+}
+
+/// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store
+/// is opened next: then they stay.
+pub(super) fn not_installed(core: &Core, outputs: &[TableMeta], error: &Error) {
+    if !matches!(error, Error::Poisoned(_)) {
+        discard(core, outputs);
+    }
+}
+
+/// Files that were written and that no manifest names.
+pub(super) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a TableMeta>) {
+    for meta in outputs {
+        // What cannot be removed now is removed as an orphan when the store is opened next.
+        drop(core.options.disk.remove(&table_path(&core.dir, meta.no)));
+        core.cache.erase_file(meta.no);
+    }
+}
