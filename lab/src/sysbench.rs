@@ -329,4 +329,40 @@ Latency (ms):
         let text = "    transactions:   20 (2.0 per sec.)\n    total number of events:              500000\n";
         assert_eq!(parse(text).transactions, 500_000);
     }
+
+    /// Runs `even.lua` around a script of `testdata` for a second; its output and whether it ended well.
+    fn even(script: &str, rate: u32) -> (Outcome, bool) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
+        let output = Command::new("sysbench")
+            .args([
+                concat!(env!("CARGO_MANIFEST_DIR"), "/src/even.lua"),
+                "--threads=3",
+                "--time=1",
+                "--events=0",
+                "run",
+            ])
+            .env("STRATA_LAB_SCRIPT", script)
+            .env("STRATA_LAB_RATE", rate.to_string())
+            .current_dir(folder)
+            .output()
+            .expect("'make setup' installs sysbench");
+        let text = [output.stdout, output.stderr].concat();
+        (parse(&String::from_utf8_lossy(&text)), output.status.success())
+    }
+
+    #[test]
+    fn events_begin_at_the_rate_and_again_after_a_deadlock() {
+        let (outcome, ended_well) = even("calm", 300);
+        assert!(ended_well && outcome.errors.is_empty(), "{outcome:?}");
+        // On a busy machine it may end a little late.
+        let expected = 300.0 * outcome.seconds;
+        let events = outcome.transactions as f64;
+        assert!((expected * 0.9..expected * 1.1).contains(&events), "{outcome:?}");
+    }
+
+    #[test]
+    fn an_event_that_fails_ends_the_run() {
+        let (outcome, ended_well) = even("broken", 300);
+        assert!(!ended_well && outcome.errors[0].contains("broken"), "{outcome:?}");
+    }
 }

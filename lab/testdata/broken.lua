@@ -1,0 +1,4 @@
+-- An event that fails.
+function event()
+   error("broken")
+end
