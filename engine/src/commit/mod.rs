@@ -113,10 +113,10 @@ impl Order {
         self.prepared.get(&id).ok_or_else(|| Error::Invalid(format!("transaction {id} is not prepared")))
     }
 
-    fn remove(&mut self, id: TxnId) {
-        if let Some(prepared) = self.prepared.remove(&id) {
-            self.places.remove(&prepared.place.at);
-        }
+    fn remove(&mut self, id: TxnId) -> Option<Prepared> {
+        let prepared = self.prepared.remove(&id)?;
+        self.places.remove(&prepared.place.at);
+        Some(prepared)
     }
 }
 
@@ -228,11 +228,12 @@ impl Committer {
         // here keeps a flush from moving the start of the log past it.
         let floor = {
             let mut order = self.order.lock();
-            let floor = log.end();
+            let floor = log.end_at_least();
             order.arriving.push(floor);
             floor
         };
         let appended = log.append_parts(&header, &body);
+        let xid = xid.into();
         let mut order = self.order.lock();
         if let Some(at) = order.arriving.iter().position(|&noted| noted == floor) {
             order.arriving.swap_remove(at);
@@ -240,23 +241,24 @@ impl Committer {
         let span = appended?;
         log.pledge_end();
         let id = TxnId(span.start.0);
-        order.insert(id, Prepared { xid: xid.into(), batch: batch.clone(), place: Place::of(span) });
+        order.insert(id, Prepared { xid, batch, place: Place::of(span) });
         Ok((id, span.end))
     }
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
     pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
-        let batch = self.order.lock().get(id)?.batch.clone();
-        let files = files_of(&batch).unwrap_or_default();
         let mut order = self.order.lock();
-        // Here: the record may have been carried on meanwhile.
-        let at = order.get(id)?.place.at;
+        let prepared = order.get(id)?;
+        let (batch, at) = (prepared.batch.clone(), prepared.place.at);
+        let files = files_of(&batch).unwrap_or_default();
         let record = record::commit_prepared(id, order.last.next());
         let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), files, |mem| {
             mem.needs_log_from(at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
-        order.remove(id);
+        let prepared = order.remove(id);
+        drop(order);
+        drop(prepared);
         sinks.log.redeem_end();
         Ok(ordered)
     }

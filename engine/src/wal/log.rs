@@ -315,7 +315,8 @@ impl Log {
                 self.room.wait(&mut buffer);
             } else {
                 buffer.led = true;
-                buffer = self.lead(buffer, Want::Write);
+                self.lead(buffer, Want::Write);
+                buffer = self.buffer.lock();
             }
         }
         if buffer.open.is_full() {
@@ -364,8 +365,13 @@ impl Log {
         mark.load(Ordering::Acquire) >= upto.0
     }
 
+    /// Reached, and nothing has failed since: without the mutex, for which those who append contend.
+    fn is_served(&self, upto: Lsn, want: Want) -> bool {
+        self.reached(upto, want) && !self.poisoned.load(Ordering::Acquire)
+    }
+
     fn reach(&self, upto: Lsn, want: Want) -> Result<()> {
-        if self.reached(upto, want) && !self.poisoned.load(Ordering::Acquire) {
+        if self.is_served(upto, want) {
             return Ok(());
         }
         let mut buffer = self.buffer.lock();
@@ -379,26 +385,28 @@ impl Log {
             if self.reached(upto, want) {
                 return Ok(());
             }
-            if !buffer.led {
+            if buffer.led {
+                let waiter = Waiter::of_this_thread(upto, want);
+                buffer.waiters.push(waiter.clone());
+                drop(buffer);
+                if waiter.wait() == LEADS {
+                    // `led` stayed true for this thread.
+                    self.lead(self.buffer.lock(), want);
+                }
+            } else {
                 buffer.led = true;
-                buffer = self.lead(buffer, want);
-                continue;
+                self.lead(buffer, want);
             }
-            let waiter = Waiter::of_this_thread(upto, want);
-            buffer.waiters.push(waiter.clone());
-            drop(buffer);
-            let told = waiter.wait();
+            if self.is_served(upto, want) {
+                return Ok(());
+            }
             buffer = self.buffer.lock();
-            if told == LEADS {
-                // `led` stayed true for this thread.
-                buffer = self.lead(buffer, want);
-            }
         }
     }
 
     /// One round as the leader (`led` is true and this thread's): writes all that is buffered, syncs if wanted, wakes
     /// whom that serves, and hands over or lays down the lead. Failure is left in `poison`.
-    fn lead<'a>(&'a self, mut buffer: MutexGuard<'a, Buffer>, want: Want) -> MutexGuard<'a, Buffer> {
+    fn lead<'a>(&'a self, mut buffer: MutexGuard<'a, Buffer>, want: Want) {
         debug_assert!(buffer.led);
         if buffer.poison.is_none() {
             if buffer.open.payload_bytes() > 0 {
@@ -441,16 +449,16 @@ impl Log {
             }
             !serve
         });
-        if buffer.waiters.is_empty() {
-            buffer.led = false;
-        } else {
-            // First of all, so that its I/O overlaps with waking the others.
-            buffer.waiters.remove(0).tell(LEADS);
-        }
+        let next = (!buffer.waiters.is_empty()).then(|| buffer.waiters.remove(0));
+        buffer.led = next.is_some();
         self.room.notify_all();
-        // Waking is a system call each; appends should not wait for it.
-        MutexGuard::unlocked(&mut buffer, || served.iter().for_each(|waiter| waiter.tell(SERVED)));
-        buffer
+        // Waking is a system call each, and who is woken may take this thread's processor: nobody should wait for that.
+        drop(buffer);
+        // First of all, so that its I/O overlaps with waking the others.
+        if let Some(next) = next {
+            next.tell(LEADS);
+        }
+        served.iter().for_each(|waiter| waiter.tell(SERVED));
     }
 
     fn write_units(&self, units: &mut [UnitBuf], want: Want) -> Result<()> {
@@ -535,6 +543,11 @@ impl Log {
     /// The end of what was appended: records appended later start here or later.
     pub fn end(&self) -> Lsn {
         self.buffer.lock().end()
+    }
+
+    /// Records appended later start here or later, and it is close to the end; without the mutex.
+    pub fn end_at_least(&self) -> Lsn {
+        Lsn(self.end.load(Ordering::Acquire))
     }
 
     /// Where this opening of the log began.
