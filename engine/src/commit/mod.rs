@@ -30,15 +30,18 @@
 
 pub(crate) mod carry;
 pub(crate) mod record;
+mod undecided;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::carry::{Place, to_carry};
-use crate::base::{Error, IndexId, Lsn, Result, SeqNo, TxnId};
+pub(crate) use self::undecided::Prepared;
+use self::undecided::Undecided;
+use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::TableMeta;
 use crate::state::{Mem, StateCell};
@@ -85,44 +88,11 @@ struct Queue {
     waiters: u32,
 }
 
-/// A transaction that is neither ordered nor rolled back. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Prepared {
-    pub xid: Arc<[u8]>,
-    pub batch: Arc<[u8]>,
-    /// Its prepare record, or the newest copy of it; recovery needs the log from there.
-    pub place: Place,
-}
-
-struct Order {
-    last: SeqNo,
-    prepared: BTreeMap<TxnId, Prepared>,
-    /// The same by the position of their records.
-    places: BTreeMap<Lsn, TxnId>,
-    /// For each prepare record that is being appended, a position at or before it.
-    arriving: Vec<Lsn>,
-}
-
-impl Order {
-    fn insert(&mut self, id: TxnId, prepared: Prepared) {
-        self.places.insert(prepared.place.at, id);
-        self.prepared.insert(id, prepared);
-    }
-
-    fn get(&self, id: TxnId) -> Result<&Prepared> {
-        self.prepared.get(&id).ok_or_else(|| Error::Invalid(format!("transaction {id} is not prepared")))
-    }
-
-    fn remove(&mut self, id: TxnId) -> Option<Prepared> {
-        let prepared = self.prepared.remove(&id)?;
-        self.places.remove(&prepared.place.at);
-        Some(prepared)
-    }
-}
-
 /// See the module.
 pub(crate) struct Committer {
-    order: Mutex<Order>,
+    /// The last sequence number that was assigned. Held by who orders.
+    order: Mutex<SeqNo>,
+    undecided: Mutex<Undecided>,
     queue: Mutex<Queue>,
     published: Condvar,
     visible: AtomicU64,
@@ -140,13 +110,14 @@ pub(crate) fn apply(mem: &Mem, batch: &[u8], seq: SeqNo) -> bool {
 impl Committer {
     /// A pipeline whose last committed number is `last` and which knows the transactions left prepared by recovery.
     pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = (TxnId, Prepared)>, log: &Log) -> Committer {
-        let mut order = Order { last, prepared: BTreeMap::new(), places: BTreeMap::new(), arriving: Vec::new() };
+        let mut undecided = Undecided::default();
         for (id, prepared) in prepared {
             log.pledge_end();
-            order.insert(id, prepared);
+            undecided.insert(id, prepared);
         }
         Committer {
-            order: Mutex::new(order),
+            order: Mutex::new(last),
+            undecided: Mutex::new(undecided),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
             visible: AtomicU64::new(last.0),
@@ -160,26 +131,26 @@ impl Committer {
 
     /// Newest sequence number that was assigned.
     pub fn last_assigned(&self) -> SeqNo {
-        self.order.lock().last
+        *self.order.lock()
     }
 
     fn take_number(
         &self,
-        order: &mut MutexGuard<'_, Order>,
+        last: &mut SeqNo,
         sinks: Sinks<'_>,
         header: &[u8],
         body: &Body<'_>,
         files: Vec<TableMeta>,
         slot: impl FnOnce(&Arc<Mem>) -> Slot,
     ) -> Result<Ordered> {
-        let seq = order.last.next();
+        let seq = last.next();
         let Span { start, end: log_end } = sinks.log.append_parts(header, body)?;
         let mut mem = sinks.states.load().active.clone();
         if mem.table.bytes() as u64 >= sinks.seal_bytes {
-            sinks.states.rotate(order.last, start, sinks.seal_bytes, Arc::default());
+            sinks.states.rotate(*last, start, sinks.seal_bytes, Arc::default());
             mem = sinks.states.load().active.clone();
         }
-        order.last = seq;
+        *last = seq;
         let slot = slot(&mem);
         let by_name = !files.is_empty();
         if by_name {
@@ -199,17 +170,17 @@ impl Committer {
     /// Orders a whole batch in one phase. The caller goes on with `apply_own` without delay.
     pub fn order_batch(&self, sinks: Sinks<'_>, batch: &[u8]) -> Result<Ordered> {
         let body = Body::compress(batch);
-        let mut order = self.order.lock();
-        let header = record::commit_batch_header(order.last.next());
-        self.take_number(&mut order, sinks, &header, &body, Vec::new(), |_| Slot::Busy)
+        let mut last = self.order.lock();
+        let header = record::commit_batch_header(last.next());
+        self.take_number(&mut last, sinks, &header, &body, Vec::new(), |_| Slot::Busy)
     }
 
     /// Orders a large transaction in one phase. `batch` names its files, which belong to the store from now on unless
     /// this fails. There is nothing to apply: see [`Committer::publish`].
     pub fn order_files(&self, sinks: Sinks<'_>, batch: &[u8], files: Vec<TableMeta>) -> Result<Ordered> {
-        let mut order = self.order.lock();
-        let header = record::commit_batch_header(order.last.next());
-        self.take_number(&mut order, sinks, &header, &Body::Plain(batch), files, |_| Slot::Busy)
+        let mut last = self.order.lock();
+        let header = record::commit_batch_header(last.next());
+        self.take_number(&mut last, sinks, &header, &Body::Plain(batch), files, |_| Slot::Busy)
     }
 
     /// Applies and publishes a batch that `order_batch` ordered; returns once it is visible.
@@ -224,48 +195,43 @@ impl Committer {
     pub fn prepare(&self, log: &Log, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
         let header = record::prepare_header(xid);
         let body = Body::compress(&batch);
-        // The record may be long, and those who order must not wait for it. Until it is registered, the position noted
-        // here keeps a flush from moving the start of the log past it.
         let floor = {
-            let mut order = self.order.lock();
+            let mut undecided = self.undecided.lock();
             let floor = log.end_at_least();
-            order.arriving.push(floor);
+            undecided.arrives(floor);
             floor
         };
         let appended = log.append_parts(&header, &body);
         let xid = xid.into();
-        let mut order = self.order.lock();
-        if let Some(at) = order.arriving.iter().position(|&noted| noted == floor) {
-            order.arriving.swap_remove(at);
-        }
+        let mut undecided = self.undecided.lock();
+        undecided.arrived(floor);
         let span = appended?;
         log.pledge_end();
         let id = TxnId(span.start.0);
-        order.insert(id, Prepared { xid, batch, place: Place::of(span) });
+        undecided.insert(id, Prepared { xid, batch, place: Place::of(span) });
         Ok((id, span.end))
     }
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
     pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
-        let mut order = self.order.lock();
-        let prepared = order.get(id)?;
-        let (batch, at) = (prepared.batch.clone(), prepared.place.at);
+        let mut last = self.order.lock();
+        let Prepared { batch, place, .. } = self.undecided.lock().get(id)?.clone();
         let files = files_of(&batch).unwrap_or_default();
-        let record = record::commit_prepared(id, order.last.next());
-        let ordered = self.take_number(&mut order, sinks, &record, &Body::Plain(&[]), files, |mem| {
-            mem.needs_log_from(at);
+        let record = record::commit_prepared(id, last.next());
+        let ordered = self.take_number(&mut last, sinks, &record, &Body::Plain(&[]), files, |mem| {
+            mem.needs_log_from(place.at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
-        let prepared = order.remove(id);
-        drop(order);
-        drop(prepared);
+        let decided = self.undecided.lock().remove(id);
+        drop(last);
+        drop(decided);
         sinks.log.redeem_end();
         Ok(ordered)
     }
 
     /// Whether a prepared transaction without a decision writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
-        let batches: Vec<Arc<[u8]>> = self.order.lock().prepared.values().map(|p| p.batch.clone()).collect();
+        let batches: Vec<Arc<[u8]>> = self.undecided.lock().batches().cloned().collect();
         batches.iter().any(|batch| {
             let mut files = files_of(batch).unwrap_or_default().into_iter().map(|file| file.index);
             let mut keys = BatchReader::new(batch).map(|(_, key, _)| IndexId::of(key));
@@ -275,10 +241,10 @@ impl Committer {
 
     /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
     pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
-        let mut order = self.order.lock();
-        let batch = order.get(id)?.batch.clone();
+        let _order = self.order.lock();
+        let batch = self.undecided.lock().get(id)?.batch.clone();
         let span = log.append(&record::rollback_prepared(id))?;
-        order.remove(id);
+        self.undecided.lock().remove(id);
         log.redeem_end();
         Ok((span.end, batch))
     }
@@ -286,17 +252,16 @@ impl Committer {
     /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`carry`].
     /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
     pub fn carry(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
-        let (places, ids): (Vec<Place>, Vec<TxnId>) = {
-            let order = self.order.lock();
-            match order.places.keys().next() {
-                Some(oldest) if oldest.0 + slack < floor.0 => {}
+        let (ids, places): (Vec<TxnId>, Vec<Place>) = {
+            let undecided = self.undecided.lock();
+            match undecided.log_start() {
+                Some(oldest) if oldest.0 + slack < floor.0 => undecided.below(floor).unzip(),
                 _ => return Ok(()),
             }
-            order.places.range(..floor).map(|(_, &id)| (order.prepared[&id].place, id)).unzip()
         };
         let mut buffered = 0;
         for &id in &ids[..to_carry(&places, floor, slack)] {
-            let Some(Prepared { xid, batch, .. }) = self.order.lock().prepared.get(&id).cloned() else { continue };
+            let Ok(Prepared { xid, batch, .. }) = self.undecided.lock().get(id).cloned() else { continue };
             let room = log.reserve(xid.len() + batch.len())?;
             let header = record::carried_header(id, &xid);
             let body = Body::compress(&batch);
@@ -306,13 +271,15 @@ impl Committer {
                 log.write(log.end())?;
                 buffered = batch.len();
             }
-            let mut order = self.order.lock();
+            let order = self.order.lock();
             // Decided meanwhile: a copy behind the decision would bring it back to life.
-            if let Some(prepared) = order.prepared.remove(&id) {
-                order.places.remove(&prepared.place.at);
+            if let Ok(prepared) = self.undecided.lock().get(id).cloned() {
                 let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
-                order.insert(id, Prepared { place, ..prepared });
+                let mut undecided = self.undecided.lock();
+                undecided.remove(id);
+                undecided.insert(id, Prepared { place, ..prepared });
             }
+            drop(order);
             drop(room);
         }
         Ok(())
@@ -354,7 +321,8 @@ impl Committer {
             if let Some(at) = work {
                 let number = SeqNo(queue.first + at as u64);
                 if let Slot::Waiting { mem, batch } = std::mem::replace(&mut queue.slots[at], Slot::Busy) {
-                    MutexGuard::unlocked(&mut queue, || apply(&mem, &batch, number));
+                    // The batch, too, is freed without the lock.
+                    MutexGuard::unlocked(&mut queue, move || apply(&mem, &batch, number));
                     self.mark_done(&mut queue, number);
                 }
             } else {
@@ -368,22 +336,25 @@ impl Committer {
     /// Seals the active memtable if it holds anything, or if more than `log_bytes` of log are kept for it: transactions
     /// that are rolled back fill the log and no memtable.
     pub fn seal(&self, sinks: Sinks<'_>, log_bytes: u64) {
-        let order = self.order.lock();
+        let last = self.order.lock();
         let active = sinks.states.load().active.clone();
         let end = sinks.log.end();
         if !active.table.is_empty() || active.min_lsn().0 + log_bytes < end.0 {
-            sinks.states.rotate(order.last, end, sinks.seal_bytes, Arc::default());
+            sinks.states.rotate(*last, end, sinks.seal_bytes, Arc::default());
         }
     }
 
     /// From which position recovery needs the log once the `flushed` oldest sealed memtables are in tables.
     pub fn log_start_after(&self, log: &Log, states: &StateCell, flushed: usize) -> Lsn {
-        let order = self.order.lock();
+        // In this order: what arrives after the second look begins behind the end that was seen before it, and what was
+        // decided before it is needed by a memtable that is seen after it.
+        let end = log.end();
+        let undecided = self.undecided.lock().log_start();
+        let _order = self.order.lock();
         let state = states.load();
         let kept = state.sealed.len() - flushed;
         let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
         let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());
-        let prepared = order.places.keys().copied().take(1).chain(order.arriving.iter().copied());
-        mems.chain(prepared).fold(log.end(), Lsn::min)
+        mems.chain(undecided).fold(end, Lsn::min)
     }
 }

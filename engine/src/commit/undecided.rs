@@ -1,0 +1,119 @@
+//! Transactions that are prepared and neither ordered nor rolled back, and what of the log they hold back.
+//!
+//! Under a mutex of its own, held for moments only: sessions that prepare do not wait for the one that orders a group.
+//! Who decides about a transaction, or carries its record on, holds the order of commits meanwhile, so that the place of
+//! a record does not change under it. Lock order: the order of commits, then this.
+//!
+//! A record that is being appended is not registered yet, as its place is not known. Until it is, a position at or before
+//! it is noted (`arriving`), so that a flush does not move the start of the log past it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::carry::Place;
+use crate::base::{Error, Lsn, Result, TxnId};
+
+/// A prepared transaction. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub xid: Arc<[u8]>,
+    pub batch: Arc<[u8]>,
+    /// Its prepare record, or the newest copy of it; recovery needs the log from there.
+    pub place: Place,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Undecided {
+    by_id: BTreeMap<TxnId, Prepared>,
+    /// The same by the position of their records.
+    places: BTreeMap<Lsn, TxnId>,
+    arriving: Vec<Lsn>,
+}
+
+impl Undecided {
+    /// A record will be appended at or behind `floor`.
+    pub fn arrives(&mut self, floor: Lsn) {
+        self.arriving.push(floor);
+    }
+
+    /// The record that was announced with `floor` has been appended and is registered under the same lock, or it failed.
+    pub fn arrived(&mut self, floor: Lsn) {
+        if let Some(at) = self.arriving.iter().position(|&noted| noted == floor) {
+            self.arriving.swap_remove(at);
+        }
+    }
+
+    pub fn insert(&mut self, id: TxnId, prepared: Prepared) {
+        self.places.insert(prepared.place.at, id);
+        self.by_id.insert(id, prepared);
+    }
+
+    /// Errors: `Invalid` if it is not here.
+    pub fn get(&self, id: TxnId) -> Result<&Prepared> {
+        self.by_id.get(&id).ok_or_else(|| Error::Invalid(format!("transaction {id} is not prepared")))
+    }
+
+    pub fn remove(&mut self, id: TxnId) -> Option<Prepared> {
+        let prepared = self.by_id.remove(&id)?;
+        self.places.remove(&prepared.place.at);
+        Some(prepared)
+    }
+
+    /// The lowest position that recovery needs for them.
+    pub fn log_start(&self) -> Option<Lsn> {
+        self.places.keys().next().into_iter().chain(&self.arriving).min().copied()
+    }
+
+    /// Those whose records begin below `floor`, by position.
+    pub fn below(&self, floor: Lsn) -> impl Iterator<Item = (TxnId, Place)> + '_ {
+        self.places.range(..floor).map(|(_, id)| (*id, self.by_id[id].place))
+    }
+
+    /// What they write.
+    pub fn batches(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.by_id.values().map(|prepared| &prepared.batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(at: u64) -> Prepared {
+        Prepared { xid: Arc::default(), batch: Arc::default(), place: Place { at: Lsn(at), bytes: 1 } }
+    }
+
+    #[test]
+    fn the_log_is_needed_from_the_first_record() {
+        let mut undecided = Undecided::default();
+        assert_eq!(undecided.log_start(), None);
+        undecided.arrives(Lsn(50));
+        undecided.arrives(Lsn(50));
+        undecided.arrives(Lsn(40));
+        assert_eq!(undecided.log_start(), Some(Lsn(40)));
+        undecided.insert(TxnId(45), prepared(45));
+        undecided.arrived(Lsn(40));
+        assert_eq!(undecided.log_start(), Some(Lsn(45)));
+        assert_eq!(undecided.remove(TxnId(45)).map(|p| p.place.at), Some(Lsn(45)));
+        // One of two with the same floor.
+        undecided.arrived(Lsn(50));
+        assert_eq!(undecided.log_start(), Some(Lsn(50)));
+        undecided.arrived(Lsn(50));
+        assert_eq!(undecided.log_start(), None);
+        assert!(undecided.get(TxnId(45)).is_err() && undecided.remove(TxnId(45)).is_none());
+    }
+
+    #[test]
+    fn a_record_that_was_carried_on_keeps_its_id() {
+        let mut undecided = Undecided::default();
+        undecided.insert(TxnId(10), prepared(10));
+        undecided.insert(TxnId(20), prepared(20));
+        assert!(undecided.below(Lsn(20)).map(|(id, _)| id).eq([TxnId(10)]));
+        assert!(undecided.remove(TxnId(10)).is_some());
+        undecided.insert(TxnId(10), prepared(30));
+        assert_eq!(undecided.log_start(), Some(Lsn(20)));
+        assert!(undecided.below(Lsn(99)).map(|(id, _)| id).eq([TxnId(20), TxnId(10)]));
+        assert_eq!(undecided.get(TxnId(10)).unwrap().place.at, Lsn(30));
+    }
+}
