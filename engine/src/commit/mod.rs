@@ -273,7 +273,8 @@ impl Committer {
             }
             let order = self.order.lock();
             // Decided meanwhile: a copy behind the decision would bring it back to life.
-            if let Ok(prepared) = self.undecided.lock().get(id).cloned() {
+            let undecided = self.undecided.lock().get(id).cloned();
+            if let Ok(prepared) = undecided {
                 let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
                 let mut undecided = self.undecided.lock();
                 undecided.remove(id);
