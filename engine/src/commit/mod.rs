@@ -273,6 +273,7 @@ impl Committer {
             }
             let order = self.order.lock();
             // Decided meanwhile: a copy behind the decision would bring it back to life.
+            // In a statement of its own, which ends the look: the list is locked again below.
             let undecided = self.undecided.lock().get(id).cloned();
             if let Ok(prepared) = undecided {
                 let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
@@ -350,12 +351,12 @@ impl Committer {
         // In this order: what arrives after the second look begins behind the end that was seen before it, and what was
         // decided before it is needed by a memtable that is seen after it.
         let end = log.end();
-        let undecided = self.undecided.lock().log_start();
+        let prepared = self.undecided.lock().log_start();
         let _order = self.order.lock();
         let state = states.load();
         let kept = state.sealed.len() - flushed;
         let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
         let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());
-        mems.chain(undecided).fold(end, Lsn::min)
+        mems.chain(prepared).fold(end, Lsn::min)
     }
 }
