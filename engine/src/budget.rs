@@ -1,8 +1,12 @@
 //! What the block cache may hold of its budget.
 //!
 //! The two configured budgets are what the store comes to in memory. Memtables keep to theirs. Whatever else has a size
-//! worth counting is taken off that of the block cache: resident parts of open tables and buffers of the log as they are,
-//! buffers of flushes and merges as many as can be at work, or each merge would cost the cache its coldest blocks.
+//! worth counting is taken off that of the block cache: resident parts of open tables, buffers of the log, write buffers of
+//! transactions and memtables that only cursors hold as they are; buffers of flushes and merges as many as can be at work, or
+//! each merge would cost the cache its coldest blocks.
+//!
+//! One transaction's write buffer has a size at which it is written to files. All of them together have one too, a part of
+//! the memtables' budget: beyond it those of some size go earlier.
 //!
 //! Invariant: the cache keeps at least half of its budget, so that a tiny one still caches.
 //!
@@ -17,6 +21,18 @@ const STEP: u64 = 256 << 10;
 /// Buffers of the log that count at most: the many of a large transaction are gone in a moment.
 const LOG_MAX: u64 = 4 << 20;
 
+/// The part of the memtables' budget that all write buffers may take.
+const BUFFERS_PART: u64 = 4;
+
+/// Write buffers up to this size, in bytes, stay in memory whatever others hold: smaller files are not worth their syncs.
+const SPILL_MIN: u64 = 1 << 20;
+
+/// Whether a write buffer of `own` bytes goes to files: `full` is its own limit, `all` is what the buffers of all
+/// transactions hold together, `budget` the memtables' budget.
+pub(crate) fn spills(own: u64, full: u64, all: u64, budget: u64) -> bool {
+    own > full || own >= SPILL_MIN && all > budget / BUFFERS_PART
+}
+
 /// What there is beside blocks and memtables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
@@ -24,14 +40,19 @@ pub(crate) struct Beside {
     pub tables: u64,
     /// Bytes of the log's buffers.
     pub log: u64,
+    /// Bytes of the write buffers of open transactions.
+    pub buffers: u64,
+    /// Bytes of memtables that are in tables and that cursors hold.
+    pub pinned: u64,
     /// Threads that merge.
     pub compactors: u64,
 }
 
 /// The capacity of a block cache with this budget.
 pub(crate) fn cache_capacity(budget: u64, beside: Beside) -> u64 {
-    let buffers = beside.log.min(LOG_MAX) + beside.compactors * merge_buffer_bytes(budget) + FLUSH_BUFFER_BYTES;
-    budget.saturating_sub((beside.tables + buffers).next_multiple_of(STEP)).max(budget / 2)
+    let work = beside.log.min(LOG_MAX) + beside.compactors * merge_buffer_bytes(budget) + FLUSH_BUFFER_BYTES;
+    let held = beside.tables + beside.buffers + beside.pinned;
+    budget.saturating_sub((held + work).next_multiple_of(STEP)).max(budget / 2)
 }
 
 #[cfg(test)]
@@ -59,8 +80,31 @@ mod tests {
             (0, 0, 0, 1, 0),
         ];
         for (budget, tables, log, compactors, capacity) in cases {
-            let beside = Beside { tables, log, compactors };
+            let beside = Beside { tables, log, buffers: 0, pinned: 0, compactors };
             assert_eq!(cache_capacity(budget, beside), capacity, "{budget} {beside:?}");
+            // Whatever it is that is held, it counts the same.
+            let (a, b) = (tables / 4, tables / 2);
+            let parts = Beside { tables: tables - a - b, buffers: a, pinned: b, ..beside };
+            assert_eq!(cache_capacity(budget, parts), capacity, "{budget} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn full_buffers_and_large_ones_of_many_go_to_files() {
+        const MIB: u64 = 1 << 20;
+        let cases = [
+            // own, full, all, budget, spills
+            (8 * MIB, 8 * MIB, 8 * MIB, 64 * MIB, false),
+            (8 * MIB + 1, 8 * MIB, 9 * MIB, 64 * MIB, true),
+            (MIB, 8 * MIB, 16 * MIB, 64 * MIB, false),
+            (MIB, 8 * MIB, 16 * MIB + 1, 64 * MIB, true),
+            // A small one would bring nothing.
+            (MIB - 1, 8 * MIB, 1 << 30, 64 * MIB, false),
+            // With a small budget one alone is too much.
+            (MIB, 8 * MIB, MIB, 2 * MIB, true),
+        ];
+        for (own, full, all, budget, expected) in cases {
+            assert_eq!(spills(own, full, all, budget), expected, "{own} {full} {all} {budget}");
         }
     }
 }

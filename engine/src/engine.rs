@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub graveyard: Arc<Graveyard>,
     pub next_file: AtomicU64,
     pub background: Background,
+    /// Bytes of the write buffers of open transactions, in steps; see [`crate::txn`].
+    pub write_buffer_bytes: AtomicU64,
     pub compressions: RwLock<BTreeMap<IndexId, Compression>>,
     durability: AtomicU8,
     memtable_budget: AtomicU64,
@@ -117,6 +119,8 @@ impl Core {
         let beside = Beside {
             tables: self.states.load().version.table_bytes(),
             log: self.log.buffer_bytes(),
+            buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
+            pinned: self.states.pinned_bytes(),
             compactors: self.background.compactors() as u64,
         };
         self.cache.set_capacity(cache_capacity(self.cache_budget(), beside) as usize);
@@ -282,6 +286,7 @@ impl Engine {
             cache_budget: AtomicU64::new(parts.options.block_cache_bytes),
             read_points: ReadPoints::new(),
             background: Background::new(parts.options.compaction_threads.max(1)),
+            write_buffer_bytes: AtomicU64::new(0),
             compressions: RwLock::new(BTreeMap::new()),
             dir: parts.dir,
             options: parts.options,

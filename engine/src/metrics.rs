@@ -1,6 +1,7 @@
 //! Numbers about an open store, declared once. They are read, never acted upon.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use crate::background::WorkCounters;
 use crate::base::slots;
@@ -24,6 +25,20 @@ pub struct Metrics {
     pub log_buffer_bytes: u64,
     /// Bytes of buffers that flushes and merges at work may fill.
     pub merge_buffer_bytes: u64,
+    /// Bytes of memtables that are in tables already, and that open cursors hold.
+    pub memtable_pinned_bytes: u64,
+    /// Bytes of the write buffers of open transactions, but for those of less than 64 KiB.
+    pub write_buffer_bytes: u64,
+    /// Bytes of the writes of prepared transactions.
+    pub prepared_bytes: u64,
+    /// Bytes of blocks with one large value that readers hold, of all stores of the process.
+    pub large_block_bytes: u64,
+    /// Bytes of locks.
+    pub lock_bytes: u64,
+    /// Keys that somebody has locked.
+    pub locked_keys: u64,
+    /// Intervals that somebody has locked.
+    pub locked_intervals: u64,
     /// Memtables waiting for a flush.
     pub sealed_memtables: u64,
     /// Files per level, level 0 first.
@@ -76,7 +91,7 @@ impl Metrics {
         let log = core.log.counters();
         let visible = core.committer.visible();
         let live = core.read_points.live();
-        let locks = core.locks.counters();
+        let (locks, locked) = (core.locks.counters(), core.locks.usage());
         let mut metrics = Metrics {
             visible_seq: visible.0,
             memtable_bytes: state.memtable_bytes(),
@@ -85,6 +100,13 @@ impl Metrics {
             unused_slot_bytes: slots::unused_bytes() as u64,
             log_buffer_bytes: core.log.buffer_bytes(),
             merge_buffer_bytes: core.background.buffer_bytes(),
+            memtable_pinned_bytes: core.states.pinned_bytes(),
+            write_buffer_bytes: core.write_buffer_bytes.load(Ordering::Relaxed),
+            prepared_bytes: core.committer.prepared_bytes(),
+            large_block_bytes: slots::large_bytes() as u64,
+            lock_bytes: locked.bytes,
+            locked_keys: locked.keys,
+            locked_intervals: locked.intervals,
             sealed_memtables: state.sealed.len() as u64,
             sublevels: state.version.sublevels().count() as u64,
             debt_bytes: core.background.last_scores().debt_bytes as u64,
@@ -114,9 +136,8 @@ impl Metrics {
         metrics
     }
 
-    /// What the store holds in memory, by use, in words. Beyond it there are a few buffers for each thread and what open
-    /// transactions and their locks hold.
-    pub fn memory(&self) -> [(&'static str, u64); 7] {
+    /// What the store holds in memory, by use, in words. Beyond it there are a few buffers for each thread.
+    pub fn memory(&self) -> [(&'static str, u64); 12] {
         [
             ("block cache, filters and index partitions included", self.cache_bytes),
             ("slots for blocks that hold none", self.unused_slot_bytes),
@@ -125,12 +146,32 @@ impl Metrics {
             ("top-level indexes of open tables", self.table_index_bytes),
             ("log buffers", self.log_buffer_bytes),
             ("buffers of flushes and merges", self.merge_buffer_bytes),
+            ("memtables in tables that cursors hold", self.memtable_pinned_bytes),
+            ("write buffers of transactions", self.write_buffer_bytes),
+            ("writes of prepared transactions", self.prepared_bytes),
+            ("large values that are being read", self.large_block_bytes),
+            ("locks", self.lock_bytes),
         ]
     }
 
     /// Sum of [`Metrics::memory`].
     pub fn memory_bytes(&self) -> u64 {
         self.memory().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What should not be there once every transaction and cursor is closed, by the names of [`Metrics::list`]: empty unless
+    /// something was left behind. Locks of prepared transactions that no session holds count as left behind.
+    pub fn left_behind(&self) -> Vec<(&'static str, u64)> {
+        let all = [
+            ("read_points", self.read_points),
+            ("locked_keys", self.locked_keys),
+            ("locked_intervals", self.locked_intervals),
+            ("write_buffer_bytes", self.write_buffer_bytes),
+            ("prepared_bytes", self.prepared_bytes),
+            ("memtable_pinned_bytes", self.memtable_pinned_bytes),
+            ("large_block_bytes", self.large_block_bytes),
+        ];
+        all.into_iter().filter(|(_, value)| *value > 0).collect()
     }
 
     /// All scalar numbers with their names, for status variables. Names are stable.
@@ -140,6 +181,13 @@ impl Metrics {
             ("memory_bytes", self.memory_bytes()),
             ("visible_sequence", self.visible_seq),
             ("memtable_bytes", self.memtable_bytes),
+            ("memtable_pinned_bytes", self.memtable_pinned_bytes),
+            ("write_buffer_bytes", self.write_buffer_bytes),
+            ("prepared_bytes", self.prepared_bytes),
+            ("large_block_bytes", self.large_block_bytes),
+            ("lock_bytes", self.lock_bytes),
+            ("locked_keys", self.locked_keys),
+            ("locked_intervals", self.locked_intervals),
             ("sealed_memtables", self.sealed_memtables),
             ("table_files", self.level_files.iter().sum()),
             ("table_bytes", self.level_bytes.iter().sum()),

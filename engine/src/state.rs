@@ -7,8 +7,8 @@
 //! Invariant: for every read point that is registered, the versions it needs are reachable from every state that is
 //! loaded after its registration.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -102,18 +102,27 @@ pub(crate) fn chunk_pool(seal_bytes: u64) -> Arc<ChunkPool> {
 pub(crate) struct StateCell {
     current: ArcSwap<ReadState>,
     change: Mutex<()>,
+    /// Memtables that are in tables but may be held by cursors.
+    flushed: Mutex<Vec<Weak<MemTable>>>,
     /// Memory of memtables that are gone, for those to come.
     pool: Arc<ChunkPool>,
 }
 
 impl StateCell {
     pub fn new(state: ReadState, pool: Arc<ChunkPool>) -> StateCell {
-        StateCell { current: ArcSwap::from_pointee(state), change: Mutex::new(()), pool }
+        StateCell { current: ArcSwap::from_pointee(state), change: Mutex::new(()), flushed: Mutex::default(), pool }
     }
 
     /// Bytes that wait for memtables to come.
     pub fn unused_bytes(&self) -> u64 {
         self.pool.unused_bytes() as u64
+    }
+
+    /// Bytes of memtables that are in tables already, and that cursors hold.
+    pub fn pinned_bytes(&self) -> u64 {
+        let mut flushed = self.flushed.lock();
+        flushed.retain(|table| table.strong_count() > 0);
+        flushed.iter().filter_map(Weak::upgrade).map(|table| table.bytes() as u64).sum()
     }
 
     /// Cheap access for the duration of one read.
@@ -149,7 +158,9 @@ impl StateCell {
         self.change(|state| {
             state.version = version;
             let keep = state.sealed.len() - flushed;
-            state.sealed.truncate(keep);
+            let mut held = self.flushed.lock();
+            held.retain(|table| table.strong_count() > 0);
+            held.extend(state.sealed.drain(keep..).map(|sealed| Arc::downgrade(&sealed.mem.table)));
         });
     }
 }

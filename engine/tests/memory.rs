@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 
 use common::{DIR, Rng, dump, key, options, value, within};
 use strata_engine::io::{Disk, MemDisk};
+use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Engine, IndexId, Options, SeqNo};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
@@ -67,6 +68,63 @@ fn every_part_is_counted() {
             assert!(text.contains(what), "{what} is missing in\n{text}");
         }
     });
+}
+
+/// Many open transactions together keep to a part of the memtables' budget, though none of them is full, and what they hold is
+/// counted until they end.
+#[test]
+fn write_buffers_are_bounded_together_and_counted() {
+    within("write buffers", 120, || {
+        let budget = 32 << 20;
+        let engine = open(&MemDisk::new(), budget);
+        let mut rng = Rng::new(5);
+        let mut txns: Vec<_> = (0..12).map(|_| engine.begin()).collect();
+        let mut most = 0;
+        for k in 0..700 {
+            for (number, txn) in txns.iter_mut().enumerate() {
+                txn.put(&key(1, k * 100 + number as u64), &value(&mut rng, k, 5000)).unwrap();
+            }
+            most = most.max(engine.metrics().write_buffer_bytes);
+        }
+        let (step, smallest) = (64 << 10, 1 << 20);
+        let bound = budget / 4 + (smallest + step) * txns.len() as u64;
+        assert!(most > 8 << 20 && most <= bound, "{most} bytes of {bound}");
+        assert!(engine.metrics().memory().iter().any(|part| part.1 == engine.metrics().write_buffer_bytes));
+        for (number, txn) in txns.iter_mut().enumerate() {
+            if number % 2 == 0 { txn.commit() } else { txn.rollback() }.unwrap();
+        }
+        assert_eq!(engine.metrics().left_behind(), []);
+        assert_eq!(dump(&engine, 1, 2).unwrap().len(), 700 * 6);
+        // One that is dropped on the way, and one that never counted.
+        txns[0].put(&key(1, 0), &vec![1; 100_000]).unwrap();
+        txns[1].put(&key(1, 1), b"small").unwrap();
+        assert!(engine.metrics().write_buffer_bytes >= 100_000);
+        drop(txns);
+        assert_eq!(engine.metrics().left_behind(), []);
+    });
+}
+
+/// What transactions and cursors hold is told by name, and nothing of it when they are gone.
+#[test]
+fn what_is_left_behind_is_told() {
+    let engine = open(&MemDisk::new(), 2 << 20);
+    engine.write(&[(key(1, 1), Some(vec![1]))], false).unwrap();
+    assert_eq!(engine.metrics().left_behind(), []);
+    let names = || engine.metrics().left_behind().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let point = engine.read_point();
+    assert_eq!(names(), ["read_points"]);
+    drop(point);
+    let mut txn = engine.begin();
+    txn.lock(&key(1, 1), LockMode::Exclusive, Wait::No).unwrap();
+    assert_eq!(names(), ["locked_keys"]);
+    let version = txn.range_version(IndexId(1));
+    txn.cover(&key(1, 1), &key(1, 9), version);
+    txn.put(&key(1, 1), &vec![2; 100_000]).unwrap();
+    assert_eq!(names(), ["locked_keys", "locked_intervals", "write_buffer_bytes"]);
+    txn.prepare(b"id").unwrap();
+    assert!(names().contains(&"prepared_bytes"));
+    txn.commit().unwrap();
+    assert_eq!(names(), [""; 0]);
 }
 
 /// Flushes and merges replace the files of rows that readers have in memory, and leave out of memory what nobody read.

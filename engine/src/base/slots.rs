@@ -14,6 +14,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -113,6 +114,16 @@ pub fn unused_bytes() -> usize {
     SLOTS.unused_bytes()
 }
 
+/// Pieces from this size on hold one large value each: they are counted together, and the block cache does not keep them.
+pub const LARGE: usize = 1 << 20;
+
+static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of the pieces of [`LARGE`] and more bytes that are in use.
+pub fn large_bytes() -> usize {
+    LARGE_BYTES.load(Ordering::Relaxed)
+}
+
 /// The bytes of a block.
 pub struct Buf {
     start: NonNull<u8>,
@@ -138,6 +149,9 @@ impl Buf {
             return Buf { start: SLOTS.take(slot_size(len)), len, own: None };
         }
         let memory = Memory::zeroed(len, LINE);
+        if len >= LARGE {
+            LARGE_BYTES.fetch_add(memory.size(), Ordering::Relaxed);
+        }
         Buf { start: memory.start(), len, own: Some(memory) }
     }
 
@@ -149,8 +163,10 @@ impl Buf {
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        if self.own.is_none() {
-            SLOTS.give(self.start, slot_size(self.len));
+        match &self.own {
+            None => SLOTS.give(self.start, slot_size(self.len)),
+            Some(memory) if self.len >= LARGE => drop(LARGE_BYTES.fetch_sub(memory.size(), Ordering::Relaxed)),
+            Some(_) => {}
         }
     }
 }

@@ -229,6 +229,11 @@ impl Committer {
         Ok(ordered)
     }
 
+    /// Bytes of the writes of prepared transactions without a decision.
+    pub fn prepared_bytes(&self) -> u64 {
+        self.undecided.lock().batches().map(|batch| batch.len() as u64).sum()
+    }
+
     /// Whether a prepared transaction without a decision writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
         let batches: Vec<Arc<[u8]>> = self.undecided.lock().batches().cloned().collect();

@@ -59,6 +59,10 @@ impl Hashes {
         self.buckets.get(hash as usize % BUCKETS).is_some_and(|bucket| bucket.find(hash).is_ok())
     }
 
+    fn bytes(&self) -> usize {
+        self.buckets.iter().map(|bucket| size_of::<Bucket>() + size_of_val(&*bucket.slots)).sum()
+    }
+
     fn prefetch(&self, hash: u64) {
         if let Some(bucket) = self.buckets.get(hash as usize % BUCKETS) {
             prefetch(bucket.slots.as_ptr().wrapping_add(bucket.home(hash)).cast());
@@ -185,6 +189,16 @@ impl Bulk {
             Shared => self.shared.hashes.prefetch(hash),
             Exclusive => self.exclusive.hashes.prefetch(hash),
         }
+    }
+
+    /// Keys and intervals.
+    pub fn len(&self) -> usize {
+        [&self.shared, &self.exclusive].iter().map(|held| held.hashes.len + held.intervals.len()).sum()
+    }
+
+    /// Bytes of memory of the sets.
+    pub fn bytes(&self) -> usize {
+        [&self.shared, &self.exclusive].iter().map(|held| held.hashes.bytes()).sum()
     }
 
     pub fn insert_interval(&mut self, from: &[u8], to: &[u8]) {

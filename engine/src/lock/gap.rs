@@ -49,7 +49,7 @@ use super::{LockInfo, LockKind, LockMode, LockOwner, LockTable, Wait};
 use crate::base::{Error, IndexId, Result};
 use crate::mem::hash::hash_bytes;
 
-const SHARDS: usize = 64;
+pub(super) const SHARDS: usize = 64;
 const SLOTS: usize = 64;
 /// A list longer than this gives its memory back.
 const LIST_BYTES_KEPT: usize = 4096;
@@ -349,6 +349,11 @@ impl LockTable {
                 }
             }
         }
+    }
+
+    /// Intervals locked in the indexes of a shard.
+    pub(super) fn covers_in(&self, number: usize) -> usize {
+        self.ranges.latch(number).values().map(|ranges| ranges.covers().count()).sum()
     }
 
     /// Memory of lists and rules, about.

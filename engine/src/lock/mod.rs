@@ -24,6 +24,7 @@ mod queue;
 mod range;
 mod report;
 mod shard;
+mod usage;
 mod wait;
 
 use std::collections::HashMap;
@@ -39,7 +40,7 @@ use self::latch::WaitPlace;
 pub use self::owner::LockOwner;
 use self::queue::Answer;
 pub use self::range::Covered;
-pub use self::report::{Deadlock, LockCounters, LockInfo, LockKind, WaitInfo};
+pub use self::report::{Deadlock, LockCounters, LockInfo, LockKind, LockUsage, WaitInfo};
 use self::shard::{PaddedShard, Place, Shard};
 pub use self::wait::WaitObserver;
 use self::wait::WaitState;

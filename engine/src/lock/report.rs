@@ -107,6 +107,17 @@ pub struct LockCounters {
     pub timeouts: u64,
 }
 
+/// What is locked at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LockUsage {
+    /// Keys that somebody has locked or waits for; those locked in bulk once for each owner.
+    pub keys: u64,
+    /// Intervals locked against new keys.
+    pub intervals: u64,
+    /// Bytes of memory of the locked keys; without those of intervals and long keys.
+    pub bytes: u64,
+}
+
 impl LockTable {
     /// All locks, but those held in bulk, and waits, shard by shard: each shard is consistent, the whole need not be.
     pub fn snapshot(&self) -> Vec<LockInfo> {

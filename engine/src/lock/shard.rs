@@ -93,6 +93,11 @@ impl Shard {
         None
     }
 
+    /// Bytes of memory; long keys are not counted.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.buckets.capacity() * size_of::<u32>()
+    }
+
     pub fn find_or_add(&mut self, hash: u64, key: &[u8]) -> u32 {
         if let Some(slot) = self.find(hash, key) {
             return slot;

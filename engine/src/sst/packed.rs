@@ -14,7 +14,7 @@ use super::frame::{self, Handle};
 use super::iter::ReadAhead;
 use super::{Cached, Table};
 use crate::base::Result;
-use crate::base::slots::Buf;
+use crate::base::slots::{Buf, LARGE};
 use crate::cache::Queue;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Table {
         let offset = offset_of_packed(handle.offset);
         if let Some((Cached::Packed(bytes), uses)) = self.cache.get_second(self.no, offset) {
             let block = self.parse(handle, self.unpack(handle, &bytes)?)?;
-            if uses >= UNPACK_FROM {
+            if uses >= UNPACK_FROM && block.bytes().len() < LARGE {
                 self.cache.erase(self.no, offset);
                 self.cache_rows(handle, &block, Some(Queue::Main));
             }
@@ -93,7 +93,7 @@ impl Table {
         let block = self.parse(handle, self.unpack(handle, framed)?)?;
         if fill && self.cache.has_room() {
             self.cache_rows(handle, &block, None);
-        } else if fill {
+        } else if fill && framed.len() < LARGE {
             let (bytes, charge) = packed(framed);
             self.cache.insert(self.no, offset_of_packed(handle.offset), bytes, charge);
         }

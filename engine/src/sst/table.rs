@@ -21,7 +21,7 @@ use super::iter::{IterMemory, ReadAhead, TableIter};
 use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
-use crate::base::slots::Buf;
+use crate::base::slots::{Buf, LARGE};
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
 use crate::cache::Queue;
 use crate::io::{Disk, File, Mode};
@@ -239,7 +239,12 @@ impl Table {
         Block::parse(bytes).map(Arc::new).map_err(|what| self.bad(handle.offset, what))
     }
 
+    /// Caches a block, unless it holds one large value: that would cost the places of hundreds of others, and is copied to
+    /// the network anyway.
     pub(super) fn cache_rows(&self, handle: Handle, block: &Arc<Block>, queue: Option<Queue>) {
+        if block.bytes().len() >= LARGE {
+            return;
+        }
         self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), queue);
     }
 

@@ -13,6 +13,7 @@
 use super::packed::{offset_of_packed, packed};
 use super::{Block, BlockCache, Cached, Filter, Residence};
 use crate::base::FileNo;
+use crate::base::slots::LARGE;
 use crate::cache::Queue;
 use std::sync::Arc;
 
@@ -37,6 +38,9 @@ impl Warm<'_> {
 
     /// Puts in a data block, given its bytes before compression and as they are in the file.
     pub(super) fn data(&self, no: FileNo, offset: u64, raw: &[u8], framed: &[u8], residence: Residence) {
+        if if residence.packed { framed.len() } else { raw.len() } >= LARGE {
+            return;
+        }
         if !residence.packed {
             return self.rows(no, offset, raw, residence.queue);
         }

@@ -14,10 +14,12 @@
 pub(crate) mod cursor;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::background::with_env;
 use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
+use crate::budget::spills;
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::engine::Core;
@@ -48,13 +50,22 @@ pub struct Txn {
     state: State,
     /// See `decide_here`.
     decides: bool,
+    /// What of the buffer is counted in `Core::write_buffer_bytes`.
+    counted: usize,
+    /// Up to this size of the buffer there is nothing to count or to write to files.
+    roomy: usize,
 }
+
+/// Steps in which write buffers are counted, in bytes; one below the first is not: most transactions touch no common counter.
+const COUNT_STEP: usize = 64 << 10;
 
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
         let runs = Runs::new(core.clone(), core.graveyard.clone());
-        Txn { core, buffer: WriteBuffer::new(), runs, owner, state: State::Active, decides: false }
+        let roomy = COUNT_STEP.min(core.transaction_bytes());
+        let buffer = WriteBuffer::new();
+        Txn { core, buffer, runs, owner, state: State::Active, decides: false, counted: 0, roomy }
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -73,7 +84,7 @@ impl Txn {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::Invalid(format!("value of {} bytes; allowed are {VALUE_BYTES_MAX}", value.len())));
         }
-        self.make_room()?;
+        self.make_room(key.len() + value.len())?;
         self.buffer.push(Kind::Put, key, value);
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
@@ -82,15 +93,52 @@ impl Txn {
     /// Deletes `key`, whether it exists or not.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.check_key(key)?;
-        self.make_room()?;
+        self.make_room(key.len())?;
         self.buffer.push(Kind::Delete, key, &[]);
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }
 
+    /// Before `bytes` are added to the write buffer.
     #[inline]
-    fn make_room(&mut self) -> Result<()> {
-        if self.buffer.memory() < self.core.transaction_bytes() { Ok(()) } else { self.spill() }
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if self.buffer.memory() + bytes < self.roomy { Ok(()) } else { self.grow(bytes) }
+    }
+
+    /// Counts what is going to be in the write buffer, or moves what is there to files.
+    #[cold]
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        let (full, budget) = (self.core.transaction_bytes(), self.core.memtable_budget());
+        let size = self.buffer.memory() + bytes;
+        let all = self.count(size.next_multiple_of(COUNT_STEP).max(self.counted));
+        if !self.buffer.is_empty() && spills(size as u64, full as u64, all, budget) {
+            let crowded = !spills(size as u64, full as u64, 0, budget);
+            self.spill()?;
+            if crowded {
+                self.buffer.shrink();
+                self.count(0);
+            }
+        }
+        self.roomy = (self.buffer.memory() + bytes).next_multiple_of(COUNT_STEP).max(self.counted).min(full);
+        Ok(())
+    }
+
+    /// Counts so many bytes for the write buffer; what all transactions have together now.
+    fn count(&mut self, bytes: usize) -> u64 {
+        let all = &self.core.write_buffer_bytes;
+        let before = std::mem::replace(&mut self.counted, bytes) as u64;
+        // Wraps where it becomes less.
+        let change = (bytes as u64).wrapping_sub(before);
+        all.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
+    }
+
+    /// The write buffer as new, for the next transaction.
+    fn renew_buffer(&mut self) {
+        self.buffer.renew();
+        if self.counted > 0 {
+            self.count(0);
+            self.roomy = COUNT_STEP.min(self.core.transaction_bytes());
+        }
     }
 
     /// Moves what is in the write buffer to files. On failure nothing has changed.
@@ -377,7 +425,7 @@ impl Txn {
         if let State::Prepared { id, xid } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
             self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
-            self.buffer.renew();
+            self.renew_buffer();
             self.decides = false;
             self.runs.release();
         }
@@ -390,7 +438,7 @@ impl Txn {
         }
         self.core.locks.release_all(&self.owner);
         self.owner = self.core.locks.new_owner();
-        self.buffer.renew();
+        self.renew_buffer();
         self.state = State::Active;
         self.decides = false;
     }
@@ -403,6 +451,7 @@ impl Drop for Txn {
             State::Ordered(_) => drop(self.finish_ordered()),
             State::Active => {}
         }
+        self.count(0);
         self.core.locks.release_all(&self.owner);
     }
 }

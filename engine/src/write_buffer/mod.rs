@@ -182,6 +182,12 @@ impl WriteBuffer {
         self.clear();
     }
 
+    /// Gives back its memory. For one that is empty.
+    pub fn shrink(&mut self) {
+        debug_assert!(self.is_empty());
+        self.log = Log { bytes: Vec::new(), ops: Vec::new() };
+    }
+
     /// For the next transaction: as new, but in the memory of the last one unless that was a large one.
     pub fn renew(&mut self) {
         self.clear();
