@@ -15,6 +15,7 @@ use crate::background::Background;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
+use crate::drops::Drops;
 use crate::install::Installer;
 use crate::lock::{LockOwner, LockTable};
 use crate::manifest::{FileEntry, Graveyard};
@@ -77,6 +78,7 @@ pub(crate) struct Core {
     pub background: Background,
     /// Bytes of the write buffers of open transactions, in steps; see [`crate::txn`].
     pub write_buffer_bytes: AtomicU64,
+    pub drops: Mutex<Drops>,
     pub compressions: RwLock<BTreeMap<IndexId, Compression>>,
     durability: AtomicU8,
     memtable_budget: AtomicU64,
@@ -287,6 +289,7 @@ impl Engine {
             read_points: ReadPoints::new(),
             background: Background::new(parts.options.compaction_threads.max(1)),
             write_buffer_bytes: AtomicU64::new(0),
+            drops: Mutex::default(),
             compressions: RwLock::new(BTreeMap::new()),
             dir: parts.dir,
             options: parts.options,

@@ -102,6 +102,7 @@ impl Installer {
         let next = Arc::new(current.apply(&edit)?);
         manifest.append(&edit)?;
         self.dropped.write().extend(ids.iter().map(|&id| (id, last)));
+        core.drops.lock().note(core.states.flushes(), ids);
         core.states.install(next, 0);
         current.retire(&edit);
         core.background.wake_cleaner();

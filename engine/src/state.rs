@@ -102,6 +102,8 @@ pub(crate) fn chunk_pool(seal_bytes: u64) -> Arc<ChunkPool> {
 pub(crate) struct StateCell {
     current: ArcSwap<ReadState>,
     change: Mutex<()>,
+    /// Flushes that were installed.
+    flushes: AtomicU64,
     /// Memtables that are in tables but may be held by cursors.
     flushed: Mutex<Vec<Weak<MemTable>>>,
     /// Memory of memtables that are gone, for those to come.
@@ -110,12 +112,24 @@ pub(crate) struct StateCell {
 
 impl StateCell {
     pub fn new(state: ReadState, pool: Arc<ChunkPool>) -> StateCell {
-        StateCell { current: ArcSwap::from_pointee(state), change: Mutex::new(()), flushed: Mutex::default(), pool }
+        StateCell {
+            current: ArcSwap::from_pointee(state),
+            change: Mutex::new(()),
+            flushes: AtomicU64::new(0),
+            flushed: Mutex::default(),
+            pool,
+        }
     }
 
     /// Bytes that wait for memtables to come.
     pub fn unused_bytes(&self) -> u64 {
         self.pool.unused_bytes() as u64
+    }
+
+    /// Counts the flushes: a state that was pinned after the last of them has no memtable that is in tables.
+    #[inline]
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
     }
 
     /// Bytes of memtables that are in tables already, and that cursors hold.
@@ -162,5 +176,8 @@ impl StateCell {
             held.retain(|table| table.strong_count() > 0);
             held.extend(state.sealed.drain(keep..).map(|sealed| Arc::downgrade(&sealed.mem.table)));
         });
+        if flushed > 0 {
+            self.flushes.fetch_add(1, Ordering::Release);
+        }
     }
 }

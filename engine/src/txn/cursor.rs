@@ -5,6 +5,11 @@
 //! so its place there is found anew, by the key the cursor stands on, whenever the buffer's generation has moved. When
 //! operations move from the buffer to a run, or come back by a rollback, the base is built anew in the same way.
 //!
+//! An open cursor holds the memtables and files it was opened on. A long scan would keep memtables in memory that are in
+//! tables long since, and that no budget knows of. So with the first movement after a flush the cursor is *renewed*: its
+//! base is built anew from what is there now, at the same read point, for which everything is kept (invariant 6), and goes
+//! on from its key. Only where an index was dropped meanwhile it stays with what it has.
+//!
 //! What the transaction writes after `open`: deletions and new values of keys not yet reached are seen; keys that did
 //! not exist at `open` are not returned, so that a statement which moves rows ahead of its own scan ends.
 //!
@@ -21,7 +26,7 @@ use crate::engine::{Core, DEAD_RUN};
 use crate::iter::{MergeIter, VisibleIter};
 use crate::read::{Source, add_sources, get_in};
 use crate::sst::IterMemory;
-use crate::state::ReadState;
+use crate::state::{Mem, ReadState};
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
 /// The committed rows, and before them the transaction's own in runs.
@@ -91,6 +96,8 @@ pub struct Cursor {
     base: Base,
     /// While open: keeps memtables and files alive.
     pin: Option<Arc<ReadState>>,
+    /// Flushes before the pin was taken.
+    flushes: u64,
     opened_at: Savepoint,
     generation: u64,
     /// That of the runs in the base.
@@ -115,6 +122,7 @@ impl Cursor {
             core,
             base: VisibleIter::new(MergeIter::new(Vec::new()), SeqNo::ZERO, None, None),
             pin: None,
+            flushes: 0,
             opened_at: Savepoint(0),
             generation: 0,
             runs: 0,
@@ -132,6 +140,7 @@ impl Cursor {
     /// Prepares to read keys in `[lower, upper)` at `read`, for which the caller holds a read point until `close`.
     pub fn open(&mut self, own: &Txn, read: SeqNo, lower: &[u8], upper: &[u8]) -> Result<()> {
         self.close();
+        self.flushes = self.core.states.flushes();
         let pin = self.core.states.pin();
         let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
         merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower..upper, spare, sources))?;
@@ -166,7 +175,24 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
+        self.flushes = self.core.states.flushes();
         self.rebuild(own, self.core.states.pin(), read)
+    }
+
+    /// Lets go of memtables that have been flushed. See the module.
+    #[cold]
+    fn renew(&mut self, own: &Txn) -> Result<()> {
+        let Some(held) = &self.pin else { return Ok(()) };
+        let flushes = self.core.states.flushes();
+        let now = self.core.states.pin();
+        let is_flushed = |mem: &Arc<Mem>| !now.memtables().any(|other| Arc::ptr_eq(mem, other));
+        let holds = held.memtables().any(|mem| !mem.table.is_empty() && is_flushed(mem));
+        let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
+        if holds && !self.core.drops.lock().since(self.flushes, lower, upper) {
+            self.rebuild(own, now, self.base.read_point())?;
+        }
+        self.flushes = flushes;
+        Ok(())
     }
 
     /// Takes the runs as they are now into the base.
@@ -223,6 +249,9 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
+        if self.flushes != self.core.states.flushes() {
+            self.renew(own)?;
+        }
         if self.runs != own.runs.generation() {
             self.follow_runs(own)?;
         }
@@ -243,6 +272,9 @@ impl Cursor {
         self.side = Side::Nowhere;
         if self.pin.is_none() {
             return Ok(());
+        }
+        if self.flushes != self.core.states.flushes() {
+            self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
             self.follow_runs(own)?;
@@ -273,6 +305,9 @@ impl Cursor {
     fn step(&mut self, own: &Txn, way: Way) -> Result<()> {
         if self.pin.is_none() {
             return Ok(());
+        }
+        if self.flushes != self.core.states.flushes() {
+            self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
             self.follow_runs(own)?;
