@@ -6,7 +6,7 @@
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
-//! [`replica`] to kill a source and its replica.
+//! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's.
 //! `docs/benchmarking.md` says what each number means.
 
 mod anomalies;
@@ -15,6 +15,7 @@ mod bulk;
 mod crash;
 mod damage;
 mod definer;
+mod differ;
 mod engine;
 mod held;
 mod history;
@@ -79,6 +80,8 @@ enum Command {
     Anomalies(anomalies::Args),
     /// Random transactions of many sessions, and the check that what they saw was possible
     Isolation(isolation::Args),
+    /// The same random SQL on InnoDB and on Strata, and the comparison of all answers
+    Differ(differ::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
     /// Prints the report of result files again
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Replica(args) => replica::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),
+        Command::Differ(args) => differ::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),
