@@ -30,7 +30,7 @@ const SPILL_MIN: u64 = 1 << 20;
 /// Whether a write buffer of `own` bytes goes to files: `full` is its own limit, `all` is what the buffers of all
 /// transactions hold together, `budget` the memtables' budget.
 pub(crate) fn spills(own: u64, full: u64, all: u64, budget: u64) -> bool {
-    own > full || own >= SPILL_MIN && all > budget / BUFFERS_PART
+    own >= full || own >= SPILL_MIN && all > budget / BUFFERS_PART
 }
 
 /// What there is beside blocks and memtables.
@@ -94,8 +94,8 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let cases = [
             // own, full, all, budget, spills
-            (8 * MIB, 8 * MIB, 8 * MIB, 64 * MIB, false),
-            (8 * MIB + 1, 8 * MIB, 9 * MIB, 64 * MIB, true),
+            (8 * MIB - 1, 8 * MIB, 8 * MIB, 64 * MIB, false),
+            (8 * MIB, 8 * MIB, 9 * MIB, 64 * MIB, true),
             (MIB, 8 * MIB, 16 * MIB, 64 * MIB, false),
             (MIB, 8 * MIB, 16 * MIB + 1, 64 * MIB, true),
             // A small one would bring nothing.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::background::Background;
+use crate::base::value::ValueOut;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
@@ -216,7 +217,14 @@ impl Core {
 
     /// Cheap; wakes the flusher if there is something to flush.
     pub fn after_commit(&self) {
-        if !self.states.load().sealed.is_empty() {
+        let state = self.states.load();
+        let mut wake = !state.sealed.is_empty();
+        if state.active.table.bytes() as u64 > self.memtable_budget() / 2 {
+            // Nobody may come to seal it, and it has twice what it should: a long value at the end.
+            self.committer.seal_full(self.sinks(), &state.active);
+            wake = true;
+        }
+        if wake {
             self.background.wake_flush();
         }
     }
@@ -343,7 +351,7 @@ impl Engine {
     }
 
     /// Reads committed data only; see [`Txn::get`].
-    pub fn get_at(&self, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_at(&self, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
         read::get(&self.core, key, read, out)
     }
 

@@ -6,17 +6,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::base::value::{LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
 use crate::runs;
-use crate::sst::{IterMemory, ReadHints, TableIter, key_hash};
+use crate::sst::{IterMemory, PinnedValue, ReadHints, TableIter, key_hash};
 use crate::state::{Mem, ReadState};
 
 /// Point read; see `Txn::get`.
-pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
     if read == SeqNo::MAX {
         let newest = core.read_point();
         return get_pinned(core, key, newest.seq(), out);
@@ -24,13 +25,13 @@ pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) 
     get_pinned(core, key, read, out)
 }
 
-fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
     let state = core.states.load();
     get_in(core, &state, key, read, out)
 }
 
 /// Point read in a state that the caller holds.
-pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
+pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
     let lookup = Lookup::new(key);
     for mem in state.memtables() {
         mem.table.prepare(&lookup);
@@ -41,7 +42,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
     for sealed in &state.sealed {
         if let Some(file) = find_in(&sealed.files, key) {
             if let Some((_, kind, value)) = core.table(file)?.get(key, read)? {
-                return Ok(deliver(kind, &value, out));
+                return Ok(deliver_pinned(kind, value, out));
             }
         }
         if let Some((_, kind, value)) = sealed.mem.table.look_up(&lookup, read) {
@@ -57,7 +58,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
         Ok(done)
     })?;
     Ok(match found {
-        Some((_, kind, value)) => deliver(kind, &value, out),
+        Some((_, kind, value)) => deliver_pinned(kind, value, out),
         None => false,
     })
 }
@@ -94,12 +95,23 @@ pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool
     Ok(changed)
 }
 
-fn deliver(kind: Kind, value: &[u8], out: &mut Vec<u8>) -> bool {
-    out.clear();
-    if kind == Kind::Put {
-        out.extend_from_slice(value);
+/// Hands out a value that was found; true if there is one.
+#[inline]
+pub(crate) fn deliver(kind: Kind, value: &[u8], out: &mut impl ValueOut) -> bool {
+    match kind {
+        Kind::Put => out.copy(value),
+        Kind::Delete => out.clear(),
     }
     kind == Kind::Put
+}
+
+/// As `deliver`, without a copy of what is large.
+pub(crate) fn deliver_pinned(kind: Kind, value: PinnedValue, out: &mut impl ValueOut) -> bool {
+    match value.large() {
+        Some(large) if kind == Kind::Put => out.hold(large),
+        _ => return deliver(kind, &value, out),
+    }
+    true
 }
 
 /// One source of a cursor's merge. An enum rather than a box: the steps of a scan are calls that the compiler sees.
@@ -160,6 +172,10 @@ impl VersionIter for Source {
     #[inline]
     fn value(&self) -> &[u8] {
         forward!(self, it => it.value())
+    }
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        forward!(self, it => it.large_value())
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         forward!(self, it => it.seek_ge(key))

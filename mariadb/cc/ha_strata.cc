@@ -333,6 +333,9 @@ int ha_strata::reset()
   cancel_pushed_idx_cond();
   cancel_pushed_rowid_filter();
   mrr_.dsmrr_close();
+  /* Until here the server may use the BLOBs of the row read last. */
+  if (cursor_ && table->s->blob_fields)
+    strata_cursor_forget_values(cursor_);
   /* A HANDLER table's scan goes on in later statements. */
   if (!cursor_ || inited != NONE || bulk_)
     return 0;

@@ -231,6 +231,8 @@ enum StrataSeek { STRATA_SEEK_EXACT = 0, STRATA_SEEK_GE = 1, STRATA_SEEK_GT = 2,
    `key_only`: fill only columns of the index and the primary key (covering read), never fetch the row. */
 int strata_scan_begin(StrataCursor *cursor, int32_t index, int key_only);
 void strata_scan_end(StrataCursor *cursor);
+/* At the end of a statement: the BLOBs of the row read last may go. Scans go on. */
+void strata_cursor_forget_values(StrataCursor *cursor);
 /* Modes as HA_READ_*: prefixes compare as wholes (SEEK_GT skips all rows with the prefix, SEEK_LE may stop at its last).
    key = key image of the leading parts, key_len its bytes (0 with FIRST/LAST). */
 int strata_seek(StrataCursor *cursor, uint32_t mode, const uint8_t *key, uint32_t key_len, uint8_t *record);

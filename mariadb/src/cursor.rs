@@ -264,6 +264,17 @@ pub unsafe extern "C" fn strata_scan_end(cursor: *mut CursorHandle) {
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_cursor_forget_values(cursor: *mut CursorHandle) {
+    unsafe {
+        on_cursor(cursor, |c| {
+            c.forget_values();
+            Ok(code::OK)
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_seek(
     cursor: *mut CursorHandle,
     mode: u32,

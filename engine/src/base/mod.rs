@@ -8,6 +8,7 @@ mod ids;
 pub mod limits;
 pub mod memory;
 pub mod slots;
+pub mod value;
 
 pub use error::{Error, Result};
 pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};

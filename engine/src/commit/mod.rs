@@ -340,6 +340,15 @@ impl Committer {
         }
     }
 
+    /// Seals a memtable unless somebody else has.
+    #[cold]
+    pub fn seal_full(&self, sinks: Sinks<'_>, full: &Arc<Mem>) {
+        let last = self.order.lock();
+        if Arc::ptr_eq(&sinks.states.load().active, full) {
+            sinks.states.rotate(*last, sinks.log.end(), sinks.seal_bytes, Arc::default());
+        }
+    }
+
     /// Seals the active memtable if it holds anything, or if more than `log_bytes` of log are kept for it: transactions
     /// that are rolled back fill the log and no memtable.
     pub fn seal(&self, sinks: Sinks<'_>, log_bytes: u64) {

@@ -6,6 +6,7 @@
 //! merged stream checks them once for all sources.
 
 use super::VersionIter;
+use crate::base::value::LargeValue;
 use crate::base::{Kind, Result, SeqNo};
 
 /// A sorted run: files with their fences, smallest first. Implemented for whatever holds the file list, so that a
@@ -142,6 +143,10 @@ impl<R: SortedRun> VersionIter for LevelIter<R> {
     #[inline]
     fn value(&self) -> &[u8] {
         self.iter().value()
+    }
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        self.iter().large_value()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         let i = self.first_file(|iter, i| iter.run.largest(i) >= key);

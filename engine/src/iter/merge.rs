@@ -20,6 +20,7 @@
 use std::cmp::Ordering;
 
 use super::{Stand, VersionIter};
+use crate::base::value::LargeValue;
 use crate::base::{Kind, Result, SeqNo};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -289,6 +290,10 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
     #[inline]
     fn value(&self) -> &[u8] {
         self.sources[self.current.source].value()
+    }
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        self.sources[self.current.source].large_value()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.position(Direction::Forward, |source| source.seek_ge(key))

@@ -11,6 +11,7 @@ mod visible;
 
 use std::cmp::Ordering;
 
+use crate::base::value::LargeValue;
 use crate::base::{Kind, Result, SeqNo};
 
 pub use level::{LevelIter, SortedRun};
@@ -37,6 +38,11 @@ pub trait VersionIter: Send {
     fn kind(&self) -> Kind;
     /// Its value; empty for a tombstone.
     fn value(&self) -> &[u8];
+    /// Its value by itself, if that is a large one which can be kept.
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        None
+    }
     /// To the newest version of the first key `>= key`.
     fn seek_ge(&mut self, key: &[u8]) -> Result<()>;
     /// To the *oldest* version of the last key `< key` (the internal predecessor of the newest version of `key`).
@@ -132,6 +138,10 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
     #[inline]
     fn value(&self) -> &[u8] {
         (**self).value()
+    }
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        (**self).large_value()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         (**self).seek_ge(key)

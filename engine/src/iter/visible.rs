@@ -14,6 +14,7 @@
 //! a memtable in the meantime.
 
 use super::{VersionIter, head_of};
+use crate::base::value::{LargeValue, Value, ValueOut};
 use crate::base::{Error, Kind, Result, SeqNo};
 
 /// How many versions may be skipped between two polls of the interrupt check.
@@ -63,7 +64,7 @@ pub struct VisibleIter<I> {
     /// Backward: the key of the row.
     key: Vec<u8>,
     /// Backward: value and number of the row.
-    value: Vec<u8>,
+    value: Value,
     seq: SeqNo,
     /// For the bound of `seek_gt` and `seek_le`.
     scratch: Vec<u8>,
@@ -82,7 +83,7 @@ impl<I: VersionIter> VisibleIter<I> {
             upper: Bound::default(),
             state: State::Nowhere,
             key: Vec::new(),
-            value: Vec::new(),
+            value: Value::default(),
             seq: SeqNo::ZERO,
             scratch: Vec::new(),
             skipped: 0,
@@ -106,6 +107,7 @@ impl<I: VersionIter> VisibleIter<I> {
     pub fn read_anew(&mut self, read: SeqNo) -> &mut I {
         self.read = read;
         self.state = State::Nowhere;
+        self.value.release();
         &mut self.inner
     }
 
@@ -153,6 +155,11 @@ impl<I: VersionIter> VisibleIter<I> {
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.state == State::Forward { self.inner.value() } else { &self.value }
+    }
+    /// Value of the row by itself, if it is a large one which can be kept.
+    #[inline]
+    pub fn large_value(&self) -> Option<LargeValue> {
+        if self.state == State::Forward { self.inner.large_value() } else { self.value.large().cloned() }
     }
     /// Sequence number of the row's version.
     #[inline]
@@ -327,8 +334,10 @@ impl<I: VersionIter> VisibleIter<I> {
                     found = self.inner.kind() == Kind::Put;
                     if found {
                         self.seq = self.inner.seq();
-                        self.value.clear();
-                        self.value.extend_from_slice(self.inner.value());
+                        match self.inner.large_value() {
+                            Some(large) => self.value.hold(large),
+                            None => self.value.copy(self.inner.value()),
+                        }
                     } else {
                         self.skip()?;
                     }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::{RunFile, Tables};
+use crate::base::value::LargeValue;
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::{SortedRun, VersionIter};
 use crate::sst::{ReadHints, TableIter};
@@ -188,6 +189,9 @@ impl VersionIter for Newest {
     }
     fn value(&self) -> &[u8] {
         if self.place == Place::Inner { self.inner.value() } else { &self.value }
+    }
+    fn large_value(&self) -> Option<LargeValue> {
+        if self.place == Place::Inner { self.inner.large_value() } else { None }
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)?;

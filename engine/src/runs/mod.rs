@@ -16,6 +16,8 @@
 //! A newer run has newer operations. Going back to a savepoint removes files that begin behind it and lowers the limit of
 //! the file in the middle of which it lies: nothing is written.
 //!
+//! A value too large for the buffer goes to a file of its own as it comes, from the memory of whoever writes it.
+//!
 //! Before the commit, [`Runs::finish`] leaves files that do not overlap and have one version per key. Most are used as
 //! they are; only files that overlap, or hold what was undone or replaced, are merged. The store takes them over under the
 //! sequence number of the commit, whatever numbers are in them.
@@ -37,7 +39,7 @@ use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
 use crate::compact::survive::Survival;
 use crate::iter::{LevelIter, MergeIter, VersionIter};
 use crate::manifest::{FileEntry, Graveyard};
-use crate::sst::{PinnedValue, ReadHints, Table, TableMeta};
+use crate::sst::{PinnedValue, ReadHints, Table, TableMeta, TableWriter};
 
 /// Number of all versions of the last merge. Nobody asks for numbers after it, and equal ones take no space in a block.
 const LAST_NUMBER: SeqNo = SeqNo(1);
@@ -122,18 +124,45 @@ impl Runs {
         let mut input = Distinct::new(input);
         let plan = OutputPlan::for_l0(file_bytes, &[], None);
         let written = merge(&mut input, all_versions(), &plan, env)?;
-        self.generation += 1;
         self.written_bytes += written.stats.bytes_written;
-        for meta in written.outputs {
-            let stack = self.indexes.entry(meta.index).or_default();
-            let joins = |run: &&mut Run| run.files.last().is_some_and(|last| last.meta().largest < meta.smallest);
-            let file = new_file(meta.clone(), input.distinct, &self.graveyard);
-            match stack.last_mut().filter(joins) {
-                Some(run) => run.files.push(file),
-                None => stack.push(Run { files: vec![file], tier: 0 }),
+        written.outputs.into_iter().for_each(|meta| self.stack(meta, input.distinct));
+        Ok(())
+    }
+
+    /// Writes the put of a large value, operation `number`, newer than all before, as a file for itself. On failure nothing has
+    /// changed.
+    pub fn spill_value(&mut self, key: &[u8], number: u64, parts: &[&[u8]], env: &MergeEnv<'_>) -> Result<()> {
+        let no = (env.next_file)();
+        let path = (env.path_of)(no);
+        let options = (env.table_options)(IndexId::of(key));
+        let written = TableWriter::create(env.disk, &path, no, options).and_then(|mut writer| {
+            writer.add_parts(key, SeqNo(number), parts)?;
+            writer.finish()
+        });
+        match written {
+            Ok(meta) => {
+                self.written_bytes += meta.file_bytes;
+                self.stack(meta, true);
+                Ok(())
+            }
+            Err(error) => {
+                // What cannot be removed now is found unreferenced when the store is opened next.
+                drop(env.disk.remove(&path));
+                Err(error)
             }
         }
-        Ok(())
+    }
+
+    /// Takes in a new file, newer than all before.
+    fn stack(&mut self, meta: TableMeta, distinct: bool) {
+        self.generation += 1;
+        let stack = self.indexes.entry(meta.index).or_default();
+        let joins = |run: &&mut Run| run.files.last().is_some_and(|last| last.meta().largest < meta.smallest);
+        let file = new_file(meta.clone(), distinct, &self.graveyard);
+        match stack.last_mut().filter(joins) {
+            Some(run) => run.files.push(file),
+            None => stack.push(Run { files: vec![file], tier: 0 }),
+        }
     }
 
     /// True if `tidy` has nothing to do.

@@ -21,10 +21,10 @@ use crate::io::{AlignedBuf, File};
 /// Kind (1), unpacked length (4), checksum (4).
 pub(crate) const TRAILER_BYTES: usize = 9;
 
-const PLAIN: u8 = 0;
+pub(super) const PLAIN: u8 = 0;
 const LZ4: u8 = 1;
-/// Written by format version 1 only.
-const ZSTD: u8 = 2;
+/// Written by format version 1, and for large values.
+pub(super) const ZSTD: u8 = 2;
 const SHUFFLED_COLUMNS: u8 = 3;
 const SHUFFLED_ROWS: u8 = 4;
 
@@ -41,11 +41,16 @@ impl Handle {
     }
 }
 
-fn checksum(no: FileNo, offset: u64, bytes: &[u8]) -> u32 {
+/// The checksum before the first byte of a block: that of its place.
+pub(super) fn checksum_of_place(no: FileNo, offset: u64) -> u32 {
     let mut place = [0; 16];
     place[..8].copy_from_slice(&no.0.to_le_bytes());
     place[8..].copy_from_slice(&offset.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&place), bytes)
+    crc32c::crc32c(&place)
+}
+
+fn checksum(no: FileNo, offset: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(checksum_of_place(no, offset), bytes)
 }
 
 /// Compresses and frames blocks, reusing its buffers.

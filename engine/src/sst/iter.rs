@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::frame::{Handle, aligned};
+use super::large::LARGE;
 use super::table::Table;
 use super::{PinnedValue, ReadHints};
+use crate::base::value::LargeValue;
 use crate::base::{Kind, Result, SeqNo};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
@@ -166,6 +168,7 @@ impl TableIter {
     fn load_entry(&mut self, entry: u32, forward: bool) -> Result<()> {
         if self.entry != entry {
             self.entry = NONE;
+            self.leave_block();
             let handle = self.table.entry(&self.index, entry)?.0;
             self.block = if self.hints.read_ahead > 0 || !self.hints.fill_cache {
                 let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
@@ -190,6 +193,15 @@ impl TableIter {
         Ok(())
     }
 
+    /// A block with a large value is given up before another is read, and at the end of the file.
+    #[inline]
+    fn leave_block(&mut self) {
+        if self.block.bytes().len() >= LARGE {
+            self.entry = NONE;
+            self.block = self.table.top.clone();
+        }
+    }
+
     #[inline(always)]
     fn stand(&mut self, row: u32) {
         self.row = row;
@@ -202,6 +214,7 @@ impl TableIter {
     fn next_block(&mut self) -> Result<()> {
         self.valid = false;
         let (partition, entry) = (self.partition, self.entry);
+        self.leave_block();
         if entry as usize + 1 < self.index.rows() {
             self.load_entry(entry + 1, true)?;
         } else if partition as usize + 1 < self.table.top.rows() {
@@ -238,6 +251,7 @@ impl TableIter {
     fn prev_block(&mut self) -> Result<()> {
         self.valid = false;
         let (partition, entry) = (self.partition, self.entry);
+        self.leave_block();
         if entry > 0 {
             self.load_entry(entry - 1, false)?;
         } else if partition > 0 {
@@ -293,6 +307,10 @@ impl VersionIter for TableIter {
     fn value(&self) -> &[u8] {
         debug_assert!(self.valid);
         self.block.value(self.row)
+    }
+    #[inline]
+    fn large_value(&self) -> Option<LargeValue> {
+        if self.block.bytes().len() >= LARGE { self.pinned_value().large() } else { None }
     }
 
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {

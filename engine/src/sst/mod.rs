@@ -23,6 +23,7 @@ mod doubt;
 mod filter;
 mod frame;
 mod iter;
+mod large;
 mod meta;
 mod packed;
 mod table;
@@ -34,8 +35,11 @@ mod writer;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use block::ValueRange;
+
 use crate::base::limits::BLOCK_BYTES;
-use crate::base::slots::Buf;
+use crate::base::slots::{Buf, LARGE};
+use crate::base::value::{Bytes, LargeValue};
 
 pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
@@ -104,17 +108,30 @@ pub enum Cached {
 /// The cache of decoded blocks.
 pub type BlockCache = crate::cache::Cache<Cached>;
 
+impl Bytes for Block {
+    fn bytes(&self) -> &[u8] {
+        Block::bytes(self)
+    }
+}
+
 /// A value inside a decoded block, which it keeps alive.
 #[derive(Clone)]
 pub struct PinnedValue {
     block: Arc<Block>,
-    range: block::ValueRange,
+    range: ValueRange,
 }
 
 impl PinnedValue {
     pub(crate) fn new(block: Arc<Block>, row: u32) -> PinnedValue {
         let range = block.value_range(row);
         PinnedValue { block, range }
+    }
+
+    /// The value by itself, if it is a large one.
+    pub fn large(&self) -> Option<LargeValue> {
+        let ValueRange { start, len } = self.range;
+        let is_large = self.block.bytes().len() >= LARGE;
+        is_large.then(|| LargeValue::new(self.block.clone(), start as usize, len as usize))
     }
 }
 

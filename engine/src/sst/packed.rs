@@ -12,9 +12,10 @@
 use super::block::Block;
 use super::frame::{self, Handle};
 use super::iter::ReadAhead;
+use super::large::LARGE;
 use super::{Cached, Table};
 use crate::base::Result;
-use crate::base::slots::{Buf, LARGE};
+use crate::base::slots::Buf;
 use crate::cache::Queue;
 use std::sync::Arc;
 
@@ -54,6 +55,9 @@ impl Table {
     /// A data block that is not cached unpacked: from its packed form or from disk.
     #[cold]
     pub(super) fn load_data(&self, handle: Handle, ahead: Option<&mut ReadAhead>, forward: bool) -> Result<Arc<Block>> {
+        if handle.len as usize >= LARGE {
+            return self.read_large(handle);
+        }
         let offset = offset_of_packed(handle.offset);
         if let Some((Cached::Packed(bytes), uses)) = self.cache.get_second(self.no, offset) {
             let block = self.parse(handle, self.unpack(handle, &bytes)?)?;
@@ -75,6 +79,9 @@ impl Table {
         forward: bool,
         fill: bool,
     ) -> Result<Arc<Block>> {
+        if handle.len as usize >= LARGE {
+            return self.read_large(handle);
+        }
         if let Some(Cached::Rows(block)) = self.cache.peek(self.no, handle.offset) {
             return Ok(block);
         }

@@ -18,10 +18,11 @@ use super::doubt::Doubt;
 use super::filter::{Filter, key_hash};
 use super::frame::{self, Handle};
 use super::iter::{IterMemory, ReadAhead, TableIter};
+use super::large::{self, LARGE};
 use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
-use crate::base::slots::{Buf, LARGE};
+use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
 use crate::cache::Queue;
 use crate::io::{Disk, File, Mode};
@@ -246,6 +247,12 @@ impl Table {
             return;
         }
         self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), queue);
+    }
+
+    /// A data block that is large in the file, past the cache.
+    #[cold]
+    pub(super) fn read_large(&self, handle: Handle) -> Result<Arc<Block>> {
+        self.parse(handle, large::read(&*self.file, self.no, handle)?)
     }
 
     /// Reads an index partition from the file and caches it.
@@ -596,8 +603,12 @@ impl Table {
                     return Err(self.bad(at.offset, "index entry does not follow the one before"));
                 }
                 expected_offset = handle.end();
-                let framed = ahead.fetch(&*self.file, handle, self.data_end, true)?;
-                let block = self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed)?)?;
+                let block = if handle.len as usize >= LARGE {
+                    self.read_large(handle)?
+                } else {
+                    let framed = ahead.fetch(&*self.file, handle, self.data_end, true)?;
+                    self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed)?)?
+                };
                 let (mut newest, mut tombstones) = (SeqNo::ZERO, 0);
                 for row in 0..block.rows() as u32 {
                     key.clear();

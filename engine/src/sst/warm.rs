@@ -10,10 +10,10 @@
 //! Rejected: reading the new blocks in after the merge (costs the reads that this saves, and comes late); caching every
 //! output (a merge of cold data would wash through the cache).
 
+use super::large::LARGE;
 use super::packed::{offset_of_packed, packed};
 use super::{Block, BlockCache, Cached, Filter, Residence};
 use crate::base::FileNo;
-use crate::base::slots::LARGE;
 use crate::cache::Queue;
 use std::sync::Arc;
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::block::BlockBuilder;
 use super::filter::{Filter, key_hash};
 use super::frame::{Handle, Packer};
+use super::large::{self, LARGE};
 use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
-use super::{TableMeta, TableOptions, Warm};
+use super::{Compression, TableMeta, TableOptions, Warm};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::cache::Queue;
@@ -36,6 +37,8 @@ pub struct TableWriter<'a> {
     entries_cut: u64,
     meta: TableMeta,
     last_seq: SeqNo,
+    /// The block being filled is a row with a large value, which has been written.
+    large: Option<Handle>,
 }
 
 /// A finished index partition with its filter, waiting for the end of the data.
@@ -141,6 +144,7 @@ impl<'a> TableWriter<'a> {
                 stamped: false,
             },
             last_seq: SeqNo::MAX,
+            large: None,
         })
     }
 
@@ -152,7 +156,37 @@ impl<'a> TableWriter<'a> {
 
     /// Appends a version. `Error::Invalid` if it is out of internal order, of another index than the first, too long, a
     /// tombstone with a value, or numbered above [`SeqNo::MAX`].
+    #[inline]
     pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        if value.len() >= LARGE && kind == Kind::Put {
+            return self.add_parts(key, seq, &[value]);
+        }
+        let new_key = self.check(key, seq, kind, value.len())?;
+        self.place(new_key, key, seq, kind, value);
+        Ok(())
+    }
+
+    /// Appends the put of a value that is in pieces. One of a mebibyte or more goes to the file at once.
+    pub fn add_parts(&mut self, key: &[u8], seq: SeqNo, parts: &[&[u8]]) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        if bytes < LARGE {
+            return self.add(key, seq, Kind::Put, &parts.concat());
+        }
+        let new_key = self.check(key, seq, Kind::Put, bytes)?;
+        let head = BlockBuilder::head_of_one(key, seq, bytes as u32);
+        let (no, offset) = (self.meta.no, self.out.position());
+        let compress = self.options.compression != Compression::None;
+        let path = self.out.path.clone();
+        let handle = large::write(&mut |piece| self.out.write(piece), &path, no, offset, compress, &head, parts)?;
+        self.large = Some(handle);
+        self.place(new_key, key, seq, Kind::Put, &[]);
+        self.meta.raw_bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Refuses what may not follow, and ends the block if the version does not belong to it. True if the key is a new one.
+    #[inline]
+    fn check(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value_bytes: usize) -> Result<bool> {
         let first = self.block.is_empty();
         let new_key = if first {
             if key.len() < IndexId::LEN {
@@ -173,15 +207,22 @@ impl<'a> TableWriter<'a> {
             }
             order.is_ne()
         };
-        if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX || seq > SeqNo::MAX {
+        if key.len() > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX || seq > SeqNo::MAX {
             return Err(Error::Invalid("key, value or sequence number above its limit".into()));
         }
-        if kind == Kind::Delete && !value.is_empty() {
+        if kind == Kind::Delete && value_bytes > 0 {
             return Err(Error::Invalid("tombstone with a value".into()));
         }
-        if !first && self.block.size_with(key, value, seq) > self.options.block_bytes {
+        let alone = self.large.is_some() || value_bytes >= LARGE;
+        if !first && (alone || self.block.size_with(key, value_bytes, seq) > self.options.block_bytes) {
             self.cut_block(Some(key))?;
         }
+        Ok(new_key)
+    }
+
+    /// Puts a version into the block.
+    #[inline]
+    fn place(&mut self, new_key: bool, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) {
         if self.options.filter_bits_per_key > 0 && (new_key || self.hashes.is_empty()) {
             self.hashes.push(key_hash(key));
         }
@@ -192,7 +233,6 @@ impl<'a> TableWriter<'a> {
         self.meta.entries += 1;
         self.meta.tombstones += u64::from(kind == Kind::Delete);
         self.meta.raw_bytes += (key.len() + value.len()) as u64;
-        Ok(())
     }
 
     /// Bytes the file would have by now, but for the block being filled and the tail.
@@ -215,14 +255,13 @@ impl<'a> TableWriter<'a> {
             self.meta.largest.extend_from_slice(self.block.last_key());
         }
         let rows = self.block.rows() as u64;
-        let residence = self.warm.as_ref().and_then(|warm| (warm.residence)(self.block.last_key()));
-        self.raw.clear();
-        self.block.finish(&mut self.raw);
-        let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
-        if let (Some(warm), Some(residence)) = (&self.warm, residence) {
-            warm.data(self.meta.no, handle.offset, &self.raw, framed, residence);
-        }
-        self.raw.shrink_to(1 << 20);
+        let handle = match self.large.take() {
+            Some(handle) => {
+                self.block.clear();
+                handle
+            }
+            None => self.write_block()?,
+        };
         let mut entry = Vec::with_capacity(24);
         put_entry(handle, self.entries_cut, &mut entry);
         self.index.add(&separator, SeqNo::ZERO, Kind::Put, &entry);
@@ -231,6 +270,18 @@ impl<'a> TableWriter<'a> {
             self.cut_partition(separator);
         }
         Ok(())
+    }
+
+    /// Writes the rows collected.
+    fn write_block(&mut self) -> Result<Handle> {
+        let residence = self.warm.as_ref().and_then(|warm| (warm.residence)(self.block.last_key()));
+        self.raw.clear();
+        self.block.finish(&mut self.raw);
+        let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
+        if let (Some(warm), Some(residence)) = (&self.warm, residence) {
+            warm.data(self.meta.no, handle.offset, &self.raw, framed, residence);
+        }
+        Ok(handle)
     }
 
     fn cut_partition(&mut self, separator: Vec<u8>) {

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Txn;
+use crate::base::value::{LargeValue, Unread};
 use crate::base::{Kind, Result, SeqNo};
 use crate::engine::{Core, DEAD_RUN};
 use crate::iter::{MergeIter, VisibleIter};
@@ -28,6 +29,9 @@ use crate::read::{Source, add_sources, get_in};
 use crate::sst::IterMemory;
 use crate::state::{Mem, ReadState};
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
+
+/// Memory for a value that a closed cursor keeps.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// The committed rows, and before them the transaction's own in runs.
 type Base = VisibleIter<MergeIter<Source>>;
@@ -154,6 +158,9 @@ impl Cursor {
     /// Lets go of memtables and files. The position is lost.
     pub fn close(&mut self) {
         self.side = Side::Nowhere;
+        if self.value.capacity() > KEPT_BYTES {
+            self.value = Vec::new();
+        }
         let sources = self.base.read_anew(SeqNo::ZERO).drain();
         self.spare.extend(sources.filter_map(Source::into_memory));
         self.pin = None;
@@ -236,6 +243,12 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.side == Side::Base { self.base.value() } else { &self.value }
+    }
+
+    /// Value of the row by itself, if it is a large one: it need not be copied to outlive the cursor's next movement.
+    #[inline]
+    pub fn large_value(&self) -> Option<LargeValue> {
+        if self.side == Side::Base { self.base.large_value() } else { None }
     }
 
     /// Versions and tombstones stepped over since `open`.
@@ -409,7 +422,7 @@ impl Cursor {
             return Ok(kind == Kind::Put);
         }
         match &self.pin {
-            Some(pin) => get_in(&self.core, pin, key, self.base.read_point(), &mut Vec::new()),
+            Some(pin) => get_in(&self.core, pin, key, self.base.read_point(), &mut Unread),
             None => Ok(false),
         }
     }

@@ -18,12 +18,15 @@ use std::sync::atomic::Ordering;
 
 use crate::background::with_env;
 use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::slots::LARGE;
+use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::spills;
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::engine::Core;
 use crate::lock::{Covered, Granted, LockMode, LockOwner, Wait};
+use crate::read::{deliver, deliver_pinned};
 use crate::runs::Runs;
 use crate::sst::TableMeta;
 use crate::step::Step;
@@ -80,12 +83,30 @@ impl Txn {
 
     /// Writes `value` under `key`.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.check_key(key)?;
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Error::Invalid(format!("value of {} bytes; allowed are {VALUE_BYTES_MAX}", value.len())));
+        if value.len() >= LARGE {
+            return self.put_parts(key, &[value]);
         }
+        self.check_key(key)?;
         self.make_room(key.len() + value.len())?;
         self.buffer.push(Kind::Put, key, value);
+        self.owner.set_weight(self.buffer.savepoint().0);
+        Ok(())
+    }
+
+    /// Writes a value that is in pieces. A large one is nowhere put together: it goes from where it is to a file.
+    pub fn put_parts(&mut self, key: &[u8], parts: &[&[u8]]) -> Result<()> {
+        self.check_key(key)?;
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        if bytes > VALUE_BYTES_MAX {
+            return Err(Error::Invalid(format!("value of {bytes} bytes; allowed are {VALUE_BYTES_MAX}")));
+        }
+        if bytes >= self.core.transaction_bytes().max(LARGE) {
+            self.spill_value(key, bytes, parts)?;
+        } else {
+            self.make_room(key.len() + bytes)?;
+            let append = |to: &mut Vec<u8>| parts.iter().for_each(|part| to.extend_from_slice(part));
+            self.buffer.push_parts(Kind::Put, key, bytes, append);
+        }
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }
@@ -111,8 +132,10 @@ impl Txn {
         let (full, budget) = (self.core.transaction_bytes(), self.core.memtable_budget());
         let size = self.buffer.memory() + bytes;
         let all = self.count(size.next_multiple_of(COUNT_STEP).max(self.counted));
-        if !self.buffer.is_empty() && spills(size as u64, full as u64, all, budget) {
-            let crowded = !spills(size as u64, full as u64, 0, budget);
+        // What comes counts in advance only if it is much.
+        let own = if bytes < LARGE { self.buffer.memory() } else { size } as u64;
+        if !self.buffer.is_empty() && spills(own, full as u64, all, budget) {
+            let crowded = !spills(own, full as u64, 0, budget);
             self.spill()?;
             if crowded {
                 self.buffer.shrink();
@@ -141,6 +164,34 @@ impl Txn {
         }
     }
 
+    /// Writes a large value to a file. On failure nothing has changed but that older operations may be in files too.
+    #[cold]
+    fn spill_value(&mut self, key: &[u8], bytes: usize, parts: &[&[u8]]) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.spill()?;
+        }
+        let core = self.core.clone();
+        core.background.admit(&core, bytes as u64)?;
+        let kept = self.buffer.begin().0;
+        let spilled = self.with_files(|runs, _, env| runs.spill_value(key, kept + 1, parts, env));
+        if spilled.is_err() {
+            // The file may be there, though not for certain after a crash.
+            self.runs.rollback_to(kept);
+            return spilled;
+        }
+        self.buffer.skip();
+        self.tidy()
+    }
+
+    /// Merges runs where there are many.
+    fn tidy(&mut self) -> Result<()> {
+        if self.runs.is_tidy() {
+            return Ok(());
+        }
+        let core = self.core.clone();
+        self.with_files(|runs, _, env| runs.tidy(core.table_bytes(), env))
+    }
+
     /// Moves what is in the write buffer to files. On failure nothing has changed.
     #[cold]
     fn spill(&mut self) -> Result<()> {
@@ -154,10 +205,7 @@ impl Txn {
             return spilled;
         }
         self.buffer.spilled();
-        if self.runs.is_tidy() {
-            return Ok(());
-        }
-        self.with_files(|runs, _, env| runs.tidy(core.table_bytes(), env))
+        self.tidy()
     }
 
     /// Does work on the runs, as long as nobody interrupts the transaction.
@@ -182,17 +230,12 @@ impl Txn {
 
     /// Reads `key`: its own write, else the newest version at or below `read` (`SeqNo::MAX`: the newest committed one).
     /// True if there is a value, which is then in `out`.
-    pub fn get(&self, key: &[u8], read: SeqNo, out: &mut Vec<u8>) -> Result<bool> {
-        let mut deliver = |kind, value: &[u8]| {
-            out.clear();
-            out.extend_from_slice(value);
-            Ok(kind == Kind::Put)
-        };
+    pub fn get(&self, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
         if let Some(op) = self.buffer.get(key) {
-            return deliver(self.buffer.kind(op), self.buffer.value(op));
+            return Ok(deliver(self.buffer.kind(op), self.buffer.value(op), out));
         }
         if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
-            return deliver(kind, &value);
+            return Ok(deliver_pinned(kind, value, out));
         }
         crate::read::get(&self.core, key, read, out)
     }

@@ -12,7 +12,7 @@
 mod order;
 
 use self::order::Order;
-use crate::base::codec::{Reader, put_bytes};
+use crate::base::codec::{Reader, put_bytes, put_varint};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::VersionIter;
 use crate::sst::TableMeta;
@@ -149,7 +149,14 @@ impl WriteBuffer {
     }
 
     /// Records an operation.
+    #[inline]
     pub fn push(&mut self, kind: Kind, key: &[u8], value: &[u8]) {
+        self.push_parts(kind, key, value.len(), |bytes| bytes.extend_from_slice(value));
+    }
+
+    /// Records an operation whose value, of `value_bytes` bytes, `append` puts behind the others.
+    #[inline]
+    pub fn push_parts(&mut self, kind: Kind, key: &[u8], value_bytes: usize, append: impl FnOnce(&mut Vec<u8>)) {
         let start = self.log.bytes.len();
         let number = self.log.ops.len() as u32;
         assert!(number != NONE, "more than 4 billion operations in a transaction");
@@ -158,13 +165,14 @@ impl WriteBuffer {
         let key_at = self.log.bytes.len() - key.len();
         let mut value_at = self.log.bytes.len();
         if kind == Kind::Put {
-            put_bytes(&mut self.log.bytes, value);
-            value_at = self.log.bytes.len() - value.len();
+            put_varint(&mut self.log.bytes, value_bytes as u64);
+            append(&mut self.log.bytes);
+            value_at = self.log.bytes.len() - value_bytes;
         }
         self.log.ops.push(Op {
             start,
             key: (key_at, key.len() as u32),
-            value: (value_at, if kind == Kind::Put { value.len() as u32 } else { 0 }),
+            value: (value_at, if kind == Kind::Put { value_bytes as u32 } else { 0 }),
             kind,
             previous: NONE,
         });
@@ -180,6 +188,13 @@ impl WriteBuffer {
     pub fn spilled(&mut self) {
         self.before += self.log.ops.len() as u64;
         self.clear();
+    }
+
+    /// Counts an operation that is in a run. For a buffer that is empty.
+    pub fn skip(&mut self) {
+        debug_assert!(self.is_empty());
+        self.before += 1;
+        self.generation += 1;
     }
 
     /// Gives back its memory. For one that is empty.

@@ -8,12 +8,13 @@
 //! Rejected: chunks written past all transactions (each row goes through the log, a memtable and several merges; CREATE TABLE ...
 //! SELECT of ten million rows wrote twice as much and took half as long again).
 
-use super::{encode_row, enforced};
+use super::{encode_row, enforced, put_row};
 use crate::error::{Error, Result};
 use crate::kv::{LockOwner, SeqNo, Txn};
-use crate::rowcode::Record;
+use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
+use strata_engine::base::value::Value;
 
 /// A running fill.
 pub struct Bulk {
@@ -22,7 +23,7 @@ pub struct Bulk {
     top: Vec<u8>,
     /// Key and value of the row in each index: the clustered one, then the others.
     entries: Vec<(Vec<u8>, Vec<u8>)>,
-    found: Vec<u8>,
+    found: Value,
 }
 
 impl Bulk {
@@ -31,7 +32,7 @@ impl Bulk {
         let mut top = Vec::new();
         table.edge(None, true, &mut top, &mut Vec::new())?;
         let entries = vec![Default::default(); 1 + table.secondary.len()];
-        Ok(Bulk { txn: table.engine().begin(), top, entries, found: Vec::new() })
+        Ok(Bulk { txn: table.engine().begin(), top, entries, found: Value::default() })
     }
 
     /// Whom to interrupt when the fill is to end early.
@@ -41,8 +42,10 @@ impl Bulk {
 
     /// Adds a row. On a duplicate nothing of it is added.
     pub fn insert(&mut self, table: &Table, record: Record<'_>) -> Result<()> {
-        self.encode(table, record)?;
-        for (key, value) in &self.entries {
+        let apart = self.encode(table, record)?;
+        let [(key, value), others @ ..] = &self.entries[..] else { unreachable!("there is a clustered index") };
+        put_row(&mut self.txn, key, value, &apart)?;
+        for (key, value) in others {
             self.txn.put(key, value)?;
         }
         if self.entries[0].0 > self.top {
@@ -59,14 +62,14 @@ impl Bulk {
     }
 
     /// Makes the row's entries, and looks for others with its unique values.
-    fn encode(&mut self, table: &Table, record: Record<'_>) -> Result<()> {
+    fn encode<'r>(&mut self, table: &Table, record: Record<'r>) -> Result<Apart<'r>> {
         let row_id = match table.def.primary {
             Some(_) => 0,
             None => table.state.next_row_id()?,
         };
         let [(key, value), others @ ..] = &mut self.entries[..] else { unreachable!("there is a clustered index") };
         table.clustered.encode_record(record, row_id, key)?;
-        encode_row(table, record, value)?;
+        let apart = encode_row(table, record, value)?;
         if let Some(primary) = table.def.primary.filter(|_| *key <= self.top) {
             claim(&self.txn, key, primary, &mut self.found)?;
         }
@@ -78,11 +81,11 @@ impl Bulk {
                 claim(&self.txn, key, index, &mut self.found)?;
             }
         }
-        Ok(())
+        Ok(apart)
     }
 }
 
 /// An error if a row has this unique key.
-fn claim(txn: &Txn, key: &[u8], index: usize, found: &mut Vec<u8>) -> Result<()> {
+fn claim(txn: &Txn, key: &[u8], index: usize, found: &mut Value) -> Result<()> {
     if txn.get(key, SeqNo::MAX, found)? { Err(Error::Duplicate(index)) } else { Ok(()) }
 }

@@ -19,11 +19,12 @@ pub mod limits;
 
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
-use crate::kv::{self, GrantKind, LockMode};
-use crate::rowcode::Record;
+use crate::kv::{self, GrantKind, LockMode, Txn};
+use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
 use strata_engine::base::limits::VALUE_BYTES_MAX;
+use strata_engine::base::value::Value;
 
 /// Buffers that live as long as a handler, so that a row write allocates nothing.
 #[derive(Default)]
@@ -36,7 +37,33 @@ pub struct WriteBuffers {
     value: Vec<u8>,
     old_key: Vec<u8>,
     old_value: Vec<u8>,
-    found: Vec<u8>,
+    found: Value,
+}
+
+impl WriteBuffers {
+    /// Gives back what long values have left.
+    pub fn release(&mut self) {
+        let WriteBuffers {
+            row_key: _,
+            row_value,
+            old_row_key: _,
+            old_row_value,
+            key: _,
+            value,
+            old_key: _,
+            old_value,
+            found,
+        } = self;
+        [row_value, old_row_value, value, old_value].into_iter().for_each(release);
+        found.release();
+    }
+}
+
+/// Gives back the memory of a buffer that has become long.
+pub(crate) fn release(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > APART_FROM {
+        *buffer = Vec::new();
+    }
 }
 
 /// What an update did.
@@ -98,8 +125,8 @@ impl Writer<'_> {
             None => self.new_row_id()?,
         };
         self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
-        self.encode_row(record)?;
         let b = &mut *self.buffers;
+        self.table.row.encode(record, &mut b.row_value);
         self.session.engine().write(&[(b.row_key.clone(), Some(b.row_value.clone()))], false)?;
         Ok(())
     }
@@ -120,10 +147,6 @@ impl Writer<'_> {
         }
     }
 
-    fn encode_row(&mut self, record: Record<'_>) -> Result<()> {
-        encode_row(self.table, record, &mut self.buffers.row_value)
-    }
-
     fn insert_entries(&mut self, record: Record<'_>) -> Result<()> {
         let table = self.table;
         let row_id = self.new_row_id()?;
@@ -133,9 +156,9 @@ impl Writer<'_> {
         } else {
             self.session.enter(&self.buffers.row_key)?;
         }
-        self.encode_row(record)?;
+        let apart = encode_row(table, record, &mut self.buffers.row_value)?;
         self.session.overwrites(&self.buffers.row_key)?;
-        self.session.txn_mut().put(&self.buffers.row_key, &self.buffers.row_value)?;
+        put_row(self.session.txn_mut(), &self.buffers.row_key, &self.buffers.row_value, &apart)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];
             let b = &mut *self.buffers;
@@ -156,13 +179,13 @@ impl Writer<'_> {
         let b = &mut *self.buffers;
         table.clustered.encode_record(old, row_id, &mut b.old_row_key)?;
         table.clustered.encode_record(new, row_id, &mut b.row_key)?;
-        encode_row(table, old, &mut b.old_row_value)?;
-        encode_row(table, new, &mut b.row_value)?;
+        let old_apart = encode_row(table, old, &mut b.old_row_value)?;
+        let apart = encode_row(table, new, &mut b.row_value)?;
         let moved = b.old_row_key != b.row_key;
-        if !moved && b.old_row_value == b.row_value {
+        if !moved && apart.is_same(&b.row_value, &old_apart, &b.old_row_value) {
             return Ok(Updated::Same);
         }
-        hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(*found == b.old_row_value))?;
+        hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(old_apart.equals(&b.old_row_value, found)))?;
         let overwrites = self.session.overwrites(&b.old_row_key)?;
         if moved {
             if let Some(primary) = table.def.primary {
@@ -171,7 +194,7 @@ impl Writer<'_> {
             self.session.overwrites(&b.row_key)?;
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
-        self.session.txn_mut().put(&b.row_key, &b.row_value)?;
+        put_row(self.session.txn_mut(), &b.row_key, &b.row_value, &apart)?;
         for &i in &table.secondary {
             let codec = &table.indexes[i];
             codec.encode_record(old, row_id, &mut b.old_key)?;
@@ -204,8 +227,8 @@ impl Writer<'_> {
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
         hold(self.session, &b.row_key, &mut b.found, |found| {
-            encode_row(table, record, &mut b.row_value)?;
-            Ok(*found == b.row_value)
+            let apart = encode_row(table, record, &mut b.row_value)?;
+            Ok(apart.equals(&b.row_value, found))
         })?;
         self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
@@ -221,13 +244,23 @@ impl Writer<'_> {
     }
 }
 
-/// Encodes a row and checks its size.
-pub(crate) fn encode_row(table: &Table, record: Record<'_>, out: &mut Vec<u8>) -> Result<()> {
-    table.row.encode(record, out);
-    match out.len() <= VALUE_BYTES_MAX {
-        true => Ok(()),
-        false => Err(Error::RowTooLong { bytes: out.len(), limit: VALUE_BYTES_MAX }),
+/// Encodes a row, without its long values, and checks its size.
+pub(crate) fn encode_row<'r>(table: &Table, record: Record<'r>, out: &mut Vec<u8>) -> Result<Apart<'r>> {
+    let apart = table.row.encode_apart(record, out);
+    let bytes = out.len() + apart.len();
+    match bytes <= VALUE_BYTES_MAX {
+        true => Ok(apart),
+        false => Err(Error::RowTooLong { bytes, limit: VALUE_BYTES_MAX }),
     }
+}
+
+/// Writes a row that `encode_row` has encoded.
+pub(crate) fn put_row(txn: &mut Txn, key: &[u8], bytes: &[u8], apart: &Apart<'_>) -> Result<()> {
+    match apart.is_empty() {
+        true => txn.put(key, bytes)?,
+        false => txn.put_parts(key, &apart.parts(bytes))?,
+    }
+    Ok(())
 }
 
 /// True if this record's value must be alone in the index.
@@ -237,7 +270,7 @@ pub(crate) fn enforced(codec: &KeyCodec, record: Record<'_>) -> bool {
 
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked
 /// intervals around it; only the holder of its lock is waited for.
-fn claim(session: &mut Session, key: &[u8], found: &mut Vec<u8>, index: usize) -> Result<()> {
+fn claim(session: &mut Session, key: &[u8], found: &mut Value, index: usize) -> Result<()> {
     let mut entered = session.try_enter(key)?;
     if !entered && !exists(session, key, found)? {
         session.enter(key)?;
@@ -250,18 +283,13 @@ fn claim(session: &mut Session, key: &[u8], found: &mut Vec<u8>, index: usize) -
     if entered { Ok(()) } else { session.enter(key) }
 }
 
-fn exists(session: &Session, key: &[u8], found: &mut Vec<u8>) -> Result<bool> {
+fn exists(session: &Session, key: &[u8], found: &mut Value) -> Result<bool> {
     Ok(session.txn().get(key, session.engine().visible(), found)?)
 }
 
 /// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, `same` decides
 /// whether the row still is what was read.
-fn hold(
-    session: &mut Session,
-    key: &[u8],
-    found: &mut Vec<u8>,
-    same: impl FnOnce(&Vec<u8>) -> Result<bool>,
-) -> Result<()> {
+fn hold(session: &mut Session, key: &[u8], found: &mut Value, same: impl FnOnce(&[u8]) -> Result<bool>) -> Result<()> {
     if session.holds(key) {
         return Ok(());
     }
@@ -270,7 +298,9 @@ fn hold(
         return Ok(());
     }
     let newest = session.engine().visible();
-    match session.txn().get(key, newest, found)? && same(found)? {
+    let is_same = session.txn().get(key, newest, found)? && same(found)?;
+    found.release();
+    match is_same {
         true => Ok(()),
         false => Err(kv::Error::Conflict.into()),
     }

@@ -25,6 +25,7 @@
 //! An offset per column, for access without walking: costs two bytes per column in each row, while walking is a few
 //! nanoseconds per column and ends at the last column asked for.
 
+mod apart;
 mod columns;
 pub(crate) mod layout;
 mod record;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 
 use strata_engine::base::codec::{Reader, put_varint};
 
+pub use apart::{APART_FROM, Apart};
 pub use columns::ColumnSet;
 pub use record::Record;
 
@@ -124,6 +126,18 @@ impl RowCodec {
 
     /// The row of a record, in place of what `out` held.
     pub fn encode(&self, record: Record<'_>, out: &mut Vec<u8>) {
+        let whole = self.encode_from(record, usize::MAX, out);
+        debug_assert!(whole.is_empty());
+    }
+
+    /// The row of a record, in place of what `out` held, but for long values, which stay where they are.
+    pub fn encode_apart<'r>(&self, record: Record<'r>, out: &mut Vec<u8>) -> Apart<'r> {
+        self.encode_from(record, APART_FROM, out)
+    }
+
+    #[inline]
+    fn encode_from<'r>(&self, record: Record<'r>, apart_from: usize, out: &mut Vec<u8>) -> Apart<'r> {
+        let mut apart = Apart::default();
         let bytes = record.bytes();
         self.check_record(bytes);
         out.clear();
@@ -147,7 +161,15 @@ impl RowCodec {
                             &slot[..layout.pad.trimmed(slot)]
                         }
                         ColumnType::VarChar => layout.varchar(bytes),
-                        ColumnType::Blob => layout.blob(record),
+                        ColumnType::Blob => {
+                            let value = layout.blob(record);
+                            if value.len() >= apart_from {
+                                put_varint(out, value.len() as u64);
+                                apart.push(out.len(), value);
+                                continue;
+                            }
+                            value
+                        }
                         _ => {
                             out.extend_from_slice(layout.fixed(bytes));
                             continue;
@@ -158,6 +180,7 @@ impl RowCodec {
                 }
             }
         }
+        apart
     }
 
     /// Fills the stored columns among `columns` (or all) from a row and its clustered key, and leaves the rest of the

@@ -9,7 +9,8 @@
 //! the session's own writes on top. A new search after own writes sees these; a running scan does not meet rows that its own
 //! statement adds.
 //!
-//! Memory: BLOB pointers in the record point into `row_value` of the cursor, which lives unchanged until the next read.
+//! Memory: BLOB pointers in the record point into `row_value` of the cursor, which lives unchanged until the next row is
+//! read, or the statement has ended. It is a copy, or of a row with a large value the block that the row lies in.
 //! Nothing is allocated per row once buffers have grown.
 //!
 //! - `seek`: where a search starts and which way it goes on
@@ -40,6 +41,7 @@ use crate::session::Waiting;
 use crate::table::Table;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use strata_engine::base::value::Value;
 
 /// Verdict of the server's condition on an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,13 +129,13 @@ pub struct RowCursor {
     former: Option<Scan>,
     walk: kv::Cursor,
     entry_key: Vec<u8>,
-    entry_value: Vec<u8>,
+    entry_value: Value,
     /// Clustered key of the row read last.
     current: Vec<u8>,
     /// Hidden id of that row; 0 if none was read, or the table has none. Shared: the server's condition may ask for the
     /// position of the entry under test while a read is running.
     row_id: Arc<AtomicU64>,
-    row_value: Vec<u8>,
+    row_value: Value,
     /// The last read acquired the lock on `current`.
     fresh_lock: bool,
     /// See [`RowCursor::set_semi_consistent`].
@@ -159,10 +161,10 @@ impl RowCursor {
             former: None,
             walk: table.engine().cursor(),
             entry_key: Vec::new(),
-            entry_value: Vec::new(),
+            entry_value: Value::default(),
             current: Vec::new(),
             row_id: Arc::default(),
-            row_value: Vec::new(),
+            row_value: Value::default(),
             fresh_lock: false,
             semi_consistent: false,
             unlocked: false,
@@ -286,6 +288,13 @@ impl RowCursor {
                 scan.point = None;
             }
         }
+    }
+
+    /// The statement has ended: the record is not used any more, and long values need not be kept. Scans go on.
+    pub fn forget_values(&mut self) {
+        self.row_value.release();
+        self.entry_value.release();
+        self.buffers.release();
     }
 
     /// End of forward scans, by key image; `None` removes it.

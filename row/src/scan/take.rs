@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::kv::{self, GrantKind, LockMode, SeqNo};
 use crate::session::{Session, Waiting};
 use std::sync::atomic::Ordering;
+use strata_engine::base::value::{Value, ValueOut};
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,14 @@ pub(super) fn copy(to: &mut Vec<u8>, from: &[u8]) {
     to.extend_from_slice(from);
 }
 
+/// Keeps the value that the engine cursor stands on: a copy, unless it is a large one.
+fn keep(to: &mut Value, walk: &kv::Cursor) {
+    match walk.large_value() {
+        Some(large) => to.hold(large),
+        None => to.copy(walk.value()),
+    }
+}
+
 impl RowCursor {
     /// Takes the entry under the engine cursor, or not.
     pub(super) fn take(&mut self, session: &mut Session, record: &mut [u8]) -> Result<Verdict> {
@@ -38,7 +47,7 @@ impl RowCursor {
         if let Some(mode) = self.lock {
             let seq = scan.seq;
             copy(&mut self.entry_key, self.walk.key());
-            copy(&mut self.entry_value, self.walk.value());
+            keep(&mut self.entry_value, &self.walk);
             if scan.clustered {
                 copy(&mut self.current, &self.entry_key);
                 self.note_row()?;
@@ -55,7 +64,7 @@ impl RowCursor {
                 self.row_id.store(self.table.clustered.row_id(self.walk.key())?, Ordering::Relaxed);
             }
             let value = if self.table.has_blobs {
-                copy(&mut self.row_value, self.walk.value());
+                keep(&mut self.row_value, &self.walk);
                 &self.row_value
             } else {
                 self.walk.value()
@@ -156,10 +165,10 @@ impl RowCursor {
         if self.table.reads_newest() || session.txn().wrote(&self.current)? {
             return Ok(());
         }
-        let (mut then, mut now) = (Vec::new(), Vec::new());
+        let (mut then, mut now) = (Value::default(), Value::default());
         let was = session.txn().get(&self.current, snapshot, &mut then)?;
         let is = session.txn().get(&self.current, newest, &mut now)?;
-        match was == is && (!is || then == now) {
+        match was == is && (!is || *then == *now) {
             true => Ok(()),
             false => Err(kv::Error::Conflict.into()),
         }
@@ -242,8 +251,9 @@ impl RowCursor {
         let Some(scan) = &self.scan else {
             return Ok(false);
         };
-        scan.codec.clustered_key_from(&self.entry_key, &self.entry_value, &mut self.row_value)?;
-        Ok(self.row_value == self.current)
+        let mut row_key = Vec::new();
+        scan.codec.clustered_key_from(&self.entry_key, &self.entry_value, &mut row_key)?;
+        Ok(row_key == self.current)
     }
 
     fn go_on_at_newest(&mut self, session: &Session) -> Result<()> {

@@ -50,6 +50,13 @@ impl RowCursor {
         if place == Place::Nowhere {
             return Ok(false);
         }
+        // The row before is done with: two large ones need not be in memory at once.
+        if self.row_value.large().is_some() {
+            self.row_value.release();
+        }
+        if self.entry_value.large().is_some() {
+            self.entry_value.release();
+        }
         // The row given out without a lock is wanted: it is read again, this time with.
         let again = std::mem::take(&mut self.unlocked);
         if place == Place::Engine && !self.is_stale(session) {

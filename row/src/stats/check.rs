@@ -9,6 +9,7 @@ use crate::kv::{self, IndexId, SeqNo};
 use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
+use strata_engine::base::value::Value;
 
 /// What is done with the key and value of each entry.
 type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
@@ -71,7 +72,7 @@ impl Table {
         let codec = &self.indexes[index];
         let virtual_key = self.def.indexes[index].parts.iter().any(|p| self.def.columns[p.column as usize].is_virtual);
         let mut record = vec![0; self.def.record_bytes as usize];
-        let (mut row_key, mut row_value, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut row_key, mut row_value, mut expected) = (Vec::new(), Value::default(), Vec::new());
         let (mut entries, mut bad) = (0, 0);
         self.walk_all(Some(index), session, seq, &mut |key, value| {
             entries += 1;

@@ -13,6 +13,7 @@
 
 use super::{
     FLAG_HEAD_LENS, FLAG_TAIL_OFFSETS, FLAG_TOMBSTONES, FLAG_VALUE_OFFSETS, FLAG_WIDE, HEAD_BYTES, HEADER_BYTES,
+    VALUE_FIELD,
 };
 use crate::base::{Kind, SeqNo};
 
@@ -43,6 +44,16 @@ impl BlockBuilder {
         self.tombstones.push(kind == Kind::Delete);
     }
 
+    /// All of a block with one row but its value, a put of `value_bytes` bytes, which is to follow.
+    pub fn head_of_one(key: &[u8], seq: SeqNo, value_bytes: u32) -> Vec<u8> {
+        let (mut block, mut head) = (BlockBuilder::default(), Vec::new());
+        block.add(key, seq, Kind::Put, &[]);
+        block.finish(&mut head);
+        // The one value is the end of the block, and its length a number in the header.
+        head[VALUE_FIELD..HEADER_BYTES].copy_from_slice(&value_bytes.to_le_bytes());
+        head
+    }
+
     fn shared_with(&self, key: &[u8]) -> usize {
         let Some(&first_end) = self.key_ends.first() else {
             // A prefix length is two bytes in the format.
@@ -53,12 +64,12 @@ impl BlockBuilder {
     }
 
     /// About how large the block would be with this row added, in bytes.
-    pub fn size_with(&self, key: &[u8], value: &[u8], seq: SeqNo) -> usize {
+    pub fn size_with(&self, key: &[u8], value_bytes: usize, seq: SeqNo) -> usize {
         let rows = self.rows() + 1;
         let shared = self.shared_with(key);
         let rest = (self.keys.len() + key.len()).saturating_sub(rows * shared);
         let seqs = if self.has_seq || seq != SeqNo::ZERO { 4 } else { 0 };
-        HEADER_BYTES + shared + rest.max(rows * HEAD_BYTES) + self.values.len() + value.len() + rows * (4 + seqs)
+        HEADER_BYTES + shared + rest.max(rows * HEAD_BYTES) + self.values.len() + value_bytes + rows * (4 + seqs)
     }
 
     /// Rows so far.

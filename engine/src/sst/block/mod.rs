@@ -38,6 +38,8 @@ pub(crate) use reader::ValueRange;
 pub(super) use shuffle::{Shuffle, shuffle, unshuffle};
 
 const HEADER_BYTES: usize = 36;
+/// Where the header has the length of the values.
+const VALUE_FIELD: usize = 32;
 const HEAD_BYTES: usize = 8;
 
 const FLAG_TOMBSTONES: u8 = 1;
