@@ -12,11 +12,12 @@ using strata::scan_error;
 
 /* ---- what the cursor reads ---- */
 
-/* The server may change read_set between two reads, without a word. */
+/* The server may change read_set between two reads, without a word. Where virtual columns are computed here, what they
+   are computed from need not be in it. */
 void ha_strata::sync_columns()
 {
-  bool needs_all= scan_index_ >= 0 && keyread_enabled() && !key_only_ &&
-                  (traits_[scan_index_].has_virtual || traits_[scan_index_].lookup_needs_rows);
+  bool needs_all= scan_index_ >= 0 && !key_only_ &&
+                  (computes_virtual() || (keyread_enabled() && traits_[scan_index_].lookup_needs_rows));
   if (locking_.lock == STRATA_LOCK_EXCLUSIVE || needs_all)
   {
     if (!all_columns_)
@@ -55,10 +56,18 @@ int ha_strata::check_entry(void *self)
   }
 }
 
+/* A rowid filter is asked together with the end of the range, and for the row's reference: an entry that holds but the
+   beginnings of columns, or virtual ones, tells neither. The server checks the filter's condition on rows anyway. */
+bool ha_strata::filters_entries() const
+{
+  return pushed_rowid_filter && (uint) scan_index_ != table->s->primary_key && traits_[scan_index_].prefixed.empty() &&
+         !traits_[scan_index_].has_virtual;
+}
+
 void ha_strata::sync_condition()
 {
-  bool wanted= scan_index_ >= 0 && ((pushed_idx_cond && pushed_idx_cond_keyno == (uint) scan_index_) ||
-                                    (pushed_rowid_filter && (uint) scan_index_ != table->s->primary_key));
+  bool wanted= scan_index_ >= 0 &&
+               ((pushed_idx_cond && pushed_idx_cond_keyno == (uint) scan_index_) || filters_entries());
   if (wanted == condition_)
     return;
   condition_= wanted;
@@ -79,37 +88,54 @@ bool ha_strata::wants_key_only(int32_t index) const
   return true;
 }
 
-/* With keyread on, the server relies on the index for virtual columns as well. */
-int ha_strata::finish_read(int error, uchar *buf)
+/* Must a read of rows through the index compute its virtual columns? Mostly the server does it itself, after the read. Not
+   with keyread on, nor in another record than the table's, nor where a second handler of the table reads for it: a
+   partition, or a part of index merge. */
+bool ha_strata::computes_virtual()
 {
-  if (error || key_only_ || scan_index_ < 0 || !keyread_enabled() || !traits_[scan_index_].has_virtual)
-    return error;
-  if (buf != table->record[0])
-    return traits_[scan_index_].lookup_needs_rows ? compute_neighbour(buf) : 0;
-  for (Field *field : indexed_virtual_)
-    if (bitmap_is_set(table->read_set, field->field_index) && table->update_virtual_field(field, true))
-      return HA_ERR_GENERIC;
-  return 0;
+  return traits_[scan_index_].has_virtual && (keyread_enabled() || table->file != this);
 }
 
-/* Virtual columns of a row that the server compares with the one in record[0]. A field owns the bytes of the last blob it
-   has computed, and record[0] points to them: the neighbour's are kept elsewhere. */
-int ha_strata::compute_neighbour(uchar *buf)
+/* Computes the indexed virtual columns that are read, in the record that the fields point to. The server's function
+   empties tmp_set, which may be the read_set in force. */
+int ha_strata::compute_virtual()
 {
+  bool all= traits_[scan_index_].lookup_needs_rows;
+  saved_columns_.assign(table->tmp_set.bitmap, table->tmp_set.bitmap + (table->tmp_set.n_bits + 63) / 64);
   int error= 0;
-  neighbour_blobs_.resize(indexed_virtual_.size());
-  table->move_fields(table->field, buf, table->record[0]);
   for (size_t i= 0; i < indexed_virtual_.size() && !error; i++)
   {
     Field *field= indexed_virtual_[i];
-    Field_blob *blob= field->flags & BLOB_FLAG ? static_cast<Field_blob *>(field) : nullptr;
-    if (blob)
-      blob->swap(neighbour_blobs_[i], false);
+    if (!all && !bitmap_is_set(table->read_set, field->field_index))
+      continue;
     if (table->update_virtual_field(field, true))
       error= HA_ERR_GENERIC;
-    if (blob)
-      blob->swap(neighbour_blobs_[i], false);
+    std::copy(saved_columns_.begin(), saved_columns_.end(), table->tmp_set.bitmap);
   }
+  return error;
+}
+
+int ha_strata::finish_read(int error, uchar *buf)
+{
+  if (error || key_only_ || scan_index_ < 0 || !computes_virtual())
+    return error;
+  return buf == table->record[0] ? compute_virtual() : compute_neighbour(buf);
+}
+
+/* Virtual columns of a row that the server compares with the one in record[0], or copies there later. A field owns the bytes of the last blob it
+   has computed, and record[0] points to them: the neighbour's are kept elsewhere. */
+int ha_strata::compute_neighbour(uchar *buf)
+{
+  neighbour_blobs_.resize(indexed_virtual_.size());
+  auto swap_blobs= [this] {
+    for (size_t i= 0; i < indexed_virtual_.size(); i++)
+      if (indexed_virtual_[i]->flags & BLOB_FLAG)
+        static_cast<Field_blob *>(indexed_virtual_[i])->swap(neighbour_blobs_[i], false);
+  };
+  table->move_fields(table->field, buf, table->record[0]);
+  swap_blobs();
+  int error= compute_virtual();
+  swap_blobs();
   table->move_fields(table->field, table->record[0], buf);
   return error;
 }
@@ -379,8 +405,8 @@ int ha_strata::write_row(const uchar *buf)
       return has_name ? handler_error(autoinc_result_, thd()) : error;
     }
   }
-  duplicate_index_= -1;
-  int result= strata_insert(cursor_, buf, &duplicate_index_);
+  duplicate_index= -1;
+  int result= strata_insert(cursor_, buf, &duplicate_index);
   if (result == STRATA_OK && own_record && table->found_next_number_field && !table->s->next_number_keypart)
     raise_auto_increment();
   return handler_error(result, thd());
@@ -388,8 +414,8 @@ int ha_strata::write_row(const uchar *buf)
 
 int ha_strata::update_row(const uchar *old_row, const uchar *new_row)
 {
-  duplicate_index_= -1;
-  int result= strata_update(cursor_, old_row, new_row, &duplicate_index_);
+  duplicate_index= -1;
+  int result= strata_update(cursor_, old_row, new_row, &duplicate_index);
   Field *counted= table->found_next_number_field;
   if (result == STRATA_OK && counted && !table->s->next_number_keypart && new_row == table->record[0] &&
       bitmap_is_set(table->write_set, counted->field_index))

@@ -71,6 +71,8 @@ bool has_prefix_part(const TABLE_SHARE *share, uint index)
 
 } // namespace
 
+thread_local int32_t ha_strata::duplicate_index= -1;
+
 /* ---- what the engine can do ---- */
 
 /* Called before the share is complete, and without one: the same for all tables, but for the primary key. */
@@ -352,8 +354,8 @@ int ha_strata::reset()
 int ha_strata::end_bulk(bool abort)
 {
   bulk_= false;
-  duplicate_index_= -1;
-  return handler_error(strata_bulk_end(cursor_, abort, &duplicate_index_), abort ? nullptr : thd());
+  duplicate_index= -1;
+  return handler_error(strata_bulk_end(cursor_, abort, &duplicate_index), abort ? nullptr : thd());
 }
 
 int ha_strata::extra(ha_extra_function operation)
@@ -405,7 +407,7 @@ void ha_strata::fill_rec_per_key()
 int ha_strata::info(uint what)
 {
   if (what & HA_STATUS_ERRKEY)
-    errkey= duplicate_index_ < 0 ? MAX_KEY : (uint) duplicate_index_;
+    errkey= duplicate_index < 0 ? MAX_KEY : (uint) duplicate_index;
   if (what & HA_STATUS_AUTO)
     stats.auto_increment_value= strata_autoinc_next(table_);
   if (what & (HA_STATUS_VARIABLE | HA_STATUS_CONST))

@@ -124,7 +124,10 @@ private:
 
   int begin_scan(int32_t index);
   bool wants_key_only(int32_t index) const;
+  bool computes_virtual();
+  bool filters_entries() const;
   int finish_read(int error, uchar *buf);
+  int compute_virtual();
   int compute_neighbour(uchar *buf);
   void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */
   void sync_columns();
@@ -135,6 +138,10 @@ private:
 
   void raise_auto_increment();
   THD *thd() const { return table->in_use; }
+
+  /* The index that the thread's last write has violated. Not of one handler: where a row moves to another partition, the
+     server asks the handler of the one that it leaves. */
+  static thread_local int32_t duplicate_index;
 
   std::string name_;
   StrataTable *table_= nullptr;
@@ -154,7 +161,6 @@ private:
   bool is_requested_= false;
   Request request_;              /* in force */
   Locking locking_;              /* in force */
-  int32_t duplicate_index_= -1;
   int autoinc_result_= 0; /* StrataResult of the last reservation of auto-increment values */
 
   static constexpr int32_t NO_SCAN= -2, TABLE_SCAN= -1;
@@ -166,6 +172,7 @@ private:
   bool all_columns_= false;      /* the cursor fills all columns */
   bool columns_known_= false;    /* columns_ is what the cursor fills */
   std::vector<uint64_t> columns_;
+  std::vector<uint64_t> saved_columns_; /* see compute_virtual() */
   bool bulk_= false;
 };
 
