@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, MemDisk};
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Txn};
 
@@ -569,4 +569,59 @@ fn files_that_are_first_in_their_index_go_to_the_last_level() {
     engine.close().unwrap();
     drop(engine);
     assert_eq!(dump(&open(&disk), A, B + 1).unwrap(), expected);
+}
+
+/// A value that goes to a file of its own, with small rows before and behind it: whatever fails on the way, the transaction is
+/// as it was before the write, and the commit is there or not.
+#[test]
+fn a_large_value_is_there_or_not_whatever_fails() {
+    let (mut at_puts, mut at_commits) = (0, 0);
+    for kind in [FaultKind::Other, FaultKind::StorageFull] {
+        for n in 1.. {
+            let value = vec![n as u8; (1 << 20) + 77];
+            let pending = within(&format!("{kind:?} {n}"), 60, move || {
+                let disk = MemDisk::new();
+                let engine = open(&disk);
+                let mut txn = engine.begin();
+                let mut before = Map::new();
+                fill(&mut txn, &mut before, &mut Rng::new(n), 20, 1).unwrap();
+                txn.commit().unwrap();
+                let mut after = before.clone();
+                txn.put(&key(A, 400), b"small").unwrap();
+                after.insert(key(A, 400), b"small".to_vec());
+                let mark = txn.savepoint();
+                disk.fail_after(n, kind);
+                let parts: [&[u8]; 3] = [&value[..5], b"", &value[5..]];
+                let put = txn.put_parts(&key(A, 401), &parts);
+                if put.is_err() {
+                    assert_eq!(txn.savepoint(), mark);
+                    check_sees(&txn, &after);
+                    // The failure was that of one operation.
+                    let again = txn.put_parts(&key(A, 401), &parts);
+                    assert!(again.is_ok() || matches!(again, Err(Error::Poisoned(_))), "{again:?}");
+                    if again.is_err() {
+                        return (disk.clear_fault(), true, false);
+                    }
+                }
+                after.insert(key(A, 401), value);
+                check_sees(&txn, &after);
+                txn.delete(&key(B, 400)).unwrap();
+                let committed = txn.commit();
+                let pending = disk.clear_fault();
+                drop((txn, engine));
+                let image = disk.crash(n);
+                let engine = open(&image);
+                let found = dump(&engine, A, B + 1).unwrap();
+                assert!(found == after || committed.is_err() && found == before, "{kind:?} {n}: {committed:?}");
+                assert_eq!(orphans(&engine, &image), Vec::<String>::new());
+                (pending, put.is_err(), committed.is_err())
+            });
+            at_puts += u32::from(pending.1);
+            at_commits += u32::from(pending.2);
+            if pending.0 {
+                break;
+            }
+        }
+    }
+    assert!(at_puts > 4 && at_commits > 2, "failures at puts {at_puts}, at commits {at_commits}");
 }

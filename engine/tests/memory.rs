@@ -104,6 +104,23 @@ fn write_buffers_are_bounded_together_and_counted() {
     });
 }
 
+/// A long row in the memtable may be the last that is written for a long time.
+#[test]
+fn a_memtable_far_above_its_size_is_flushed_though_nobody_writes() {
+    within("idle", 60, || {
+        let engine = open(&MemDisk::new(), 4 << 20);
+        engine.write(&[(key(1, 1), Some(vec![1; 3 << 20]))], false).unwrap();
+        let mut txn = engine.begin();
+        txn.put(&key(1, 2), &vec![2; 3 << 20]).unwrap();
+        txn.commit().unwrap();
+        while engine.metrics().work.flushes < 2 || engine.metrics().sealed_memtables > 0 {
+            std::thread::yield_now();
+        }
+        assert!(engine.metrics().memtable_bytes < 1 << 20, "{:?}", engine.metrics());
+        assert_eq!(dump(&engine, 1, 2).unwrap().len(), 2);
+    });
+}
+
 /// What transactions and cursors hold is told by name, and nothing of it when they are gone.
 #[test]
 fn what_is_left_behind_is_told() {

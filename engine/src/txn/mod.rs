@@ -180,7 +180,11 @@ impl Txn {
             return spilled;
         }
         self.buffer.skip();
-        self.tidy()
+        let tidied = self.tidy();
+        if tidied.is_err() {
+            self.rollback_to(Savepoint(kept));
+        }
+        tidied
     }
 
     /// Merges runs where there are many.
