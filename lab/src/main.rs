@@ -6,12 +6,13 @@
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
-//! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's.
+//! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
 //! `docs/benchmarking.md` says what each number means.
 
 mod anomalies;
 mod binlog;
 mod bulk;
+mod collations;
 mod crash;
 mod damage;
 mod definer;
@@ -80,6 +81,8 @@ enum Command {
     Anomalies(anomalies::Args),
     /// Random transactions of many sessions, and the check that what they saw was possible
     Isolation(isolation::Args),
+    /// Keys of text beside the comparison of values, in every collation of the server
+    Collations(collations::Args),
     /// The same random SQL on InnoDB and on Strata, and the comparison of all answers
     Differ(differ::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Replica(args) => replica::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),
+        Command::Collations(args) => collations::run(args),
         Command::Differ(args) => differ::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Report(args) => report::run(args),

@@ -27,11 +27,41 @@ size_t prefix_bytes(const void *cs, const uint8_t *src, size_t length, size_t nc
   return MY_MIN(bytes, length);
 }
 
-size_t weights(const void *cs, const uint8_t *src, size_t length, size_t nchars, uint8_t *dst, size_t capacity)
+/* big5_chinese_ci and its NO PAD sister compare characters by their codes, but weigh them by strokes, of which most
+   characters have none of their own. */
+bool compares_codes(const CHARSET_INFO *cs)
+{
+  constexpr uint BIG5_CHINESE= 1, NOPAD= 1024;
+  return cs->number == BIG5_CHINESE || cs->number == BIG5_CHINESE + NOPAD;
+}
+
+/* The order of these: single bytes by the table, pairs by their code, what is neither behind all. */
+size_t code_weights(const CHARSET_INFO *charset, const uint8_t *src, size_t length, uint8_t *dst, size_t capacity)
+{
+  const uint8_t *end= src + length;
+  uint8_t *to= dst, *last= dst + capacity;
+  while (src < end && last - to >= 2)
+  {
+    if (*src < 0x80)
+    {
+      *to++= charset->sort_order[*src++];
+      continue;
+    }
+    bool pair= charset->charlen(reinterpret_cast<const char *>(src), reinterpret_cast<const char *>(end)) == 2;
+    *to++= pair ? *src++ : 0xff;
+    *to++= *src++;
+  }
+  return to - dst;
+}
+
+size_t weights(const void *cs, uint32_t form, const uint8_t *src, size_t length, size_t nchars, uint8_t *dst,
+               size_t capacity)
 {
   const CHARSET_INFO *charset= charset_of(cs);
   /* One character may have many weights: the number of characters bounds the source, not the result. */
   length= prefix_bytes(cs, src, length, nchars);
+  if (form > 1 && compares_codes(charset))
+    return code_weights(charset, src, length, dst, capacity);
   return charset->strnxfrm(dst, capacity, UINT_MAX32, src, length, 0);
 }
 
@@ -44,6 +74,8 @@ size_t weights_max(const void *cs, size_t length)
   const CHARSET_INFO *charset= charset_of(cs);
   size_t chars= length / charset->mbminlen + 1;
   size_t usual= charset->strnxfrmlen(chars * charset->mbmaxlen);
+  if (compares_codes(charset))
+    return MY_MAX(usual, 2 * length + 2);
   if (!charset->uca)
     return usual;
   size_t levels= my_count_bits(charset->levels_for_order);
@@ -95,7 +127,8 @@ uchar *put_level(const uchar *weights, size_t count, bool pad, uint space, uchar
 
 /* Weights of several levels. The server would pad each level to the column's length; it is shorter, and exact for
    characters of many weights, to mark where each level ends. */
-size_t weights_padded(const void *cs, const uint8_t *src, size_t length, size_t nchars, uint8_t *dst, size_t capacity)
+size_t weights_padded(const void *cs, uint32_t form, const uint8_t *src, size_t length, size_t nchars, uint8_t *dst,
+                      size_t capacity)
 {
   const CHARSET_INFO *charset= charset_of(cs);
   bool pad= !(charset->state & MY_CS_NOPAD);
@@ -120,7 +153,10 @@ size_t weights_padded(const void *cs, const uint8_t *src, size_t length, size_t 
         charset->strnxfrm(level_weights.data(), level_weights.size(), UINT_MAX32, src, length, flag) / WEIGHT_BYTES;
     if ((size_t) (dst + capacity - to) < count * MARKED_WEIGHT_BYTES + 1)
       break;
-    to= put_level(level_weights.data(), count, pad, pad ? space_weight(charset, flag) : 0, to);
+    /* The server compares but the first level of a NO PAD collation without padding: 'e' and an accented one differ in
+       the number of their weights of the third level. */
+    bool padded= pad || (form > 1 && level > 0);
+    to= put_level(level_weights.data(), count, padded, padded ? space_weight(charset, flag) : 0, to);
   }
   return to - dst;
 }
@@ -155,6 +191,8 @@ void describe_collation(const CHARSET_INFO *cs, StrataCollation *out)
     out->flags|= STRATA_CS_BYTES;
   else if (cs->levels_for_order > 1)
     out->flags|= STRATA_CS_MULTILEVEL;
+  if (compares_codes(cs) || ((out->flags & STRATA_CS_MULTILEVEL) && cs->uca && !(out->flags & STRATA_CS_PAD)))
+    out->flags|= STRATA_CS_TWO_FORMS;
 }
 
 void install_collation_callbacks(StrataCallbacks *callbacks)

@@ -217,10 +217,11 @@ int ha_strata::rnd_next(uchar *buf)
   return scan_error(strata_next(cursor_, buf), thd());
 }
 
+/* What has no reference gets one that no read accepts: an error then, not a row that is passed over. */
 void ha_strata::position(const uchar *record)
 {
   if (strata_position(cursor_, record, ref) != STRATA_OK)
-    bzero(ref, ref_length);
+    memset(ref, 0xff, ref_length);
 }
 
 int ha_strata::rnd_pos(uchar *buf, uchar *pos)

@@ -52,7 +52,8 @@ enum StrataResult {
 enum { STRATA_CS_PAD = 1,      /* PAD SPACE */
        STRATA_CS_BYTES = 2,    /* order of values = order of their bytes (binary, *_bin of 8-bit sets and UTF-8) */
        STRATA_CS_BINARY = 4,   /* the binary pseudo charset: BINARY pads with 0x00, no character set */
-       STRATA_CS_MULTILEVEL = 8 /* weights come in several levels: no padding can be cut from them */ };
+       STRATA_CS_MULTILEVEL = 8, /* weights come in several levels: no padding can be cut from them */
+       STRATA_CS_TWO_FORMS = 16  /* keys are made of weights in form 2; older tables have form 1 (docs/format/keys.md) */ };
 typedef struct {
   uint32_t id;                 /* CHARSET_INFO::number */
   uint32_t flags;
@@ -63,11 +64,13 @@ typedef struct {
 
 typedef struct {
   /* strnxfrm without padding: weights of at most `nchars` characters of src into dst; returns bytes written. */
-  size_t (*weights)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst, size_t dst_cap);
+  size_t (*weights)(const void *cs, uint32_t form, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst,
+                    size_t dst_cap);
   /* upper bound of the bytes `weights` writes for src_len bytes of text (strnxfrmlen) */
   size_t (*weights_max)(const void *cs, size_t src_len);
   /* strnxfrm padded to its full length for `nchars` characters (multi-level collations) */
-  size_t (*weights_padded)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst, size_t dst_cap);
+  size_t (*weights_padded)(const void *cs, uint32_t form, const uint8_t *src, size_t src_len, size_t nchars, uint8_t *dst,
+                           size_t dst_cap);
   /* bytes of the first `nchars` characters of src (my_charpos, clipped to src_len) */
   size_t (*prefix_bytes)(const void *cs, const uint8_t *src, size_t src_len, size_t nchars);
   /* collation by id, when the catalog names one before a handler opened the table; false if the server has none */

@@ -11,12 +11,16 @@ const PAD: u32 = 1;
 const BYTES: u32 = 2;
 const BINARY: u32 = 4;
 const MULTILEVEL: u32 = 8;
+const TWO_FORMS: u32 = 16;
 
 /// One collation of the server.
+#[derive(Clone)]
 pub struct ServerCollation {
     id: u32,
     name: String,
     traits: CollationTraits,
+    form: u8,
+    newest_form: u8,
     cs: *const c_void,
     calls: CCallbacks,
 }
@@ -47,7 +51,9 @@ impl ServerCollation {
             mbminlen: byte(c.mbminlen)?,
             mbmaxlen: byte(c.mbmaxlen)?,
         };
-        Ok(Some(Arc::new(ServerCollation { id: c.id, name, traits, cs: c.cs, calls: *calls })))
+        let newest_form = if c.flags & TWO_FORMS != 0 { 2 } else { 1 };
+        let (cs, calls) = (c.cs, *calls);
+        Ok(Some(Arc::new(ServerCollation { id: c.id, name, traits, form: newest_form, newest_form, cs, calls })))
     }
 
     fn bound(&self, bytes: usize) -> usize {
@@ -64,7 +70,15 @@ impl ServerCollation {
         let start = out.len();
         // SAFETY: `cs` is alive; the spare capacity holds `cap` bytes, of which the call says how many it wrote.
         unsafe {
-            let n = call(self.cs, source.as_ptr(), source.len(), chars, out.as_mut_ptr().add(start), cap);
+            let n = call(
+                self.cs,
+                u32::from(self.form),
+                source.as_ptr(),
+                source.len(),
+                chars,
+                out.as_mut_ptr().add(start),
+                cap,
+            );
             out.set_len(start + n.min(cap));
         }
     }
@@ -79,6 +93,13 @@ impl Collation for ServerCollation {
     }
     fn traits(&self) -> CollationTraits {
         self.traits
+    }
+    fn form(&self) -> u8 {
+        self.form
+    }
+    fn in_form(&self, form: u8) -> Option<Arc<dyn Collation>> {
+        let known = (1..=self.newest_form).contains(&form);
+        known.then(|| Arc::new(ServerCollation { form, ..self.clone() }) as Arc<dyn Collation>)
     }
     fn weights(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>) {
         // No text has more characters than bytes; the server counts in 32 bits.

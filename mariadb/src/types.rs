@@ -20,8 +20,8 @@ pub struct CCollation {
     pub cs: *const c_void,
 }
 
-/// Weights of text.
-pub type WeightsFn = unsafe extern "C" fn(*const c_void, *const u8, usize, usize, *mut u8, usize) -> usize;
+/// Weights of text, in a form.
+pub type WeightsFn = unsafe extern "C" fn(*const c_void, u32, *const u8, usize, usize, *mut u8, usize) -> usize;
 
 /// `StrataCallbacks`.
 #[repr(C)]

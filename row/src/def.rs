@@ -20,6 +20,15 @@ pub trait Collation: Send + Sync {
     fn weights_padded(&self, text: &[u8], max_chars: usize, out: &mut Vec<u8>);
     /// Bytes of the first `chars` characters of `text`, at most its length.
     fn prefix_bytes(&self, text: &[u8], chars: usize) -> usize;
+    /// Which form of its weights it gives: 1, or more where an earlier form was found not to be the collation's order. The
+    /// catalog keeps the form of each column.
+    fn form(&self) -> u8 {
+        1
+    }
+    /// The same collation with weights of an earlier form; `None` if it has no such form.
+    fn in_form(&self, _form: u8) -> Option<Arc<dyn Collation>> {
+        None
+    }
 }
 
 /// Fixed properties of a collation.

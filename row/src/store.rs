@@ -117,9 +117,10 @@ impl Store {
     }
 
     /// Opens a table whose definition in the server is `def`.
-    pub fn open_table(self: &Arc<Store>, name: &str, def: TableDef) -> Result<Arc<Table>> {
+    pub fn open_table(self: &Arc<Store>, name: &str, mut def: TableDef) -> Result<Arc<Table>> {
         let meta = self.catalog.get(name)?;
         compare::check(name, &meta, &def)?;
+        compare::keep_forms(name, &meta, &mut def)?;
         let state = {
             let mut tables = self.tables.lock();
             match tables.get(name) {

@@ -17,6 +17,18 @@ pub fn check(name: &str, meta: &TableMeta, def: &TableDef) -> Result<()> {
     }
 }
 
+/// Gives text columns the form of weights that the table's keys are made of.
+pub fn keep_forms(name: &str, meta: &TableMeta, def: &mut TableDef) -> Result<()> {
+    for (stored, column) in meta.columns.iter().zip(&mut def.columns) {
+        let Some(collation) = column.collation.as_ref().filter(|c| c.form() != stored.form) else { continue };
+        let older = collation.in_form(stored.form);
+        let unknown =
+            || format!("table '{name}': column '{}' has weights of unknown form {}", column.name, stored.form);
+        column.collation = Some(older.ok_or_else(|| Error::invalid(unknown()))?);
+    }
+    Ok(())
+}
+
 fn difference(meta: &TableMeta, def: &TableDef) -> Option<String> {
     if meta.columns.len() != def.columns.len() {
         return Some(format!("{} columns in the engine, {} in the server", meta.columns.len(), def.columns.len()));

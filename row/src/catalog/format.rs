@@ -23,6 +23,8 @@ pub const STATISTICS: IndexId = IndexId(3);
 pub const FIRST_INDEX_ID: u32 = 16;
 
 const VERSION: u8 = 1;
+/// The version of tables with a column whose weights are of form 2: who knows form 1 only must not read their keys.
+const VERSION_FORMS: u8 = 2;
 const TAG_IDS: u8 = 0;
 const TAG_TABLE: u8 = 1;
 const TAG_PENDING: u8 = 2;
@@ -31,6 +33,7 @@ const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
 const COL_NULLABLE: u8 = 4;
 const COL_TEXT: u8 = 8;
+const COL_FORM_2: u8 = 16;
 const INDEX_UNIQUE: u8 = 1;
 const INDEX_LONG_HASH: u8 = 2;
 const TABLE_TEMPORARY: u8 = 1;
@@ -53,6 +56,8 @@ pub struct StoredColumn {
     pub size: u32,
     /// Number and name of the collation of text columns.
     pub collation: Option<(u32, String)>,
+    /// Form of its weights, see [`crate::def::Collation::form`]; 1 without a collation.
+    pub form: u8,
 }
 
 /// An index part as the catalog knows it.
@@ -121,6 +126,7 @@ impl StoredColumn {
             length_bytes: column.length_bytes,
             size: column.size,
             collation: column.collation.as_ref().map(|c| (c.id(), c.name().to_owned())),
+            form: column.collation.as_ref().map_or(1, |c| c.form()),
         }
     }
 }
@@ -176,7 +182,8 @@ impl TableMeta {
 
     /// Bytes of the entry.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let forms = self.columns.iter().any(|column| column.form > 1);
+        let mut out = vec![if forms { VERSION_FORMS } else { VERSION }];
         put_varint(&mut out, self.table_id);
         put_varint(&mut out, u64::from(self.schema_version));
         put_varint(&mut out, self.create_time);
@@ -201,6 +208,7 @@ impl TableMeta {
                 (column.is_virtual, COL_VIRTUAL),
                 (column.nullable, COL_NULLABLE),
                 (column.collation.is_some(), COL_TEXT),
+                (column.form > 1, COL_FORM_2),
             ]));
             out.push(column.length_bytes);
             put_varint(&mut out, u64::from(column.size));
@@ -227,7 +235,7 @@ impl TableMeta {
     /// Reads an entry; `name` is for messages.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         match bytes.first() {
-            Some(&VERSION) => {}
+            Some(&(VERSION | VERSION_FORMS)) => {}
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
@@ -299,6 +307,7 @@ fn read_column(r: &mut Reader<'_>) -> Option<StoredColumn> {
         length_bytes,
         size,
         collation,
+        form: if flags & COL_FORM_2 != 0 { 2 } else { 1 },
     })
 }
 
@@ -521,6 +530,7 @@ mod tests {
                     length_bytes: 0,
                     size: 4,
                     collation: None,
+                    form: 1,
                 },
                 StoredColumn {
                     name: "t".into(),
@@ -530,6 +540,7 @@ mod tests {
                     length_bytes: 1,
                     size: 40,
                     collation: Some((45, "utf8mb4_general_ci".into())),
+                    form: 1,
                 },
             ],
             indexes: vec![
@@ -581,6 +592,17 @@ mod tests {
         assert_eq!(blocks[5], counter_key(7, 0));
     }
 
+    /// A table whose keys hold weights of form 2 must not be opened by who makes those of form 1.
+    #[test]
+    fn a_second_form_of_weights_has_a_version_of_its_own() {
+        let mut meta = example();
+        meta.columns[1].collation = Some((1, "big5_chinese_ci".into()));
+        meta.columns[1].form = 2;
+        let bytes = meta.encode();
+        assert_eq!(bytes[0], VERSION_FORMS);
+        assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
+    }
+
     #[test]
     fn entries_round_trip_and_truncated_ones_are_refused() {
         let meta = example();
@@ -590,7 +612,7 @@ mod tests {
             assert!(TableMeta::decode("x", &bytes[..n]).is_err(), "{n} bytes decoded");
         }
         let mut newer = bytes.clone();
-        newer[0] = VERSION + 1;
+        newer[0] = VERSION_FORMS + 1;
         assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version"));
         assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
     }

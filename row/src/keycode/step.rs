@@ -13,9 +13,13 @@ use crate::def::{Collation, ColumnType, KeyPart, TableDef};
 use crate::rowcode::Record;
 use crate::rowcode::layout::{Layout, copy_short, image_text};
 
-/// Upper bound of the bytes that the weights of one character are taken to have: eight two-byte weights. Only the
-/// *estimate* of key lengths rests on it; real keys are measured.
+/// Upper bound of the bytes that the weights of one character have: eight two-byte weights. The server's tables keep to it
+/// (`MY_UCA_MAX_WEIGHT_SIZE`), a contraction's weights counted for each of its characters. Row references are as long as the
+/// longest key.
 const WEIGHT_BYTES_PER_CHAR: usize = 16;
+/// The same of weights in up to three levels, each weight with a marker, and the end of each level.
+const PADDED_BYTES_PER_CHAR: usize = 3 * 8 * 3;
+const LEVEL_ENDS: usize = 3;
 
 /// What a covering read needs besides the key to restore the column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +147,8 @@ impl Step {
             Field::Text(text) => {
                 let bytes = match text.source {
                     Source::Bytes => length,
-                    _ => text.chars.saturating_mul(WEIGHT_BYTES_PER_CHAR),
+                    Source::Weights => text.chars.saturating_mul(WEIGHT_BYTES_PER_CHAR),
+                    Source::Padded => text.chars.saturating_mul(PADDED_BYTES_PER_CHAR).saturating_add(LEVEL_ENDS),
                 };
                 groups::encoded_len(bytes, text.spaces.as_ref().map_or(COUNTED, Spaces::group_len))
             }
