@@ -4,7 +4,7 @@
 //! commit order -> state change -> queue; manifest -> state change; nothing is held across I/O but the manifest mutex,
 //! which only background work and index drops take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -27,12 +27,12 @@ use crate::read_point::{ReadPoint, ReadPoints};
 use crate::runs::Tables;
 use crate::sst::BlockCache;
 use crate::sst::Table;
-use crate::state::StateCell;
+use crate::state::{Mem, StateCell};
 use crate::step::Step;
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
 use crate::write_buffer::{WriteBuffer, files_of};
-use crate::{read, recover};
+use crate::{inventory, read, recover};
 
 /// Smallest memtable budget in bytes: four memtables of a useful size.
 const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
@@ -185,6 +185,15 @@ impl Core {
     pub fn admit(&self, bytes: usize) -> Result<Room<'_>> {
         self.background.admit(self, bytes as u64)?;
         self.log.reserve(bytes)
+    }
+
+    /// Stops all writing, as a failed write of the log does: nothing is acknowledged any more until the store has been
+    /// opened again.
+    pub fn stop_writing(&self, cause: &Error) {
+        if self.log.poison().is_none() {
+            self.options.report(&format!("store stopped writing: {cause}"));
+            self.log.stop(cause.clone());
+        }
     }
 
     /// Tells whoever watches that a transaction has come this far.
@@ -367,6 +376,21 @@ impl Engine {
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
+        self.write_in(ops, durable, |core, bytes| core.admit(bytes))
+    }
+
+    /// As [`Engine::write`], for what helps to free space: for it there is room on a full disk, too, and it does not wait
+    /// for memory.
+    pub fn write_relief(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
+        self.write_in(ops, durable, |core, bytes| core.log.reserve_relief(bytes))
+    }
+
+    fn write_in<'a>(
+        &'a self,
+        ops: &[WriteOp],
+        durable: bool,
+        admit: impl FnOnce(&'a Core, usize) -> Result<Room<'a>>,
+    ) -> Result<SeqNo> {
         let mut buffer = WriteBuffer::new();
         for (key, value) in ops {
             if key.len() < IndexId::LEN {
@@ -381,7 +405,7 @@ impl Engine {
             return Ok(self.visible());
         }
         let core = &self.core;
-        let room = core.admit(buffer.bytes())?;
+        let room = admit(core, buffer.bytes())?;
         let batch = buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room);
@@ -397,6 +421,32 @@ impl Engine {
     /// them keep reading; the space comes back in the background.
     pub fn drop_indexes(&self, ids: &[IndexId]) -> Result<()> {
         self.core.installer.drop_indexes(&self.core, ids)
+    }
+
+    /// The indexes that the store holds keys of, but those that are dropped and what open transactions have written.
+    pub fn indexes(&self) -> Result<BTreeSet<IndexId>> {
+        let mut found = inventory::indexes(&self.core.states.pin())?;
+        found.retain(|&id| !self.core.installer.is_dropped(id));
+        Ok(found)
+    }
+
+    /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
+    pub fn place_of(&self, key: &[u8]) -> String {
+        let state = self.core.states.pin();
+        let lookup = |mem: &Arc<Mem>| mem.table.get(key, SeqNo::MAX).is_some();
+        let mut place = format!("the log in {}", self.core.dir.join("log").display());
+        if !state.memtables().any(lookup) {
+            let holds = |file: &Arc<FileEntry>| {
+                let found = self.core.table(file)?.get(key, SeqNo::MAX)?.is_some();
+                if found {
+                    place = table_path(&self.core.dir, file.meta.no).display().to_string();
+                }
+                Ok(found)
+            };
+            // A file that cannot be read is not to blame.
+            drop(state.version.visit(key, holds));
+        }
+        place
     }
 
     /// Estimates the content of a key range without reading data.
@@ -528,6 +578,11 @@ impl Engine {
     /// The lock table, for reports.
     pub fn locks(&self) -> &LockTable {
         &self.core.locks
+    }
+
+    /// Hands a line to whoever is told about failures ([`Options::on_report`]).
+    pub fn report(&self, text: &str) {
+        self.core.options.report(text);
     }
 
     /// Numbers about the store.

@@ -5,14 +5,16 @@
 //! ```
 //!
 //! Indexes that were dropped stay on a list as long as a memtable or the log may still hold keys of them; flushes and
-//! merges skip such keys.
+//! merges skip such keys. Whoever has written to an index and drops it before he commits (a temporary table of his own) takes
+//! the writes back when he commits: ids that were dropped since the start are remembered, as intervals, for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::base::{FileNo, IndexId, Result, SeqNo};
+use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::engine::Core;
 use crate::manifest::{Manifest, VersionEdit};
 
@@ -21,12 +23,28 @@ pub(crate) struct Installer {
     manifest: Mutex<Arc<Manifest>>,
     /// Dropped indexes, with the newest sequence number at the drop: nothing above it belongs to them.
     dropped: RwLock<BTreeMap<IndexId, SeqNo>>,
+    /// Calls of `drop_indexes` that came so far.
+    drops: AtomicU64,
+    /// All that they dropped: intervals of ids that do not touch, first to last.
+    void: RwLock<BTreeMap<u32, u32>>,
 }
 
 impl Installer {
     pub fn new(manifest: Arc<Manifest>, dropped: impl IntoIterator<Item = IndexId>, last: SeqNo) -> Installer {
         let dropped = dropped.into_iter().map(|id| (id, last)).collect();
-        Installer { manifest: Mutex::new(manifest), dropped: RwLock::new(dropped) }
+        let dropped = RwLock::new(dropped);
+        Installer { manifest: Mutex::new(manifest), dropped, drops: AtomicU64::new(0), void: RwLock::default() }
+    }
+
+    /// Changes with every drop; see [`Installer::is_void`].
+    #[inline]
+    pub fn drops(&self) -> u64 {
+        self.drops.load(Ordering::Acquire)
+    }
+
+    /// True for an index dropped since the store was opened.
+    pub fn is_void(&self, id: IndexId) -> bool {
+        self.void.read().range(..=id.0).next_back().is_some_and(|(_, &last)| id.0 <= last)
     }
 
     /// Fails if the manifest accepts nothing any more: work whose outcome cannot be recorded is not begun.
@@ -37,7 +55,8 @@ impl Installer {
     /// Writes down how far the log is durable (clean close).
     pub fn note_log(&self, core: &Core) -> Result<()> {
         let edit = VersionEdit { log_durable: Some(core.log.durable()), ..VersionEdit::default() };
-        self.manifest.lock().append(&edit)
+        let manifest = self.manifest.lock();
+        heed(core, &manifest, manifest.append_relief(&edit))
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
@@ -66,14 +85,14 @@ impl Installer {
             let dropped = self.dropped.read();
             edit.undropped = dropped.iter().filter(|&(_, &at)| at <= seq).map(|(&id, _)| id).collect();
         }
-        edit.next_file = Some(FileNo(core.next_file.load(std::sync::atomic::Ordering::Relaxed)));
+        edit.next_file = Some(FileNo(core.next_file.load(Ordering::Relaxed)));
         edit.log_durable = Some(core.log.durable());
         let state = core.states.load();
         let newest_flushed = state.sealed.len().checked_sub(flushed).and_then(|at| state.sealed.get(at));
         let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
         let next = Arc::new(current.apply_with(&edit, &known)?);
         drop(state);
-        manifest.append(&edit)?;
+        heed(core, &manifest, manifest.append(&edit))?;
         core.states.install(next, flushed);
         current.retire(&edit);
         if !edit.undropped.is_empty() {
@@ -100,12 +119,54 @@ impl Installer {
         }
         let last = core.committer.last_assigned();
         let next = Arc::new(current.apply(&edit)?);
-        manifest.append(&edit)?;
+        heed(core, &manifest, manifest.append_relief(&edit))?;
         self.dropped.write().extend(ids.iter().map(|&id| (id, last)));
         core.drops.lock().note(core.states.flushes(), ids);
+        {
+            let mut void = self.void.write();
+            ids.iter().for_each(|id| insert_id(&mut void, id.0));
+        }
+        self.drops.fetch_add(1, Ordering::Release);
         core.states.install(next, 0);
         current.retire(&edit);
         core.background.wake_cleaner();
         Ok(())
+    }
+}
+
+/// Adds an id to a set of intervals.
+fn insert_id(set: &mut BTreeMap<u32, u32>, id: u32) {
+    let before = set.range(..=id).next_back().map(|(&first, &last)| (first, last));
+    let (first, mut last) = match before {
+        Some((_, last)) if last >= id => return,
+        Some((first, last)) if last + 1 == id => (first, id),
+        _ => (id, id),
+    };
+    if let Some(after) = id.checked_add(1).and_then(|next| set.remove(&next)) {
+        last = after;
+    }
+    set.insert(first, last);
+}
+
+/// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
+fn heed(core: &Core, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
+    if let Err(Error::Poisoned(cause)) = manifest.check() {
+        core.stop_writing(&cause);
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::insert_id;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn ids_that_follow_each_other_are_one_interval() {
+        let mut set = BTreeMap::new();
+        for id in [7, 5, 9, 6, 6, 20, 8, u32::MAX, u32::MAX - 1, 19] {
+            insert_id(&mut set, id);
+        }
+        assert_eq!(set, BTreeMap::from([(5, 9), (19, 20), (u32::MAX - 1, u32::MAX)]));
     }
 }

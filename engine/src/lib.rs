@@ -20,6 +20,7 @@ mod step;
 mod options;
 mod state;
 mod drops;
+mod inventory;
 mod runs;
 mod write_buffer;
 mod commit;

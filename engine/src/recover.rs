@@ -131,12 +131,14 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     // Files from there on hold nothing and are about to go.
     let begin = tail.next_segment_start.0 / state.log_segment_bytes;
     if state.log_segments > begin {
-        manifest.append(&VersionEdit { log_segments: Some(begin), ..VersionEdit::default() })?;
+        manifest.append_relief(&VersionEdit { log_segments: Some(begin), ..VersionEdit::default() })?;
     }
     let manifest = Arc::new(manifest);
     let announced = manifest.clone();
-    let announce =
-        Box::new(move |number| announced.append(&VersionEdit { log_segments: Some(number), ..VersionEdit::default() }));
+    let announce = Box::new(move |number| {
+        announced.append_relief(&VersionEdit { log_segments: Some(number), ..VersionEdit::default() })?;
+        announced.check()
+    });
     let log = Log::open(disk, &log_dir, log_options, tail, announce)?;
     let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {

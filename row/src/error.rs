@@ -73,6 +73,10 @@ impl Error {
     pub fn corruption(what: impl Into<String>) -> Error {
         Error::Corruption(what.into())
     }
+    /// True if a lock was not to be had in time.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Error::Engine(kv::Error::LockTimeout))
+    }
     /// True if a row lock was not to be had at once.
     pub(crate) fn is_lock_busy(&self) -> bool {
         matches!(self, Error::Engine(kv::Error::LockBusy))

@@ -133,7 +133,7 @@ impl Counter {
         if next == self.mark.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.engine.write(&[(self.key.clone(), Some(encode_counter(next)))], false)?;
+        self.engine.write_relief(&[(self.key.clone(), Some(encode_counter(next)))], false)?;
         self.mark.store(next, Ordering::Release);
         Ok(())
     }

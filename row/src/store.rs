@@ -2,13 +2,14 @@
 //!
 //! A table's run-time state (counters, statistics, age) exists once per table from its first open on, whatever the number
 //! of handlers; it is found by name. DDL goes through here so that catalog and registry change together; the server's
-//! metadata locks keep users of a table away meanwhile.
+//! metadata locks keep users of a table away meanwhile. The registry follows the catalog, without waiting in between for the
+//! disk: whatever a change's clean-up says, a state that is not of the catalog's entry is never handed out.
 
-use crate::catalog::{Catalog, compare};
+use crate::catalog::{Catalog, compare, refuse_prepared};
 use crate::def::TableDef;
 use crate::error::Result;
 use crate::index::limits;
-use crate::kv::{Engine, Options};
+use crate::kv::{self, Engine, Options};
 use crate::sequence::{Counter, Which};
 use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
@@ -77,15 +78,19 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a table.
+    /// Drops a table. A temporary one that a prepared transaction has written to loses its name now and goes later.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.drop_tables(&[name.to_owned()])
+        let temporary = self.catalog.get(name)?.temporary;
+        match self.drop_tables(&[name.to_owned()]) {
+            Err(error) if temporary && error.is_lock_timeout() => self.set_aside(name),
+            other => other,
+        }
     }
 
     /// Renames a table; an existing target is an error.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        let mut tables = self.tables.lock();
         self.catalog.rename(from, to)?;
+        let mut tables = self.tables.lock();
         if let Some(state) = tables.remove(from) {
             state.set_name(to);
             tables.insert(to.to_owned(), state);
@@ -95,20 +100,41 @@ impl Store {
 
     /// Empties a table. Handlers that have it open must open it again.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        let mut tables = self.tables.lock();
         let (meta, seq) = self.catalog.truncate(name)?;
-        tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+        let mut tables = self.tables.lock();
+        if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
+            tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+        }
         Ok(())
     }
 
-    /// Drops all tables whose names start with `prefix`.
+    /// Drops all tables whose names start with `prefix` but those that prepared transactions have written to, for which
+    /// it fails.
     pub fn drop_database(&self, prefix: &str) -> Result<()> {
-        self.drop_tables(&self.catalog.names(prefix))
+        let (held, free) = self.split_held(self.catalog.names(prefix));
+        self.drop_tables(&free)?;
+        if held.is_empty() { Ok(()) } else { Err(kv::Error::LockTimeout.into()) }
     }
 
-    /// Drops temporary tables left over by a crash.
+    /// Drops temporary tables left over by a crash. Those that prepared transactions have written to give their names free
+    /// and wait for the next start.
     pub fn drop_temporary(&self) -> Result<()> {
-        self.drop_tables(&self.catalog.temporary())
+        let (held, free) = self.split_held(self.catalog.temporary());
+        self.drop_tables(&free)?;
+        held.iter().try_for_each(|name| self.set_aside(name))
+    }
+
+    /// Tables that a prepared transaction without a session has written to, and the others.
+    fn split_held(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+        let held =
+            |name: &String| self.catalog.get(name).is_ok_and(|meta| refuse_prepared(&self.engine, &meta).is_err());
+        names.into_iter().partition(held)
+    }
+
+    fn set_aside(&self, name: &str) -> Result<()> {
+        self.catalog.set_aside(name)?;
+        self.tables.lock().remove(name);
+        Ok(())
     }
 
     /// The server's version of a table's definition.
@@ -123,7 +149,7 @@ impl Store {
         compare::keep_forms(name, &meta, &mut def)?;
         let state = {
             let mut tables = self.tables.lock();
-            match tables.get(name) {
+            match tables.get(name).filter(|state| Arc::ptr_eq(&state.meta, &meta)) {
                 Some(state) => state.clone(),
                 None => {
                     let born = self.catalog.born(name)?;
@@ -142,8 +168,8 @@ impl Store {
         if names.is_empty() {
             return Ok(());
         }
-        let mut tables = self.tables.lock();
         self.catalog.drop_tables(names)?;
+        let mut tables = self.tables.lock();
         for name in names {
             tables.remove(name);
         }

@@ -271,3 +271,130 @@ fn statistics_follow_the_data() {
     let table = store.open_table("./db/t", definition(false)).unwrap();
     assert_eq!(table.rec_per_key(BY_B).unwrap(), by_b);
 }
+
+/// Indexes with keys that no table owns.
+fn strays(store: &strata_row::store::Store) -> Vec<IndexId> {
+    let names = store.catalog().names("");
+    let owned: Vec<IndexId> = names.iter().flat_map(|name| store.catalog().get(name).unwrap().ids()).collect();
+    let found = store.engine().indexes().unwrap().into_iter();
+    found.filter(|id| id.0 >= format::FIRST_INDEX_ID && !owned.contains(id)).collect()
+}
+
+#[test]
+fn what_was_written_to_a_temporary_table_goes_with_it() {
+    // Few rows stay in memory until the commit, many are spilled to files.
+    for (rows, two_phase) in [(5, false), (5, true), (400, false), (400, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, table) = fresh(dir.path());
+        let temporary = TableDef { temporary: true, ..definition(false) };
+        store.create_table("/tmp/#sql-temptable-1", &temporary, 0).unwrap();
+        let own = store.open_table("/tmp/#sql-temptable-1", temporary).unwrap();
+        let mut t = Client::new(&store, &own);
+        (0..rows).for_each(|c| t.insert(&row(c, 0, Some("temporary"), Some(c as i32))).unwrap());
+        store.drop_table("/tmp/#sql-temptable-1").unwrap();
+        t.cursor = strata_row::scan::RowCursor::new(&table);
+        t.insert(&row(7, 0, Some("stays"), Some(7))).unwrap();
+        // The flush clears away what it knows of the dropped indexes, and forgets them.
+        store.engine().write(&[(format::counter_key(99, 0), Some(vec![1, 1]))], true).unwrap();
+        store.engine().flush().unwrap();
+        if two_phase {
+            t.session.prepare(b"xid", false).unwrap();
+            t.session.commit_ordered();
+        }
+        t.commit();
+        store.engine().flush().unwrap();
+        assert_eq!(strays(&store), [], "{rows} rows, two phases: {two_phase}");
+        assert_eq!(t.scan(None, true).unwrap(), [row(7, 0, Some("stays"), Some(7))]);
+        t.commit();
+        drop((t, table, own, store));
+        let store = open(dir.path());
+        let table = store.open_table("./db/t", definition(false)).unwrap();
+        let mut t = Client::new(&store, &table);
+        assert_eq!(t.scan(Some(BY_E), true).unwrap().len(), 1);
+        t.check();
+    }
+}
+
+#[test]
+fn an_index_that_no_table_owns_is_dropped_at_open_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (left, owned) = {
+        let (store, table) = fresh(dir.path());
+        let mut t = Client::new(&store, &table);
+        t.insert(&row(1, 0, Some("x"), Some(1))).unwrap();
+        t.commit();
+        let key = |id: u32| [IndexId(id).prefix().as_slice(), b"key"].concat();
+        store.engine().write(&[(key(900), Some(vec![1])), (key(902), Some(vec![2]))], true).unwrap();
+        store.engine().flush().unwrap();
+        store.engine().write(&[(key(901), Some(vec![3]))], true).unwrap();
+        (strays(&store), store.catalog().get("./db/t").unwrap().ids())
+    };
+    assert_eq!(left, [900, 901, 902].map(IndexId));
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let report = told.clone();
+    let on_report: std::sync::Arc<dyn Fn(&str) + Send + Sync> =
+        std::sync::Arc::new(move |line| report.lock().unwrap().push(line.to_owned()));
+    let options = strata_row::kv::Options { on_report: Some(on_report), ..Default::default() };
+    let store = strata_row::store::Store::open(dir.path(), options).unwrap();
+    assert_eq!(strays(&store), []);
+    let told = told.lock().unwrap().join("\n");
+    assert!(told.contains("3 indexes belong to no table (first 900, last 902)"), "{told}");
+    // Their ids are not used again, and nothing else is touched.
+    store.create_table("./db/u", &definition(false), 0).unwrap();
+    assert!(store.catalog().get("./db/u").unwrap().ids().iter().all(|id| id.0 > 902));
+    assert_eq!(store.catalog().get("./db/t").unwrap().ids(), owned);
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    assert_eq!(Client::new(&store, &table).scan(None, true).unwrap().len(), 1);
+}
+
+#[test]
+fn a_temporary_table_of_a_prepared_transaction_keeps_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = TableDef { temporary: true, ..definition(false) };
+    let name = |n: u32| format!("/tmp/#sql-temptable-1-{n}");
+    {
+        let store = open(dir.path());
+        for n in 0..3 {
+            store.create_table(&name(n), &temporary, 0).unwrap();
+        }
+        let held = store.open_table(&name(1), temporary.clone()).unwrap();
+        let mut t = Client::new(&store, &held);
+        t.insert(&row(1, 0, None, Some(1))).unwrap();
+        t.session.prepare(b"xid", true).unwrap();
+    }
+    for start in 0..2 {
+        let store = open(dir.path());
+        store.drop_temporary().unwrap();
+        assert_eq!(store.catalog().temporary().len(), 1, "start {start}");
+        // All names are free.
+        for n in 0..3 {
+            store.create_table(&name(n), &temporary, 0).unwrap();
+        }
+    }
+    {
+        let store = open(dir.path());
+        assert!(store.engine().commit_prepared(b"xid").unwrap());
+    }
+    let store = open(dir.path());
+    store.drop_temporary().unwrap();
+    assert_eq!(store.catalog().names(""), [""; 0]);
+    store.engine().flush().unwrap();
+    assert_eq!(strays(&store), []);
+}
+
+#[test]
+fn damage_in_the_catalog_names_the_file() {
+    for flushed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        {
+            let (store, _table) = fresh(dir.path());
+            store.engine().write(&[(format::table_key("./db/t"), Some(vec![1, 2, 3]))], true).unwrap();
+            if flushed {
+                store.engine().flush().unwrap();
+            }
+        }
+        let error = strata_row::store::Store::open(dir.path(), Default::default()).err().unwrap().to_string();
+        assert!(error.contains("./db/t") && error.contains(dir.path().to_str().unwrap()), "{error}");
+        assert!(error.contains(if flushed { ".sst" } else { "/log" }), "{error}");
+    }
+}

@@ -31,6 +31,8 @@ pub enum FaultKind {
     StorageFull,
     /// Any other failure of the device.
     Other,
+    /// The process has no file descriptor left: only what needs one fails, reading included.
+    TooManyFiles,
 }
 
 impl FaultKind {
@@ -38,6 +40,7 @@ impl FaultKind {
         match self {
             FaultKind::StorageFull => io::Error::from(io::ErrorKind::StorageFull),
             FaultKind::Other => io::Error::other("injected fault"),
+            FaultKind::TooManyFiles => io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()),
         }
     }
 }
@@ -77,10 +80,30 @@ struct State {
     unsynced_names: Vec<NameChange>,
     dirs: BTreeSet<PathBuf>,
     locks: BTreeSet<PathBuf>,
-    /// Mutations left until the fault, counting down to 1.
-    fault: Option<(u64, FaultKind)>,
+    fault: Option<Fault>,
     capacity: Option<u64>,
     counters: MemDiskCounters,
+}
+
+struct Fault {
+    /// Operations left until it strikes, counting down to 1.
+    left: u64,
+    kind: FaultKind,
+    lasting: bool,
+    /// The first operation that failed.
+    struck: Option<&'static str>,
+}
+
+/// What an operation needs, so what makes it fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// More space, and a descriptor.
+    SpaceAndDescriptor,
+    Space,
+    Descriptor,
+    /// A descriptor; it changes or settles something.
+    MutationAndDescriptor,
+    Mutation,
 }
 
 type NodeRef = Arc<Mutex<Node>>;
@@ -200,14 +223,37 @@ impl MemDisk {
         MemDisk { state: Arc::new(Mutex::new(image)) }
     }
 
-    /// Lets the `n`-th next mutating operation (create, write, sync, rename, remove, ...) fail once; 1 is the very next.
-    pub fn fail_after(&self, n: u64, kind: FaultKind) {
-        self.state.lock().fault = Some((n.max(1), kind));
+    /// A disk of its own with the same files, all durable: where many cases begin.
+    pub fn copy(&self) -> MemDisk {
+        let state = self.state.lock();
+        let copied = |node: &NodeRef| {
+            let data = node.lock().data.clone();
+            Arc::new(Mutex::new(Node { durable: data.clone(), data, ..Node::default() }))
+        };
+        let names: BTreeMap<_, _> = state.names.iter().map(|(path, node)| (path.clone(), copied(node))).collect();
+        let copy = State { names: names.clone(), durable_names: names, dirs: state.dirs.clone(), ..State::default() };
+        MemDisk { state: Arc::new(Mutex::new(copy)) }
     }
 
-    /// Takes back a fault that has not struck yet; true if there was one.
+    /// Lets the `n`-th next mutating operation (create, write, sync, rename, remove, ...) fail once; 1 is the very next.
+    pub fn fail_after(&self, n: u64, kind: FaultKind) {
+        self.state.lock().fault = Some(Fault { left: n.max(1), kind, lasting: false, struck: None });
+    }
+
+    /// As [`MemDisk::fail_after`], and all that follow fail as well, until [`MemDisk::clear_fault`]. A device that is full
+    /// fails only what needs more space.
+    pub fn fail_from(&self, n: u64, kind: FaultKind) {
+        self.state.lock().fault = Some(Fault { left: n.max(1), kind, lasting: true, struck: None });
+    }
+
+    /// Takes back a fault; true if there was one that has not struck yet.
     pub fn clear_fault(&self) -> bool {
-        self.state.lock().fault.take().is_some()
+        self.state.lock().fault.take().is_some_and(|fault| fault.struck.is_none())
+    }
+
+    /// The operation that the last fault struck first.
+    pub fn struck(&self) -> Option<&'static str> {
+        self.state.lock().fault.as_ref().and_then(|fault| fault.struck)
     }
 
     /// Limits the sum of file sizes; growth beyond it fails with `StorageFull`. `None` lifts the limit.
@@ -313,21 +359,26 @@ impl Node {
 }
 
 impl State {
-    /// Counts a mutation; the injected error if this is the one to fail.
-    fn mutate(&mut self) -> std::result::Result<(), io::Error> {
-        self.counters.mutations += 1;
-        match &mut self.fault {
-            Some((1, kind)) => {
-                let error = kind.error();
-                self.fault = None;
-                Err(error)
-            }
-            Some((n, _)) => {
-                *n -= 1;
-                Ok(())
-            }
-            None => Ok(()),
+    /// Counts an operation; the injected error if this is one to fail.
+    fn pass(&mut self, op: &'static str, needs: Needs) -> std::result::Result<(), io::Error> {
+        let mutates = needs != Needs::Descriptor;
+        self.counters.mutations += u64::from(mutates);
+        let Some(fault) = &mut self.fault else { return Ok(()) };
+        let concerned = match (fault.kind, needs) {
+            (FaultKind::TooManyFiles, Needs::Space | Needs::Mutation) => false,
+            (FaultKind::TooManyFiles, _) => true,
+            (FaultKind::StorageFull, _) if fault.lasting => matches!(needs, Needs::Space | Needs::SpaceAndDescriptor),
+            _ => mutates,
+        };
+        if !concerned || (fault.struck.is_some() && !fault.lasting) {
+            return Ok(());
         }
+        fault.left = fault.left.saturating_sub(1);
+        if fault.left > 0 {
+            return Ok(());
+        }
+        fault.struck.get_or_insert(op);
+        Err(fault.kind.error())
     }
 
     fn used(&self) -> u64 {
@@ -365,6 +416,9 @@ impl Disk for MemDisk {
         let mut state = self.state.lock();
         state.counters.opens += 1;
         let existing = state.names.get(path).cloned();
+        if mode != Mode::Create {
+            state.pass("open", Needs::Descriptor).map_err(|e| Error::io("open", path, e))?;
+        }
         let node = match (mode, existing) {
             (Mode::Create, Some(_)) => {
                 return Err(Error::io("open", path, io::Error::from(io::ErrorKind::AlreadyExists)));
@@ -373,7 +427,7 @@ impl Disk for MemDisk {
                 if !path.parent().is_some_and(|p| p.as_os_str().is_empty() || state.dirs.contains(p)) {
                     return Err(Error::io("open", path, absent()));
                 }
-                state.mutate().map_err(|e| Error::io("open", path, e))?;
+                state.pass("create", Needs::SpaceAndDescriptor).map_err(|e| Error::io("open", path, e))?;
                 let node = NodeRef::default();
                 state.change_name(NameChange::Add(path.to_owned(), node.clone()));
                 node
@@ -387,7 +441,7 @@ impl Disk for MemDisk {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.name_changes += 1;
-        state.mutate().map_err(|e| Error::io("rename", from, e))?;
+        state.pass("rename", Needs::Mutation).map_err(|e| Error::io("rename", from, e))?;
         let node = state.names.get(from).cloned().ok_or_else(|| Error::io("rename", from, absent()))?;
         state.change_name(NameChange::Rename(from.to_owned(), to.to_owned(), node));
         Ok(())
@@ -396,7 +450,7 @@ impl Disk for MemDisk {
     fn remove(&self, path: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.name_changes += 1;
-        state.mutate().map_err(|e| Error::io("remove", path, e))?;
+        state.pass("remove", Needs::Mutation).map_err(|e| Error::io("remove", path, e))?;
         if !state.names.contains_key(path) {
             return Err(Error::io("remove", path, absent()));
         }
@@ -405,7 +459,8 @@ impl Disk for MemDisk {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.pass("list", Needs::Descriptor).map_err(|e| Error::io("list", dir, e))?;
         if !state.dirs.contains(dir) {
             return Err(Error::io("list", dir, absent()));
         }
@@ -431,7 +486,7 @@ impl Disk for MemDisk {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.dir_syncs += 1;
-        state.mutate().map_err(|e| Error::io("sync directory", dir, e))?;
+        state.pass("sync directory", Needs::MutationAndDescriptor).map_err(|e| Error::io("sync directory", dir, e))?;
         let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.unsynced_names).into_iter().partition(|change| change.touches(dir));
         state.unsynced_names = rest;
@@ -444,7 +499,7 @@ impl Disk for MemDisk {
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.name_changes += 1;
-        state.mutate().map_err(|e| Error::io("link", from, e))?;
+        state.pass("link", Needs::Mutation).map_err(|e| Error::io("link", from, e))?;
         let node = state.names.get(from).cloned().ok_or_else(|| Error::io("link", from, absent()))?;
         if state.names.contains_key(to) {
             return Err(Error::io("link", to, io::Error::from(io::ErrorKind::AlreadyExists)));
@@ -500,8 +555,9 @@ impl MemFile {
     fn resize(&self, op: &'static str, len: u64, grow_only: bool) -> Result<()> {
         self.check_writable(op)?;
         let mut state = self.disk.state.lock();
-        state.mutate().map_err(|e| Error::io(op, &self.path, e))?;
         let old = self.node.lock().data.len() as u64;
+        let needs = if len > old { Needs::Space } else { Needs::Mutation };
+        state.pass(op, needs).map_err(|e| Error::io(op, &self.path, e))?;
         state.check_room(len.saturating_sub(old)).map_err(|e| Error::io(op, &self.path, e))?;
         if len > old || !grow_only {
             self.node.lock().resize(len as usize);
@@ -535,7 +591,8 @@ impl File for MemFile {
         let mut state = self.disk.state.lock();
         state.counters.writes += 1;
         state.counters.bytes_written += buf.len() as u64;
-        let failed = state.mutate();
+        let grows = offset + buf.len() as u64 > self.node.lock().data.len() as u64;
+        let failed = state.pass("write", if grows { Needs::Space } else { Needs::Mutation });
         let mut node = self.node.lock();
         if let Err(e) = failed {
             // A failed write may have reached the disk in part.
@@ -556,7 +613,7 @@ impl File for MemFile {
     fn sync_data(&self) -> Result<()> {
         let mut state = self.disk.state.lock();
         state.counters.syncs += 1;
-        let outcome = state.mutate();
+        let outcome = state.pass("sync", Needs::Mutation);
         let mut node = self.node.lock();
         match outcome {
             Ok(()) => {

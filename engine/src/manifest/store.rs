@@ -7,7 +7,15 @@
 //! A file is never continued after it was opened: opening writes the state to a fresh file, so nothing is ever appended
 //! behind a torn end. The same happens when the file has grown far beyond its snapshot.
 //!
-//! Invariant: when `CURRENT` names a file, that file's name and snapshot are durable.
+//! A full disk must neither keep a store from being opened nor an index from being dropped, since drops free space. So the
+//! file before the one in force is kept, with its space, as the *spare* that the next one is written over, and so is a
+//! `CURRENT.tmp`; and the last [`RESERVE_BYTES`] of the space of the file in force are for *relief*: edits that free space
+//! or end the store's work. When they are used up, relief goes on in the spare, where the snapshot stands for all edits.
+//!
+//! Invariant: when `CURRENT` names a file, that file's name and snapshot are durable. A new file that could not be written
+//! is no failure: the one in force is as good as before.
+//!
+//! Rejected: a reserve that is deleted when space is needed. Somebody else on the same disk may be quicker to take it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,7 +45,21 @@ const REWRITE_BYTES: u64 = 1 << 20;
 const REWRITE_FACTOR: u64 = 4;
 /// Space is reserved so far ahead.
 const ROOM_BYTES: u64 = 64 << 10;
+/// Space that only relief uses: some thirty edits of two pages.
+const RESERVE_BYTES: u64 = 256 << 10;
+/// A file is zeroed in pieces of this size before it is used again.
+const ZERO_BYTES: usize = 64 << 10;
 const TEMPORARY: &str = "CURRENT.tmp";
+const SPARE: &str = "MANIFEST.spare";
+
+/// Which part of the reserved space an edit may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Not the reserve.
+    Work,
+    /// All of it.
+    Relief,
+}
 
 /// The whole state that the manifest keeps.
 #[derive(Clone, PartialEq, Debug)]
@@ -163,6 +185,10 @@ struct Inner {
     snapshot_bytes: u64,
     /// Bytes written to earlier files since the manifest was opened.
     written_before: u64,
+    /// A new file could not be written: not tried again before the present one is as long as this.
+    rewrite_from: u64,
+    /// The spare or `CURRENT.tmp` is missing or too small.
+    spare_wanted: bool,
     poison: Option<Arc<Error>>,
 }
 
@@ -170,6 +196,14 @@ struct Inner {
 struct Written {
     file: Arc<dyn File>,
     position: u64,
+}
+
+/// A file with a snapshot that is not in force yet.
+struct Begun {
+    written: Written,
+    snapshot_bytes: u64,
+    /// Space that the file has.
+    room: u64,
 }
 
 impl Manifest {
@@ -217,25 +251,26 @@ impl Manifest {
         for name in disk.list(dir)? {
             // Left by a rewrite that did not come into force.
             if manifest_number(&name).is_some_and(|n| n >= number) {
-                disk.remove(&dir.join(&name))?;
+                set_aside(&*disk, dir, &name)?;
             }
         }
-        let (written, snapshot_bytes) = write_file(&*disk, dir, number, &state)?;
+        let begun = write_file(&*disk, dir, number, &state)?;
         put_in_force(&*disk, dir)?;
-        let inner = Inner {
+        let mut inner = Inner {
             state,
             number,
-            file: written.file,
-            position: written.position,
-            durable: snapshot_bytes,
-            room: 0,
-            snapshot_bytes,
+            file: begun.written.file,
+            position: begun.written.position,
+            durable: begun.snapshot_bytes,
+            room: begun.room,
+            snapshot_bytes: begun.snapshot_bytes,
             written_before: 0,
+            rewrite_from: 0,
+            spare_wanted: true,
             poison: None,
         };
-        let manifest = Manifest { disk, dir: dir.to_owned(), inner: Mutex::new(inner) };
-        manifest.remove_others(number)?;
-        Ok(manifest)
+        provide(&*disk, dir, &mut inner);
+        Ok(Manifest { disk, dir: dir.to_owned(), inner: Mutex::new(inner) })
     }
 
     /// Makes an edit durable; on return it is in force.
@@ -244,22 +279,50 @@ impl Manifest {
     /// `Poisoned`: nothing is accepted any more, and whether the edit is in force is known only after the store has been
     /// opened again.
     pub fn append(&self, edit: &VersionEdit) -> Result<()> {
+        self.append_for(edit, Purpose::Work)
+    }
+
+    /// As [`Manifest::append`], for an edit that frees space or is the last word of a clean close: for it there is room on a
+    /// full disk, too.
+    pub fn append_relief(&self, edit: &VersionEdit) -> Result<()> {
+        self.append_for(edit, Purpose::Relief)
+    }
+
+    fn append_for(&self, edit: &VersionEdit, purpose: Purpose) -> Result<()> {
         let mut inner = self.inner.lock();
         if let Some(e) = &inner.poison {
             return Err(Error::Poisoned(e.clone()));
         }
-        let rewrite = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR);
         let mut record = vec![EDIT];
         edit.encode(&mut record);
-        make_room(&mut inner, record.len() as u64)?;
+        let before = match make_room(&mut inner, record.len() as u64, purpose) {
+            Ok(()) => None,
+            // The state before, should the spare not serve either.
+            Err(e) if e.is_disk_full() && purpose == Purpose::Relief => Some((inner.state.clone(), e)),
+            Err(e) => return Err(e),
+        };
         inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
-        let outcome = if rewrite { self.rewrite(&mut inner) } else { Ok(false) };
-        let outcome = outcome.and_then(|rewritten| if rewritten { Ok(()) } else { extend(&mut inner, &record) });
-        outcome.map_err(|e| {
+        let grown = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR).max(inner.rewrite_from);
+        let poisoned = |inner: &mut Inner, e: Error| {
             let e = Arc::new(e);
             inner.poison = Some(e.clone());
             Error::Poisoned(e)
-        })
+        };
+        let rewritten = match grown || before.is_some() {
+            true => self.rewrite(&mut inner).map_err(|e| poisoned(&mut inner, e))?,
+            false => false,
+        };
+        if let Some((state, full)) = before.filter(|_| !rewritten) {
+            inner.state = state;
+            return Err(full);
+        }
+        if !rewritten {
+            extend(&mut inner, &record).map_err(|e| poisoned(&mut inner, e))?;
+        }
+        if inner.spare_wanted {
+            provide(&*self.disk, &self.dir, &mut inner);
+        }
+        Ok(())
     }
 
     /// Fails if an earlier failure stopped the manifest.
@@ -281,35 +344,67 @@ impl Manifest {
         inner.written_before + inner.position
     }
 
-    /// Goes on in a new file that begins with the state. False if the disk has no room for one: the old file is in force.
+    /// Goes on in a new file that begins with the state. False if none could be written: the old file is in force.
     fn rewrite(&self, inner: &mut Inner) -> Result<bool> {
         let number = inner.number + 1;
-        let (written, snapshot_bytes) = match write_file(&*self.disk, &self.dir, number, &inner.state) {
-            Err(e) if e.is_disk_full() => {
-                self.remove_others(inner.number)?;
-                return Ok(false);
-            }
-            other => other?,
+        let Ok(begun) = write_file(&*self.disk, &self.dir, number, &inner.state) else {
+            inner.rewrite_from = inner.position + REWRITE_BYTES / 4;
+            inner.spare_wanted = true;
+            return Ok(false);
         };
         put_in_force(&*self.disk, &self.dir)?;
         inner.number = number;
-        inner.file = written.file;
+        inner.file = begun.written.file;
         inner.written_before += inner.position;
-        inner.position = written.position;
-        inner.durable = snapshot_bytes;
-        inner.room = 0;
-        inner.snapshot_bytes = snapshot_bytes;
-        self.remove_others(number)?;
+        inner.position = begun.written.position;
+        inner.durable = begun.snapshot_bytes;
+        inner.room = begun.room;
+        inner.snapshot_bytes = begun.snapshot_bytes;
+        inner.rewrite_from = 0;
+        inner.spare_wanted = true;
         Ok(true)
     }
+}
 
-    fn remove_others(&self, number: u64) -> Result<()> {
-        for name in self.disk.list(&self.dir)? {
-            if manifest_number(&name).is_some_and(|n| n != number) {
-                self.disk.remove(&self.dir.join(&name))?;
+/// Sees to it that the next file will have its space: what is not in force becomes the spare, or goes. Failure means that a
+/// full disk may refuse the next file; it is tried again.
+fn provide(disk: &dyn Disk, dir: &Path, inner: &mut Inner) {
+    let provided = || -> Result<()> {
+        for name in disk.list(dir)? {
+            if manifest_number(&name).is_some_and(|n| n != inner.number) {
+                set_aside(disk, dir, &name)?;
             }
         }
-        Ok(())
+        let spare = dir.join(SPARE);
+        let room = room_of(inner.snapshot_bytes);
+        let mode = if disk.exists(&spare)? { Mode::ReadWrite } else { Mode::Create };
+        let file = disk.open(&spare, mode, true)?;
+        if file.len()? < room {
+            file.allocate(room)?;
+            file.sync_data()?;
+        }
+        let temporary = dir.join(TEMPORARY);
+        if !disk.exists(&temporary)? {
+            let file = disk.open(&temporary, Mode::Create, false)?;
+            file.write_all_at(format!("{}\n", manifest_name(inner.number)).as_bytes(), 0)?;
+            file.sync_data()?;
+        }
+        disk.sync_dir(dir)
+    };
+    inner.spare_wanted = provided().is_err();
+}
+
+/// Space of a file that begins with a snapshot: for the snapshot, in twice its size, and what is written behind it.
+fn room_of(snapshot_bytes: u64) -> u64 {
+    (2 * snapshot_bytes + RESERVE_BYTES + ROOM_BYTES).next_multiple_of(IO_ALIGN as u64)
+}
+
+/// Makes a file that is not in force the spare, if there is none.
+fn set_aside(disk: &dyn Disk, dir: &Path, name: &Path) -> Result<()> {
+    let spare = dir.join(SPARE);
+    match disk.exists(&spare)? {
+        true => disk.remove(&dir.join(name)),
+        false => disk.rename(&dir.join(name), &spare),
     }
 }
 
@@ -353,10 +448,26 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
     state.ok_or_else(|| Error::corruption(path, 0, "no snapshot"))
 }
 
-/// Writes and syncs manifest `number` with a snapshot, and what will name it; it, and the bytes of the snapshot.
-fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<(Written, u64)> {
+/// Writes and syncs manifest `number` with a snapshot, and what will name it. In the space of the spare, if there is one.
+fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<Begun> {
     let name = manifest_name(number);
-    let file = disk.open(&dir.join(&name), Mode::Create, true)?;
+    let (path, spare) = (dir.join(&name), dir.join(SPARE));
+    let (file, room) = if disk.exists(&spare)? {
+        disk.rename(&spare, &path)?;
+        let file = disk.open(&path, Mode::ReadWrite, true)?;
+        let room = file.len()? / IO_ALIGN as u64 * IO_ALIGN as u64;
+        // Old units may not be taken for new ones, whatever a crash leaves of them.
+        let zeros = AlignedBuf::zeroed(ZERO_BYTES);
+        let mut at = 0;
+        while at < room {
+            let n = (room - at).min(ZERO_BYTES as u64);
+            file.write_all_at(&zeros[..n as usize], at)?;
+            at += n;
+        }
+        (file, room)
+    } else {
+        (disk.open(&path, Mode::Create, true)?, 0)
+    };
     let mut written = Written { file, position: 0 };
     write_record(&mut written, number, 0, &state.encode())?;
     written.file.sync_data()?;
@@ -365,13 +476,15 @@ fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result
     disk.sync_dir(dir)?;
 
     let temporary = dir.join(TEMPORARY);
-    if disk.exists(&temporary)? {
-        disk.remove(&temporary)?;
+    let mode = if disk.exists(&temporary)? { Mode::ReadWrite } else { Mode::Create };
+    let current = disk.open(&temporary, mode, false)?;
+    let text = format!("{name}\n");
+    current.write_all_at(text.as_bytes(), 0)?;
+    if current.len()? != text.len() as u64 {
+        current.set_len(text.len() as u64)?;
     }
-    let current = disk.open(&temporary, Mode::Create, false)?;
-    current.write_all_at(format!("{name}\n").as_bytes(), 0)?;
     current.sync_data()?;
-    Ok((written, snapshot_bytes))
+    Ok(Begun { written, snapshot_bytes, room })
 }
 
 /// Lets `CURRENT` name the file that `write_file` has written.
@@ -380,15 +493,18 @@ fn put_in_force(disk: &dyn Disk, dir: &Path) -> Result<()> {
     disk.sync_dir(dir)
 }
 
-/// Reserves space for a record and its witness, so that a full disk refuses an edit before anything is written. What is
-/// reserved and not written reads as zeros, which are no units.
-fn make_room(inner: &mut Inner, record_bytes: u64) -> Result<()> {
+/// Sees to it that a record and its witness have their space, so that a full disk refuses an edit before anything is
+/// written. What is reserved and not written reads as zeros, which are no units.
+fn make_room(inner: &mut Inner, record_bytes: u64, purpose: Purpose) -> Result<()> {
     let units = record_bytes / (UNIT_BYTES_MAX - HEADER_BYTES - IO_ALIGN) as u64 + 2;
     let need = inner.position + record_bytes + units * (HEADER_BYTES + IO_ALIGN) as u64;
-    if need > inner.room {
-        let room = need + ROOM_BYTES;
-        inner.file.allocate(room)?;
-        inner.room = room;
+    if need + RESERVE_BYTES > inner.room {
+        let room = (need + RESERVE_BYTES + ROOM_BYTES).next_multiple_of(IO_ALIGN as u64);
+        match inner.file.allocate(room) {
+            Ok(()) => inner.room = room,
+            Err(_) if purpose == Purpose::Relief && need <= inner.room => {}
+            Err(e) => return Err(e),
+        }
     }
     Ok(())
 }

@@ -254,7 +254,8 @@ fn the_state_comes_back() {
     assert_eq!(manifest.state(), state_after(60));
     assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (6, state_after(60)));
     Version::new(&state_after(60).files, &new_graveyard()).unwrap();
-    assert_eq!(disk.list(dir()).unwrap(), [PathBuf::from("CURRENT"), PathBuf::from("MANIFEST-000006")]);
+    let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000006", "MANIFEST.spare"].map(PathBuf::from);
+    assert_eq!(disk.list(dir()).unwrap(), names);
 }
 
 #[test]
@@ -291,6 +292,62 @@ fn a_long_history_is_rewritten() {
     let (number, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
     assert!(number > 3);
     assert_eq!(state, state_after(800));
+}
+
+/// With no byte free the store can be opened and indexes can be dropped, as often as one likes; work is refused, and
+/// accepted again once there is space.
+#[test]
+fn a_full_disk_refuses_work_and_no_relief() {
+    let disk = new_disk();
+    let (mut manifest, mut state) = {
+        let manifest = create(&disk).unwrap();
+        (0..20).for_each(|i| manifest.append(&edit(i)).unwrap());
+        let state = manifest.state();
+        (manifest, state)
+    };
+    disk.set_capacity(Some(disk.used()));
+    let mut refused = 0;
+    for i in 0..1000u64 {
+        let relief = VersionEdit { dropped: vec![IndexId(i as u32)], ..VersionEdit::default() };
+        manifest.append_relief(&relief).unwrap_or_else(|e| panic!("{i}: {e}"));
+        state.apply(&relief).unwrap();
+        let work = VersionEdit { next_file: Some(FileNo(100_000 + i)), ..VersionEdit::default() };
+        match manifest.append(&work) {
+            Ok(()) => state.apply(&work).unwrap(),
+            Err(e) => refused += u32::from(matches!(e, Error::Io { .. }) && e.is_disk_full()),
+        }
+        assert_eq!(manifest.state(), state);
+        if i % 50 == 0 {
+            let read;
+            (manifest, read) = Manifest::open(as_disk(&disk), dir()).unwrap();
+            assert_eq!(read, state);
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    disk.set_capacity(None);
+    manifest.append(&VersionEdit { next_file: Some(FileNo(200_000)), ..VersionEdit::default() }).unwrap();
+}
+
+/// A new file that cannot be written is no failure of the manifest: the old one is as good as before.
+#[test]
+fn a_rewrite_that_fails_before_it_is_in_force_stops_nothing() {
+    for kind in [FaultKind::TooManyFiles, FaultKind::StorageFull] {
+        let disk = new_disk();
+        let manifest = create(&disk).unwrap();
+        (0..40).for_each(|i| manifest.append(&edit(i)).unwrap());
+        disk.fail_from(1, kind);
+        let mut there = 40;
+        while disk.struck().is_none() || there < 900 {
+            if manifest.append(&edit(there)).is_err() {
+                break;
+            }
+            there += 1;
+        }
+        manifest.check().unwrap();
+        disk.clear_fault();
+        manifest.append(&edit(there)).unwrap();
+        assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap().1, state_after(there + 1));
+    }
 }
 
 /// A snapshot of more than a unit.

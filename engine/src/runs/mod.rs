@@ -229,6 +229,18 @@ impl Runs {
         self.generation += 1;
     }
 
+    /// Deletes the files of indexes that `void` tells.
+    pub fn forget(&mut self, void: impl Fn(IndexId) -> bool) {
+        self.indexes.retain(|&id, stack| {
+            let goes = void(id);
+            if goes {
+                stack.iter().flat_map(|run| &run.files).for_each(|file| file.entry.mark_obsolete());
+            }
+            !goes
+        });
+        self.generation += 1;
+    }
+
     /// Deletes the files.
     pub fn discard(&mut self) {
         self.indexes.values().flatten().flat_map(|run| &run.files).for_each(|file| file.entry.mark_obsolete());

@@ -30,6 +30,7 @@ use crate::read::{deliver, deliver_pinned};
 use crate::runs::Runs;
 use crate::sst::TableMeta;
 use crate::step::Step;
+use crate::wal::Room;
 use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
 pub use cursor::Cursor;
 
@@ -57,6 +58,8 @@ pub struct Txn {
     counted: usize,
     /// Up to this size of the buffer there is nothing to count or to write to files.
     roomy: usize,
+    /// Drops of indexes at its beginning or before.
+    drops: u64,
 }
 
 /// Steps in which write buffers are counted, in bytes; one below the first is not: most transactions touch no common counter.
@@ -68,7 +71,8 @@ impl Txn {
         let runs = Runs::new(core.clone(), core.graveyard.clone());
         let roomy = COUNT_STEP.min(core.transaction_bytes());
         let buffer = WriteBuffer::new();
-        Txn { core, buffer, runs, owner, state: State::Active, decides: false, counted: 0, roomy }
+        let drops = core.installer.drops();
+        Txn { core, buffer, runs, owner, state: State::Active, decides: false, counted: 0, roomy, drops }
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -307,12 +311,13 @@ impl Txn {
         if !matches!(self.state, State::Active) {
             return Err(Error::Invalid("transaction is already prepared".into()));
         }
+        self.forget_dropped();
         if !self.has_writes() {
             return Ok(());
         }
         self.core.step(Step::PrepareBegins);
         let (batch, room): (Arc<[u8]>, _) = if self.runs.is_empty() {
-            let room = self.core.admit(self.buffer.bytes() + xid.len())?;
+            let room = admit(&self.core, &self.buffer, xid.len())?;
             (self.buffer.encode().into(), room)
         } else {
             let batch = encode_files(&self.finish_files()?);
@@ -365,6 +370,7 @@ impl Txn {
             }
             return Ok(());
         }
+        self.forget_dropped();
         if !self.has_writes() {
             self.end();
             return Ok(());
@@ -374,10 +380,26 @@ impl Txn {
         result
     }
 
+    /// Takes back what it has written to indexes that were dropped since (temporary tables of its session): committed, it
+    /// would stay for ever.
+    #[inline]
+    fn forget_dropped(&mut self) {
+        let drops = self.core.installer.drops();
+        if self.drops != drops {
+            self.drops = drops;
+            let installer = &self.core.installer;
+            self.buffer.forget(|id| installer.is_void(id));
+            if !self.runs.is_empty() {
+                self.runs.forget(|id| installer.is_void(id));
+                self.core.background.wake_cleaner();
+            }
+        }
+    }
+
     fn commit_one_phase(&mut self) -> Result<()> {
         let core = self.core.clone();
         core.step(Step::OrderBegins);
-        let room = core.admit(self.buffer.bytes())?;
+        let room = admit(&core, &self.buffer, 0)?;
         let batch = self.buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room);
@@ -488,7 +510,22 @@ impl Txn {
         self.renew_buffer();
         self.state = State::Active;
         self.decides = false;
+        self.drops = self.core.installer.drops();
     }
+}
+
+/// Lets a transaction with these writes pass. On a full disk one that adds no key (an UPDATE, a DELETE) may use more of the
+/// log than others, and memory above the budget: not much, since the log is full soon.
+fn admit<'a>(core: &'a Arc<Core>, buffer: &WriteBuffer, more: usize) -> Result<Room<'a>> {
+    let bytes = buffer.bytes() + more;
+    core.admit(bytes).or_else(|error| {
+        let exists = |key| crate::read::get(core, key, SeqNo::MAX, &mut Vec::new()).unwrap_or(false);
+        let stays = |(kind, key)| kind == Kind::Delete || exists(key);
+        match error.is_disk_full() && buffer.writes().all(stays) {
+            true => core.log.reserve_stay(bytes).map_err(|_| error),
+            false => Err(error),
+        }
+    })
 }
 
 impl Drop for Txn {

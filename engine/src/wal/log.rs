@@ -39,6 +39,10 @@ use crate::io::{AlignedBuf, Disk, File};
 const SPARE_BUFS: usize = 2;
 /// Room for the record that ends a prepared transaction: alone in a unit, it takes a page.
 const END_BYTES: u64 = IO_ALIGN as u64;
+/// Who may not use which part of the last segment that a full disk leaves: one in this many is kept for records that do not
+/// add to the store, and one in that many for those that free space, which is enough for hundreds of dropped tables.
+const STAY_PART: u64 = 4;
+const RELIEF_PART: u64 = 8;
 /// Records up to this size (frame included) are taken even if the buffer is full: those that end a transaction are, and
 /// they are appended under locks that must not wait for I/O.
 const SHORT_BYTES: usize = 64;
@@ -244,7 +248,7 @@ impl Log {
         let number = start.0 / size;
         let segments = Segments::open(disk, dir, size, options.pool_files, number, announce)?;
         // Syncs of a file that has not been written over cost twice: the first segment is worth the wait.
-        segments.prepare(number, options.fill_new_segments)?;
+        let made = segments.prepare_first(number, tail.cut, options.fill_new_segments)?;
         let file = segments.take(number)?;
         let mut first = UnitBuf::new(AlignedBuf::zeroed(IO_ALIGN), start, Lsn(start.0 + size));
         first.set_first(tail.cut);
@@ -277,7 +281,7 @@ impl Log {
             current_segment: AtomicU64::new(number),
             end: AtomicU64::new(start.0),
             pledged: AtomicU64::new(0),
-            room_end: AtomicU64::new(start.0 + size),
+            room_end: AtomicU64::new(start.0 + made),
             counts,
         })
     }
@@ -585,9 +589,7 @@ impl Log {
     /// after each change of [`LogCounters::segments`]. An error here does not poison the log.
     pub fn prepare_next(&self) -> Result<()> {
         let next = self.current_segment.load(Ordering::Acquire) + 1;
-        self.segments.prepare(next, self.options.fill_new_segments)?;
-        self.room_end.fetch_max((next + 1) * self.options.segment_bytes, Ordering::AcqRel);
-        Ok(())
+        self.make_segment(next * self.options.segment_bytes, self.options.fill_new_segments)
     }
 
     /// Sees to it that a record of up to `bytes` bytes, appended while the result is held, finds segments that have their
@@ -595,19 +597,49 @@ impl Log {
     ///
     /// Errors: `Io`, notably of a full disk. The log is as before, and another attempt may succeed.
     pub fn reserve(&self, bytes: usize) -> Result<Room<'_>> {
-        let size = self.options.segment_bytes;
+        self.reserve_before(bytes, self.options.segment_bytes / STAY_PART)
+    }
+
+    /// As [`Log::reserve`], for records that change what the store has and do not add to it.
+    pub fn reserve_stay(&self, bytes: usize) -> Result<Room<'_>> {
+        self.reserve_before(bytes, self.options.segment_bytes / RELIEF_PART)
+    }
+
+    /// As [`Log::reserve`], for records that help to free space: on a full disk they may use what others leave.
+    pub fn reserve_relief(&self, bytes: usize) -> Result<Room<'_>> {
+        // The next segment is made early as long as there is space.
+        self.reserve(bytes).or_else(|error| match error.is_disk_full() {
+            true => self.reserve_before(bytes, 0).map_err(|_| error),
+            false => Err(error),
+        })
+    }
+
+    /// Room before the last `kept` bytes of the last segment.
+    fn reserve_before(&self, bytes: usize, kept: u64) -> Result<Room<'_>> {
         // Headers, padding of the units that it begins and ends, and a page for the end of what it prepares.
         let cost = bytes as u64 + bytes as u64 / 16 + 4 * IO_ALIGN as u64;
         let pledged = self.pledged.fetch_add(cost, Ordering::AcqRel) + cost;
         let room = Room { log: self, cost };
         loop {
             let made = self.room_end.load(Ordering::Acquire);
-            if self.end.load(Ordering::Acquire) + pledged + size / 4 <= made || self.poisoned.load(Ordering::Acquire) {
+            if self.end.load(Ordering::Acquire) + pledged + kept <= made || self.poisoned.load(Ordering::Acquire) {
                 return Ok(room);
             }
-            self.segments.prepare(made / size, false)?;
-            self.room_end.fetch_max(made + size, Ordering::AcqRel);
+            self.make_segment(made, false)?;
         }
+    }
+
+    /// Makes the file of the segment in which `from` lies, or what is missing of it.
+    fn make_segment(&self, from: u64, fill: bool) -> Result<()> {
+        let size = self.options.segment_bytes;
+        let outcome = self.segments.prepare(from / size, fill);
+        match outcome {
+            Ok(()) => drop(self.room_end.fetch_max((from / size + 1) * size, Ordering::AcqRel)),
+            // The manifest, to which the file is announced, has failed: nothing is acknowledged any more (invariant 7).
+            Err(Error::Poisoned(ref cause)) => self.stop(Error::clone(cause)),
+            Err(_) => {}
+        }
+        outcome
     }
 
     /// Keeps a page of the room that the caller holds (see [`Log::reserve`]; a prepare record's is large enough) for a

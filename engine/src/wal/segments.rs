@@ -1,6 +1,9 @@
 //! The files behind the log: segments in use, the next ones made ahead of need, and a pool of released ones.
 //!
 //! Invariant: the name of a segment is durable, and announced, before the first unit is written to it.
+//!
+//! Opening a log needs a new segment, also on a full disk. There the space behind the cut, which nobody will ever write or
+//! read, is taken off the segments before it, and the new one is as long as the space allows until there is more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,10 +12,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::format::{is_recycled, recycled_path, segment_number, segment_path};
-use crate::base::Result;
+use crate::base::limits::IO_ALIGN;
+use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 const FILL_BYTES: usize = 1 << 20;
+/// A log that begins with less than this in its first segment is of no use.
+const SHORT_BYTES_MIN: u64 = 64 << 10;
 
 /// All segment files of a log. Calls may block on disk I/O and exclude each other.
 pub(crate) struct Segments {
@@ -34,6 +40,8 @@ struct Files {
     pool: Vec<PathBuf>,
     /// Made ahead of need.
     ready: BTreeMap<u64, Arc<dyn File>>,
+    /// The segment that has not got all of its space.
+    short: Option<u64>,
 }
 
 impl Segments {
@@ -46,7 +54,7 @@ impl Segments {
         start: u64,
         announce: Announce,
     ) -> Result<Segments> {
-        let mut files = Files { live: BTreeSet::new(), pool: Vec::new(), ready: BTreeMap::new() };
+        let mut files = Files { live: BTreeSet::new(), pool: Vec::new(), ready: BTreeMap::new(), short: None };
         let mut spare = Vec::new();
         for name in disk.list(dir)? {
             match segment_number(&name) {
@@ -84,21 +92,63 @@ impl Segments {
         let mut files = self.files.lock();
         match files.ready.remove(&number) {
             Some(file) => Ok(file),
-            None => self.make(&mut files, number, false),
+            None => self.make(&mut files, number, self.segment_bytes, false),
         }
     }
 
-    /// Makes the file of segment `number` ahead of need, unless it is there.
+    /// Makes the file of segment `number` ahead of need, unless it is there, and what is missing of an earlier one.
     pub(crate) fn prepare(&self, number: u64, fill: bool) -> Result<()> {
         let mut files = self.files.lock();
+        if let Some(short) = files.short.filter(|&short| short <= number) {
+            let file = self.disk.open(&segment_path(&self.dir, short), Mode::ReadWrite, true)?;
+            file.allocate(self.segment_bytes)?;
+            file.sync_data()?;
+            files.short = None;
+        }
         if !files.live.contains(&number) {
-            let file = self.make(&mut files, number, fill)?;
+            let file = self.make(&mut files, number, self.segment_bytes, fill)?;
             files.ready.insert(number, file);
         }
         Ok(())
     }
 
-    fn make(&self, files: &mut Files, number: u64, fill: bool) -> Result<Arc<dyn File>> {
+    /// Makes the file of segment `number`, in which a log begins behind `cut`; how many bytes it has got.
+    pub(crate) fn prepare_first(&self, number: u64, cut: Lsn, fill: bool) -> Result<u64> {
+        match self.prepare(number, fill) {
+            Err(e) if e.is_disk_full() => self.prepare_short(number, cut, e),
+            other => other.map(|()| self.segment_bytes),
+        }
+    }
+
+    /// As `prepare_first`, when there is no room for a whole segment, as `full` says.
+    fn prepare_short(&self, number: u64, cut: Lsn, full: Error) -> Result<u64> {
+        let size = self.segment_bytes;
+        let mut files = self.files.lock();
+        for n in cut.0 / size..number {
+            let kept = cut.0.saturating_sub(n * size).next_multiple_of(IO_ALIGN as u64);
+            let path = segment_path(&self.dir, n);
+            if !files.live.contains(&n) {
+                continue;
+            }
+            let file = self.disk.open(&path, Mode::ReadWrite, true)?;
+            if file.len()? > kept {
+                file.set_len(kept)?;
+                file.sync_data()?;
+            }
+        }
+        let mut bytes = SHORT_BYTES_MIN.min(size);
+        let file = self.make(&mut files, number, bytes, false).map_err(|e| if e.is_disk_full() { full } else { e })?;
+        let step = (size / 64).max(1).next_multiple_of(IO_ALIGN as u64);
+        while bytes < size && file.allocate((bytes + step).min(size)).is_ok() {
+            bytes = (bytes + step).min(size);
+        }
+        file.sync_data()?;
+        files.ready.insert(number, file);
+        files.short = (bytes < size).then_some(number);
+        Ok(bytes)
+    }
+
+    fn make(&self, files: &mut Files, number: u64, bytes: u64, fill: bool) -> Result<Arc<dyn File>> {
         let path = segment_path(&self.dir, number);
         let file = if let Some(spare) = files.pool.pop() {
             self.disk.rename(&spare, &path)?;
@@ -109,7 +159,7 @@ impl Segments {
                 self.disk.remove(&path)?;
             }
             let file = self.disk.open(&path, Mode::Create, true)?;
-            let made = file.allocate(self.segment_bytes).and_then(|()| self.fill(&*file, fill));
+            let made = file.allocate(bytes).and_then(|()| self.fill(&*file, fill));
             if let Err(e) = made.and_then(|()| file.sync_data()) {
                 // Give the space back; the first error is the one to report.
                 let _ = self.disk.remove(&path);

@@ -13,7 +13,7 @@ mod order;
 
 use self::order::Order;
 use crate::base::codec::{Reader, put_bytes, put_varint};
-use crate::base::{Kind, Result, SeqNo};
+use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::VersionIter;
 use crate::sst::TableMeta;
 
@@ -134,6 +134,11 @@ impl WriteBuffer {
 
     pub fn kind(&self, op: OpNo) -> Kind {
         self.log.ops[op.0 as usize].kind
+    }
+
+    /// Kind and key of each operation.
+    pub fn writes(&self) -> impl Iterator<Item = (Kind, &[u8])> {
+        (0..self.log.ops.len() as u32).map(OpNo).map(|op| (self.kind(op), self.key(op)))
     }
 
     /// True if the key was put by an operation before `savepoint` (and not deleted by the last such operation).
@@ -338,6 +343,18 @@ impl WriteBuffer {
             }
             Index::Large(order) => order.last_before(&self.log, key).map(OpNo),
         }
+    }
+
+    /// Takes out the operations on indexes that `void` tells. They are numbered anew: savepoints of before mean nothing.
+    pub fn forget(&mut self, void: impl Fn(IndexId) -> bool) {
+        if !self.writes().any(|(_, key)| void(IndexId::of(key))) {
+            return;
+        }
+        let mut kept = WriteBuffer { before: self.before, generation: self.generation + 1, ..WriteBuffer::new() };
+        for op in (0..self.log.ops.len() as u32).map(OpNo).filter(|&op| !void(IndexId::of(self.key(op)))) {
+            kept.push(self.kind(op), self.key(op), self.value(op));
+        }
+        *self = kept;
     }
 
     /// The batch in log format: one operation per key. Rebuilt in key order if some operations were superseded.

@@ -5,6 +5,11 @@
 //! found at open are worked off, so neither order of a crash loses space or drops a live index. Ids are given out in
 //! memory and the new counter goes with the write that uses them: ids are never used twice, even by a failed change.
 //!
+//! A change is done once its write is durable: nothing that can fail comes between that and the map in memory. What is
+//! pending is no part of the statement. If the engine cannot drop an index now, its note stays, the reason is reported, and
+//! the next change and the next start try again. Changes that drop something or give a name free are made on a full disk,
+//! too ([`Engine::write_relief`]).
+//!
 //! Changes are serialised by one mutex; readers take a shared lock for a map look-up only. Names are opaque strings.
 //!
 //! Rejected: dropping indexes within the catalog write through an engine primitive. It would tie the engine's manifest to
@@ -18,9 +23,12 @@ use crate::error::{Error, Result};
 use crate::kv::{self, Engine, IndexId, SeqNo};
 use format::{CATALOG, Entry, FIRST_INDEX_ID, TableMeta, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Before the number of a temporary table in the name that it has once its own is given free. No path begins so.
+const ASIDE: &str = "#aside/";
 
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
@@ -32,6 +40,10 @@ pub struct Catalog {
     tables: RwLock<BTreeMap<String, (Arc<TableMeta>, SeqNo)>>,
     /// Next index id and table id; held during every change.
     ids: Mutex<(u32, u64)>,
+    /// Indexes that no table has any more and that the engine still has to drop.
+    pending: Mutex<BTreeSet<IndexId>>,
+    /// Held by who drops them; the last failure that was reported.
+    clearing: Mutex<Option<String>>,
 }
 
 impl Catalog {
@@ -39,29 +51,45 @@ impl Catalog {
     pub fn open(engine: &Engine) -> Result<Catalog> {
         let mut tables = BTreeMap::new();
         let mut ids = (FIRST_INDEX_ID, 1);
-        let mut pending = Vec::new();
+        let mut pending = BTreeSet::new();
         let txn = engine.begin();
         let mut cursor = engine.cursor();
         let point = engine.read_point();
         cursor.open(&txn, point.seq(), &CATALOG.prefix(), &IndexId(CATALOG.0 + 1).prefix())?;
         cursor.seek_ge(&txn, &CATALOG.prefix())?;
         while cursor.valid() {
-            match format::parse_key(cursor.key())? {
-                Entry::Ids => ids = format::decode_ids(cursor.value())?,
-                Entry::Table(name) => {
-                    let meta = TableMeta::decode(name, cursor.value())?;
-                    tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
+            let mut take = || -> Result<()> {
+                match format::parse_key(cursor.key())? {
+                    Entry::Ids => ids = format::decode_ids(cursor.value())?,
+                    Entry::Table(name) => {
+                        let meta = TableMeta::decode(name, cursor.value())?;
+                        tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
+                    }
+                    Entry::Pending(id) => drop(pending.insert(id)),
                 }
-                Entry::Pending(id) => pending.push(id),
-            }
+                Ok(())
+            };
+            take().map_err(|error| match error {
+                Error::Corruption(what) => {
+                    Error::Corruption(format!("{what}; it was read from {}", engine.place_of(cursor.key())))
+                }
+                other => other,
+            })?;
             cursor.next(&txn)?;
         }
         cursor.close();
         for (meta, _) in tables.values() {
             hint_compression(engine, meta);
         }
-        let catalog = Catalog { engine: engine.clone(), tables: RwLock::new(tables), ids: Mutex::new(ids) };
-        catalog.drop_pending(&pending)?;
+        let catalog = Catalog {
+            engine: engine.clone(),
+            tables: RwLock::new(tables),
+            ids: Mutex::new(ids),
+            pending: Mutex::new(pending),
+            clearing: Mutex::default(),
+        };
+        catalog.clear_pending();
+        catalog.clear_strays()?;
         Ok(catalog)
     }
 
@@ -114,6 +142,8 @@ impl Catalog {
         hint_compression(&self.engine, &meta);
         let seq = self.engine.write(&change, true)?;
         self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
+        drop(ids);
+        self.clear_pending();
         Ok((meta, seq))
     }
 
@@ -130,28 +160,49 @@ impl Catalog {
             change.push((statistics_key(meta.table_id), None));
             gone.extend(meta.ids());
         }
-        self.note_pending(&mut change, &gone);
-        self.engine.write(&change, true)?;
+        note_pending(&mut change, &gone);
+        self.engine.write_relief(&change, true)?;
         {
             let mut tables = self.tables.write();
             for name in names {
                 tables.remove(name);
             }
         }
+        self.pending.lock().extend(gone);
         drop(ids);
-        self.drop_pending(&gone)
+        self.clear_pending();
+        Ok(())
     }
 
     /// Gives a table another name. Replaces nothing.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let _ids = self.ids.lock();
+        let ids = self.ids.lock();
         let (meta, born) = self.entry(from)?;
         refuse_prepared(&self.engine, &meta)?;
         if self.tables.read().contains_key(to) {
             return Err(Error::TableExists(to.to_owned()));
         }
+        self.move_entry(from, to, meta, born)?;
+        drop(ids);
+        self.clear_pending();
+        Ok(())
+    }
+
+    /// Gives the name of a temporary table free that cannot be dropped yet, since a prepared transaction has written to it.
+    /// Names of temporary tables come again after a restart. It is dropped with those left over by the next start.
+    pub fn set_aside(&self, name: &str) -> Result<()> {
+        let _ids = self.ids.lock();
+        let (meta, born) = self.entry(name)?;
+        let aside = format!("{ASIDE}{}", meta.table_id);
+        if name == aside {
+            return Ok(());
+        }
+        self.move_entry(name, &aside, meta, born)
+    }
+
+    fn move_entry(&self, from: &str, to: &str, meta: Arc<TableMeta>, born: SeqNo) -> Result<()> {
         let change = vec![(format::table_key(from), None), (format::table_key(to), Some(meta.encode()))];
-        self.engine.write(&change, true)?;
+        self.engine.write_relief(&change, true)?;
         let mut tables = self.tables.write();
         tables.remove(from);
         tables.insert(to.to_owned(), (meta, born));
@@ -180,29 +231,67 @@ impl Catalog {
             (statistics_key(meta.table_id), None),
         ];
         change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
-        self.note_pending(&mut change, &gone);
+        note_pending(&mut change, &gone);
         hint_compression(&self.engine, &meta);
-        let seq = self.engine.write(&change, true)?;
+        let seq = self.engine.write_relief(&change, true)?;
         self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
+        self.pending.lock().extend(gone);
         drop(ids);
-        self.drop_pending(&gone)?;
+        self.clear_pending();
         Ok((meta, seq))
     }
 
-    fn note_pending(&self, change: &mut Change, ids: &[IndexId]) {
-        change.extend(ids.iter().map(|id| (format::pending_key(*id), Some(format::encode_pending()))));
+    /// Drops pending indexes in the engine and removes their notes. What fails stays pending.
+    fn clear_pending(&self) {
+        if self.pending.lock().is_empty() {
+            return;
+        }
+        let mut reported = self.clearing.lock();
+        let ids: Vec<IndexId> = self.pending.lock().iter().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
+        // A note that outlives a crash is worked off again, which does nothing.
+        let cleared = self.engine.drop_indexes(&ids).and_then(|()| self.engine.write_relief(&notes, false));
+        match cleared {
+            Ok(_) => {
+                self.pending.lock().retain(|id| ids.binary_search(id).is_err());
+                *reported = None;
+            }
+            Err(error) => {
+                let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
+                if reported.as_ref() != Some(&what) {
+                    self.engine.report(&what);
+                }
+                *reported = Some(what);
+            }
+        }
     }
 
-    /// Drops indexes in the engine and removes their notes.
-    fn drop_pending(&self, ids: &[IndexId]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
+    /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
+    /// before it is written to.
+    fn clear_strays(&self) -> Result<()> {
+        let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
+        let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
+        strays.retain(|id| id.0 >= FIRST_INDEX_ID && !owned.contains(id) && !self.pending.lock().contains(id));
+        let Some(last) = strays.last() else { return Ok(()) };
+        {
+            let mut ids = self.ids.lock();
+            ids.0 = ids.0.max(last.0.saturating_add(1));
         }
-        self.engine.drop_indexes(ids)?;
-        let change: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
-        self.engine.write(&change, false)?;
+        let (count, first) = (strays.len(), strays[0]);
+        let outcome = match self.engine.drop_indexes(&strays) {
+            Ok(()) => "their space is given back".to_owned(),
+            Err(error) => format!("their space is not free yet: {error}"),
+        };
+        self.engine.report(&format!("{count} indexes belong to no table (first {first}, last {last}): {outcome}"));
         Ok(())
     }
+}
+
+fn note_pending(change: &mut Change, ids: &[IndexId]) {
+    change.extend(ids.iter().map(|id| (format::pending_key(*id), Some(format::encode_pending()))));
 }
 
 /// A table to which a prepared transaction has written stays as it is until the transaction ends: its commit was promised.
