@@ -17,6 +17,8 @@ use super::{VersionIter, head_of};
 use crate::base::value::{LargeValue, Value, ValueOut};
 use crate::base::{Error, Kind, Result, SeqNo};
 
+/// Values up to this size are copied without a look at where they lie.
+const COPIED_MAX: usize = 512 << 10;
 /// How many versions may be skipped between two polls of the interrupt check.
 const SKIPS_PER_POLL: u64 = 1000;
 
@@ -334,9 +336,10 @@ impl<I: VersionIter> VisibleIter<I> {
                     found = self.inner.kind() == Kind::Put;
                     if found {
                         self.seq = self.inner.seq();
-                        match self.inner.large_value() {
+                        let value = self.inner.value();
+                        match if value.len() < COPIED_MAX { None } else { self.inner.large_value() } {
                             Some(large) => self.value.hold(large),
-                            None => self.value.copy(self.inner.value()),
+                            None => self.value.copy(value),
                         }
                     } else {
                         self.skip()?;

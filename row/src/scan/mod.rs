@@ -136,6 +136,8 @@ pub struct RowCursor {
     /// position of the entry under test while a read is running.
     row_id: Arc<AtomicU64>,
     row_value: Value,
+    /// The table has BLOBs.
+    has_blobs: bool,
     /// The last read acquired the lock on `current`.
     fresh_lock: bool,
     /// See [`RowCursor::set_semi_consistent`].
@@ -165,6 +167,7 @@ impl RowCursor {
             current: Vec::new(),
             row_id: Arc::default(),
             row_value: Value::default(),
+            has_blobs: table.has_blobs,
             fresh_lock: false,
             semi_consistent: false,
             unlocked: false,

@@ -29,11 +29,15 @@ pub(super) fn copy(to: &mut Vec<u8>, from: &[u8]) {
     to.extend_from_slice(from);
 }
 
+/// Shorter values are copied without a look at where they lie.
+const LARGE_MIN: usize = 512 << 10;
+
 /// Keeps the value that the engine cursor stands on: a copy, unless it is a large one.
 fn keep(to: &mut Value, walk: &kv::Cursor) {
-    match walk.large_value() {
+    let value = walk.value();
+    match if value.len() < LARGE_MIN { None } else { walk.large_value() } {
         Some(large) => to.hold(large),
-        None => to.copy(walk.value()),
+        None => to.copy(value),
     }
 }
 

@@ -50,12 +50,8 @@ impl RowCursor {
         if place == Place::Nowhere {
             return Ok(false);
         }
-        // The row before is done with: two large ones need not be in memory at once.
-        if self.row_value.large().is_some() {
-            self.row_value.release();
-        }
-        if self.entry_value.large().is_some() {
-            self.entry_value.release();
+        if self.has_blobs {
+            self.leave_row();
         }
         // The row given out without a lock is wanted: it is read again, this time with.
         let again = std::mem::take(&mut self.unlocked);
@@ -90,6 +86,15 @@ impl RowCursor {
             }
         }
         self.find(session, record, way, same)
+    }
+
+    /// The row read before is done with: two large ones need not be in memory at once.
+    fn leave_row(&mut self) {
+        for value in [&mut self.row_value, &mut self.entry_value] {
+            if value.large().is_some() {
+                value.release();
+            }
+        }
     }
 
     /// From the entry under the engine cursor on: the first that the read takes.
