@@ -69,12 +69,13 @@ step_isolation() {
   lab_step isolation --level "$levels" --seconds 8
   lab_step isolation --level "$levels" --seconds 8 --kill 1
 }
-# Kills the server under load, and checks what it finds afterwards; then a replica
-# and its source. The lab finds
+# Ends the server under load, and checks what it finds afterwards, with the binary log
+# and without it; then a replica and its source. The lab finds
 # the server by the STRATA_... variables of "server.sh env", and restarts it with
 # $STRATA_SERVER_SH start|kill|stop.
 step_crash() {
-  lab_step crash --rounds 2
+  lab_step crash --rounds 3 --max-seconds 4
+  lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step replica --rounds 2
 }
 # Breaks the files under a server, fills its disk, kills its statements.

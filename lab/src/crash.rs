@@ -1,15 +1,17 @@
-//! The command `crash`: SIGKILL at a random moment under load, restart, verify.
+//! The command `crash`: the end of a server at a random moment under load, restart, verify.
 //!
-//! What must hold after each restart: every acknowledged transaction is there,
-//! none is halved, none is invented (the [`ledger`] knows); the binary log says
-//! the same as the tables; the TPC-C conditions hold and acknowledged orders are
-//! there; CHECK TABLE is clean. SIGKILL leaves the kernel's page cache: this
-//! proves recovery, not that the disk was told to flush.
+//! The end is SIGKILL, and in every third round SHUTDOWN. What must hold after each restart: every acknowledged transaction
+//! is there, none is halved, none is invented (the [`ledger`] knows); the binary log says the same as the tables; the TPC-C
+//! conditions hold and acknowledged orders are there; tables, sequences, counters and prepared transactions are as before or
+//! after the statement in flight ([`churn`]); CHECK TABLE is clean. At the end of the trial nothing is left over
+//! ([`leaks`]). SIGKILL leaves the kernel's page cache: this proves recovery, not that the disk was told to flush.
 
 use crate::binlog::Replay;
+use crate::churn::{self, Cast, Churn};
 use crate::definer;
 use crate::engine::{Conditions, Kind};
 use crate::held;
+use crate::leaks;
 use crate::ledger::{self, Writer};
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::sbtest;
@@ -41,7 +43,7 @@ enum Workload {
     Sysbench,
     /// Both at once
     Both,
-    /// The ledger alone
+    /// Neither
     None,
 }
 
@@ -97,6 +99,12 @@ pub struct Args {
     /// Seed of moments and inputs [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
+    /// Without the binary log
+    #[arg(long)]
+    no_binlog: bool,
+    /// Sessions that change definitions, beside those with sequences, counters, temporary tables and XA; 0: none of all these
+    #[arg(long, default_value_t = 3)]
+    churn: u32,
     /// Further options for the server, as they stand in an option file; one that weakens durability
     /// shows whether this command would notice
     #[arg(long = "server-option", value_name = "NAME=VALUE")]
@@ -116,6 +124,7 @@ struct Trial {
     writers: Vec<Writer>,
     replay: Replay,
     orders: Vec<Order>,
+    churn: Churn,
 }
 
 /// The command `crash`.
@@ -123,13 +132,18 @@ pub fn run(args: Args) -> Result<()> {
     anyhow::ensure!(args.max_seconds > args.min_seconds, "--max-seconds must be more than --min-seconds");
     let seed = args.seed.unwrap_or_else(seed_of_now);
     let instance = Instance::new(&args.site.folder()?, args.engine)?;
-    let conditions = Conditions {
-        budget_mb: args.cache_mb,
-        isolation: Isolation::RepeatableRead,
-        extra: args.server_options.clone(),
-        strata_extra: vec![],
-    };
-    println!("{}: {} rounds of SIGKILL under load, seed {seed}", args.engine.title(), args.rounds);
+    let mut extra = args.server_options.clone();
+    if args.no_binlog {
+        extra.push("skip-log-bin".into());
+    }
+    let conditions =
+        Conditions { budget_mb: args.cache_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] };
+    println!(
+        "{}: {} rounds of a server that is ended under load{}, seed {seed}",
+        args.engine.title(),
+        args.rounds,
+        if args.no_binlog { ", no binary log" } else { "" }
+    );
     let mut trial = Trial {
         scale: if args.full { Scale::full(args.warehouses) } else { Scale::small(args.warehouses) },
         size: Size { tables: 2, rows: args.rows },
@@ -137,6 +151,11 @@ pub fn run(args: Args) -> Result<()> {
         writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
         replay: Replay::default(),
         orders: Vec::new(),
+        churn: if args.churn == 0 {
+            Churn::idle()
+        } else {
+            Churn::new(args.engine.sql(), Cast { tables: args.churn, others: true, xa: true }, seed)
+        },
         instance,
         conditions,
         args,
@@ -156,13 +175,16 @@ pub fn run(args: Args) -> Result<()> {
             }
         }
     }
-    if let Some(server) = server {
+    if let Some(mut server) = server {
+        leaks::check(&mut server, trial.args.cache_mb).with_context(|| format!("after the last round, seed {seed}"))?;
         server.stop()?;
     }
     println!(
-        "{}: {} crashes survived; {} ledger transactions and {} orders acknowledged, all of them there",
+        "{}: {} ends survived, {} times the server left a partitioned table in between; {} ledger transactions and {} \
+         orders acknowledged, all of them there",
         trial.args.engine.title(),
         trial.args.rounds,
+        trial.churn.gaps(),
         trial.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
         trial.orders.len()
     );
@@ -188,7 +210,8 @@ impl Trial {
         let span = self.args.max_seconds - self.args.min_seconds;
         let load_for =
             Duration::from_secs_f64(self.args.min_seconds + span * f64::from(self.rng.random_range(0..=1000u32)) / 1e3);
-        let load = self.load_and_kill(server, load_for, round)?;
+        let clean = round.is_multiple_of(3);
+        let load = self.load_and_end(server, load_for, round, clean)?;
         let twice = self.rng.random_range(0..100) < self.args.again;
         if twice {
             let recovering = self.instance.launch(&self.conditions)?;
@@ -205,12 +228,14 @@ impl Trial {
             Ok(documents)
         })?;
         println!(
-            "round {round}: killed after {:.1} s{}, {} ledger and {} TPC-C transactions acknowledged{}; restart {:.1} s; \
-             {documents} documents, {} orders verified in {:.1} s: ok",
+            "round {round}: {} after {:.1} s{}, {} ledger and {} TPC-C transactions, {} operations of others \
+             acknowledged{}; restart {:.1} s; {documents} documents, {} orders verified in {:.1} s: ok",
+            if clean { "shut down" } else { "killed" },
             load_for.as_secs_f64(),
             if twice { " and again while recovering" } else { "" },
             load.ledger,
             load.tpcc,
+            load.others,
             if self.args.workload.sysbench() { ", sysbench beside" } else { "" },
             restart.as_secs_f64(),
             self.orders.len(),
@@ -219,10 +244,16 @@ impl Trial {
         Ok(server)
     }
 
-    fn load_and_kill(&mut self, mut server: Server, load_for: Duration, round: u32) -> Result<Acknowledged> {
+    fn load_and_end(
+        &mut self,
+        mut server: Server,
+        load_for: Duration,
+        round: u32,
+        clean: bool,
+    ) -> Result<Acknowledged> {
         let control = Control::default();
         let stop = AtomicBool::new(false);
-        let done = AtomicU64::new(0);
+        let (done, others) = (AtomicU64::new(0), AtomicU64::new(0));
         let load = Load {
             scale: self.scale,
             threads: self.args.threads,
@@ -245,23 +276,24 @@ impl Trial {
             };
             background = Some(Background(sysbench::spawn(instance, self.size, &call)?));
         }
-        let writers = &mut self.writers;
+        let (writers, churn) = (&mut self.writers, &mut self.churn);
         let (outcome, mut wrong) = std::thread::scope(|scope| {
             let driver = workload.tpcc().then(|| scope.spawn(|| drive(instance, load, &control)));
-            let handles: Vec<_> =
+            let mut handles: Vec<_> =
                 writers.iter_mut().map(|writer| scope.spawn(|| writer.write(instance, &stop, &done))).collect();
+            handles.extend(churn.hands().map(|hand| scope.spawn(|| hand.work(instance, &stop, &others))));
             std::thread::sleep(load_for);
             let mut wrong = Vec::new();
-            // What goes wrong before the kill is a failure of its own.
+            // What goes wrong before the end is a failure of its own.
             if let Err(error) = server.ensure_alive() {
                 wrong.push(format!("{error:#}"));
             }
             if let Some(background) = &mut background
                 && let Some(said) = background.ended()
             {
-                wrong.push(format!("sysbench ended before the kill: {said}"));
+                wrong.push(format!("sysbench ended before the server: {said}"));
             }
-            if let Err(error) = server.kill() {
+            if let Err(error) = if clean { server.stop() } else { server.kill() } {
                 wrong.push(format!("{error:#}"));
             }
             stop.store(true, Ordering::Relaxed);
@@ -281,8 +313,12 @@ impl Trial {
             Some(Err(_)) | None => Outcome::default(),
         };
         wrong.extend(outcome.errors.iter().cloned());
-        fail_if("before the kill", &wrong)?;
-        let acknowledged = Acknowledged { ledger: done.load(Ordering::Relaxed), tpcc: outcome.transactions };
+        fail_if("before the end", &wrong)?;
+        let acknowledged = Acknowledged {
+            ledger: done.load(Ordering::Relaxed),
+            tpcc: outcome.transactions,
+            others: others.load(Ordering::Relaxed),
+        };
         self.orders.extend(outcome.orders);
         Ok(acknowledged)
     }
@@ -291,8 +327,11 @@ impl Trial {
     fn verify(&mut self) -> Result<usize> {
         let mut wrong = Vec::new();
         let documents = ledger::verify(&self.instance, &mut self.writers, &mut wrong)?;
-        self.replay.advance(&self.instance.binlogs())?;
-        self.replay.compare(&documents, &mut wrong);
+        if !self.args.no_binlog {
+            self.replay.advance(&self.instance.binlogs())?;
+            self.replay.compare(&documents, &mut wrong);
+        }
+        self.churn.verify(&self.instance, &mut wrong)?;
         if self.args.workload.tpcc() {
             let findings = check::check(&self.instance, self.scale, &self.orders, 2)?;
             wrong.extend(findings.told);
@@ -326,12 +365,13 @@ pub fn check_tables(instance: &Instance, wrong: &mut Vec<String>) -> Result<()> 
     let mut conn = instance.connect(None)?;
     let tables: Vec<String> = conn.query(format!(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-         WHERE table_schema IN ('{}', '{}', '{}', '{}', '{}')",
+         WHERE table_schema IN ('{}', '{}', '{}', '{}', '{}') OR table_schema LIKE '{}%' AND table_type <> 'SEQUENCE'",
         ledger::DATABASE,
         tpcc::DATABASE,
         sysbench::DATABASE,
         definer::DATABASE,
-        held::DATABASE
+        held::DATABASE,
+        churn::PREFIX
     ))?;
     if tables.len() < 3 {
         wrong.push(format!("there are only {} tables", tables.len()));
@@ -349,6 +389,7 @@ pub fn check_tables(instance: &Instance, wrong: &mut Vec<String>) -> Result<()> 
 struct Acknowledged {
     ledger: u64,
     tpcc: u64,
+    others: u64,
 }
 
 /// sysbench in the background; ended with the round.

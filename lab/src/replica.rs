@@ -1,8 +1,12 @@
 //! The command `replica`: a source and a replica, SIGKILL of either one under load, and the comparison afterwards.
 //!
 //! A round loads the source (the [`ledger`], TPC-C, and sessions that change definitions, [`definer`]), ends the replica in
-//! the middle and starts it again while the load goes on; in every second round the source is killed, too. Then the replica
-//! catches up by itself. It must have the tables and the rows of the source; the GTID that it says it is at must be the
+//! the middle and starts it again while the load goes on; in every second round the source is ended, too. Then the replica
+//! catches up by itself. Sequences, auto-increment and temporary tables ([`churn`]) are part of the load.
+//!
+//! In every fourth round both are ended by SHUTDOWN, and tables change by DDL of every kind then, also by statements that
+//! cannot be repeated. In the others the replica is killed, and the source with it.
+//!  It must have the tables and the rows of the source; the GTID that it says it is at must be the
 //! source's last one, in its memory and in `mysql.gtid_slave_pos`, a table of the same engine; indexes agree; what the
 //! source has acknowledged is there. XA transactions that were prepared before are prepared on both sides, and ended then
 //! ([`held`]).
@@ -14,10 +18,12 @@
 //! The comparison itself is tried at the end: a row changed on the replica, an index and a table that are missing there
 //! must each be found.
 
+use crate::churn::{self, Cast, Churn};
 use crate::crash::{check_tables, fail_if};
 use crate::definer::{self, Definer};
 use crate::engine::{Conditions, Kind};
 use crate::held::{self, Held};
+use crate::leaks;
 use crate::ledger::{self, Writer};
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, Server};
@@ -91,6 +97,10 @@ struct Pair {
     definers: Vec<Definer>,
     held: Held,
     orders: Vec<Order>,
+    /// Takes part in every round.
+    churn: Churn,
+    /// Changes tables in every way, where nobody is killed.
+    tables: Churn,
 }
 
 /// The command `replica`.
@@ -111,6 +121,8 @@ pub fn run(args: Args) -> Result<()> {
         definers: (1..=DEFINERS).map(|number| Definer::new(number, seed)).collect(),
         held: Held::default(),
         orders: Vec::new(),
+        churn: Churn::new(args.engine.sql(), Cast { tables: 0, others: true, xa: false }, seed),
+        tables: Churn::new(args.engine.sql(), Cast { tables: 2, others: false, xa: false }, seed),
         rng,
         args,
     };
@@ -125,7 +137,11 @@ pub fn run(args: Args) -> Result<()> {
         })?;
     }
     pair.try_comparison()?;
-    let (source, replica) = servers;
+    let (mut source, mut replica) = servers;
+    for (server, what) in [(&mut source, "source"), (&mut replica, "replica")] {
+        leaks::check(server, pair.args.cache_mb)
+            .with_context(|| format!("the {what} after the last round, seed {seed}"))?;
+    }
     replica.stop()?;
     source.stop()?;
     println!(
@@ -239,8 +255,13 @@ impl Pair {
         let defined = AtomicU64::new(0);
         let conditions = self.replica_conditions(round);
         let (copy, origin) = (&self.replica.instance, &self.source.instance);
-        let kill_source = round % 2 == 1;
+        let clean = round.is_multiple_of(4);
+        // One of both ways is in every second round.
+        let end_source = round % 2 == 1 || clean;
+        let kill_source = end_source && !clean;
         let (writers, held) = (&mut self.writers, &mut self.held);
+        let (churn, tables) = (&mut self.churn, &mut self.tables);
+        let others = AtomicU64::new(0);
         let mut definers: Vec<&mut Definer> = self.definers.iter_mut().collect();
         let (outcome, replica, mut wrong) = std::thread::scope(|scope| {
             let driver = scope.spawn(|| drive(origin, load, &control));
@@ -254,14 +275,21 @@ impl Pair {
             if !own_log(round) {
                 define(&mut handles);
             }
-            let replica = restart_under_load(copy, replica, &conditions, first, step.as_deref(), again);
+            let acting = tables.hands().filter(|_| clean).chain(churn.hands());
+            handles.extend(acting.map(|hand| scope.spawn(|| hand.work(origin, &stop, &others))));
+            let ending = if clean { Ending::Shutdown } else { Ending::Kill { step: step.as_deref(), again } };
+            let replica = restart_under_load(copy, replica, &conditions, first, ending);
             define(&mut handles);
-            if !kill_source {
+            if !end_source {
                 handles.push(scope.spawn(|| held.stream(origin, &stop)));
             }
             std::thread::sleep(second);
             let mut wrong = Vec::new();
-            let ended = if kill_source { source.end() } else { source.ensure_alive() };
+            let ended = match (kill_source, end_source) {
+                (true, _) => source.end(),
+                (false, true) => source.shut_down(),
+                _ => source.ensure_alive(),
+            };
             if let Err(error) = ended {
                 wrong.push(format!("{error:#}"));
             }
@@ -276,15 +304,15 @@ impl Pair {
         });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            // Killed before all sessions were there.
-            Err(_) if kill_source => Outcome::default(),
+            // Ended before all sessions were there.
+            Err(_) if end_source => Outcome::default(),
             Err(error) => return Err(error),
         };
         wrong.extend(outcome.errors.iter().cloned());
         fail_if("under load", &wrong)?;
         self.orders.extend(outcome.orders);
         let mut replica = replica.context("the replica's restart under load")?;
-        if kill_source {
+        if end_source {
             source = self.source.instance.launch(&self.source_conditions(round))?;
             source.wait_ready(PATIENCE).context("the source's restart")?;
         }
@@ -297,16 +325,20 @@ impl Pair {
         source.ensure_alive()?;
         println!(
             "round {round}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {} statements \
-             on side tables, {retried} tried again, caught up in {caught_up:.1} s: equal",
+             on side tables, {} operations of others, {retried} tried again, caught up in {caught_up:.1} s: equal",
             FORMATS[round as usize % FORMATS.len()],
             MODES[round as usize % MODES.len()],
             if own_log(round) { ", own log" } else { "" },
-            step.as_deref().map_or_else(|| format!("after {:.1} s", first.as_secs_f64()), |step| format!("at {step}")),
-            again.map_or("", |_| " and while recovering"),
-            if kill_source { format!(", source {:.1} s later", second.as_secs_f64()) } else { String::new() },
+            match &step {
+                Some(step) if !clean => format!("at {step}"),
+                _ => format!("after {:.1} s{}", first.as_secs_f64(), if clean { " by SHUTDOWN" } else { "" }),
+            },
+            again.filter(|_| !clean).map_or("", |_| " and while recovering"),
+            if end_source { format!(", source {:.1} s later", second.as_secs_f64()) } else { String::new() },
             done.load(Ordering::Relaxed),
             outcome.transactions,
             defined.load(Ordering::Relaxed),
+            others.load(Ordering::Relaxed),
         );
         Ok((source, replica))
     }
@@ -402,6 +434,10 @@ impl Pair {
             position("the replica's log", "SELECT @@GLOBAL.gtid_binlog_pos")?;
         }
         wrong.extend(differences(&mut source, &mut replica)?);
+        self.churn.verify(&self.source.instance, &mut wrong)?;
+        self.tables.verify(&self.source.instance, &mut wrong)?;
+        self.churn.verify_copy(&self.replica.instance, &mut wrong)?;
+        self.tables.verify_copy(&self.replica.instance, &mut wrong)?;
         self.held.verify(&mut source, &mut wrong)?;
         self.held.verify(&mut replica, &mut wrong)?;
         ledger::verify(&self.source.instance, &mut self.writers, &mut wrong)?;
@@ -418,20 +454,30 @@ type Contents = BTreeMap<String, (String, Option<u64>)>;
 fn contents(conn: &mut Conn) -> Result<Contents> {
     let tables: Vec<String> = conn.query(format!(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-         WHERE table_schema IN ('{}', '{}', '{}', '{}')",
+         WHERE table_schema IN ('{}', '{}', '{}', '{}') OR table_schema LIKE '{}%'",
         ledger::DATABASE,
         tpcc::DATABASE,
         definer::DATABASE,
-        held::DATABASE
+        held::DATABASE,
+        churn::PREFIX
     ))?;
     let mut contents = Contents::new();
     for table in tables {
         let definition: Option<(String, String)> = conn.query_first(format!("SHOW CREATE TABLE {table}"))?;
         let sum: Option<(String, Option<u64>)> = conn.query_first(format!("CHECKSUM TABLE {table}"))?;
         let (definition, sum) = definition.zip(sum).with_context(|| format!("{table} cannot be read"))?;
-        contents.insert(table, (definition.1, sum.1));
+        contents.insert(table, (without_counter(&definition.1), sum.1));
     }
     Ok(contents)
+}
+
+/// A definition without the next value of auto-increment: each server goes on in its own way.
+fn without_counter(definition: &str) -> String {
+    const WORD: &str = " AUTO_INCREMENT=";
+    match definition.split_once(WORD) {
+        Some((before, after)) => before.to_string() + after.trim_start_matches(|c: char| c.is_ascii_digit()),
+        None => definition.to_string(),
+    }
 }
 
 /// What the two servers differ in. That they have tables, and can read them, is part of it.
@@ -467,16 +513,30 @@ fn own_log(round: u32) -> bool {
     round % 4 < 2
 }
 
+/// How a replica ends.
+enum Ending<'a> {
+    Shutdown,
+    /// At a step of a commit or at any moment, and perhaps once more while it recovers.
+    Kill {
+        step: Option<&'a str>,
+        again: Option<Duration>,
+    },
+}
+
 /// Ends the replica after a while, or lets it end itself at a step, and starts it again; it goes on by itself.
 fn restart_under_load(
     instance: &Instance,
     replica: Server,
     conditions: &Conditions,
     after: Duration,
-    step: Option<&str>,
-    again: Option<Duration>,
+    ending: Ending<'_>,
 ) -> Result<Server> {
     let mut replica = replica;
+    let Ending::Kill { step, again } = ending else {
+        std::thread::sleep(after);
+        replica.stop()?;
+        return instance.start(conditions);
+    };
     if step.is_some() {
         replica.end()?;
         replica = instance.launch_to_crash(conditions, step)?;
@@ -500,6 +560,13 @@ fn restart_under_load(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_value_is_no_part_of_a_definition() {
+        let definition = |n| format!("CREATE TABLE t (a INT AUTO_INCREMENT) ENGINE=X{n} DEFAULT CHARSET=utf8mb4");
+        assert_eq!(without_counter(&definition(" AUTO_INCREMENT=512")), definition(""));
+        assert_eq!(without_counter(&definition("")), definition(""));
+    }
 
     #[test]
     fn each_difference_is_told() {

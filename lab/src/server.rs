@@ -398,6 +398,11 @@ impl Server {
 
     /// Stops it in an orderly way.
     pub fn stop(mut self) -> Result<()> {
+        self.shut_down()
+    }
+
+    /// The same for who keeps the place of the server.
+    pub fn shut_down(&mut self) -> Result<()> {
         // The session may end before the answer comes.
         let _ = self.instance.connect(None).and_then(|mut conn| conn.query_drop("SHUTDOWN"));
         let child = &mut self.child;
@@ -438,7 +443,9 @@ impl Server {
     fn check_conditions(&self, conditions: &Conditions) -> Result<()> {
         let mut conn = self.connect(None)?;
         for (name, wanted) in self.instance.kind.must_have(conditions) {
-            if conditions.extra.iter().chain(&conditions.strata_extra).any(|line| line.starts_with(&name)) {
+            let off = format!("skip-{}", name.replace('_', "-"));
+            let set = |line: &String| line.starts_with(&name) || *line == off;
+            if conditions.extra.iter().chain(&conditions.strata_extra).any(set) {
                 continue;
             }
             let row: Option<(String, String)> = conn.query_first(format!("SHOW GLOBAL VARIABLES LIKE '{name}'"))?;

@@ -402,8 +402,8 @@ fn missing(what: &str) -> mysql::Error {
 pub fn is_lost(error: &mysql::Error) -> bool {
     match error {
         mysql::Error::IoError(error) => error.kind() != ErrorKind::InvalidData,
-        // 1053: the server shuts down; 1927: the connection was killed.
-        mysql::Error::MySqlError(error) => matches!(error.code, 1053 | 1927),
+        // 1053: the server shuts down; 1927: the connection was killed; 1317: the same for a statement at work.
+        mysql::Error::MySqlError(error) => matches!(error.code, 1053 | 1317 | 1927),
         _ => true,
     }
 }
