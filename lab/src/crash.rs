@@ -210,7 +210,7 @@ impl Trial {
         let span = self.args.max_seconds - self.args.min_seconds;
         let load_for =
             Duration::from_secs_f64(self.args.min_seconds + span * f64::from(self.rng.random_range(0..=1000u32)) / 1e3);
-        let clean = round.is_multiple_of(3);
+        let clean = round % 3 == 0;
         let load = self.load_and_end(server, load_for, round, clean)?;
         let twice = self.rng.random_range(0..100) < self.args.again;
         if twice {

@@ -97,7 +97,7 @@ fn found(conn: &mut Conn, instance: &Instance, pid: u32, budget_mb: u64) -> Resu
         }
     }
     let memory = figure("memory_bytes")?;
-    if memory > budget_mb + BESIDE_MB << 20 {
+    if memory > (budget_mb + BESIDE_MB) << 20 {
         wrong.push(format!("Strata_memory_bytes is {memory}, with a budget of {budget_mb} MiB"));
     }
     for table in ["STRATA_LOCKS", "STRATA_LOCK_WAITS"] {

@@ -12,8 +12,8 @@
 mod anomalies;
 mod binlog;
 mod bulk;
-mod collations;
 mod churn;
+mod collations;
 mod crash;
 mod damage;
 mod definer;
@@ -71,13 +71,13 @@ enum Command {
     Queue(queue::Args),
     /// What a snapshot that stays open costs while rows are updated
     Snapshot(snapshot::Args),
-    /// Kills a server under load again and again and checks what it recovers
+    /// Ends a server under load again and again, by SIGKILL and SHUTDOWN, and checks what it recovers
     Crash(crash::Args),
     /// Broken files, a full disk and killed statements: what the server makes of them
     Damage(damage::Args),
     /// Crashes a server at each step of a commit and checks that tables and binary log agree
     CrashMatrix(matrix::Args),
-    /// Kills a replica and its source under load and checks that both have the same afterwards
+    /// Ends a replica and its source under load and checks that both have the same afterwards
     Replica(replica::Args),
     /// Plays the known phenomena of isolation step by step, at each level
     Anomalies(anomalies::Args),

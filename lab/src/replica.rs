@@ -255,7 +255,7 @@ impl Pair {
         let defined = AtomicU64::new(0);
         let conditions = self.replica_conditions(round);
         let (copy, origin) = (&self.replica.instance, &self.source.instance);
-        let clean = round.is_multiple_of(4);
+        let clean = round % 4 == 0;
         // One of both ways is in every second round.
         let end_source = round % 2 == 1 || clean;
         let kill_source = end_source && !clean;
