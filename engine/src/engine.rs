@@ -176,7 +176,8 @@ impl Core {
         match self.durability() {
             Durability::EveryCommit => self.log.sync(end),
             Durability::OsEveryCommit => self.log.write(end),
-            Durability::EverySecond => Ok(()),
+            // Nothing is promised of this commit, but after a failure nothing is acknowledged.
+            Durability::EverySecond => self.log.check(),
         }
     }
 
@@ -321,10 +322,20 @@ impl Engine {
             next_file: AtomicU64::new(parts.next_file.0),
             _dir_lock: parts.dir_lock,
         });
+        if let Some(tell) = core.options.on_stop.clone() {
+            core.log.on_stop(Box::new(move |error| tell(&error.to_string())));
+        }
         core.share_memory();
         Background::start(&core)?;
         core.after_commit();
         Ok(Engine { _threads: Arc::new(Threads(core.clone())), core })
+    }
+
+    /// Fails, naming the cause, if the store has stopped after a failure: what is in memory may then hold commits that
+    /// never become durable, and lack others that the server's coordinator has decided. Not more than a load otherwise.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        self.core.log.check()
     }
 
     /// A new transaction.
@@ -494,7 +505,7 @@ impl Engine {
 
     /// Everything committed so far is durable when this returns.
     pub fn sync(&self) -> Result<()> {
-        self.core.log.sync(self.core.log.end())
+        self.core.log.sync(self.core.log.records_end())
     }
 
     /// Ids of prepared transactions that no session holds.

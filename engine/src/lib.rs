@@ -37,7 +37,7 @@ pub use background::WorkCounters;
 pub use base::{Error, IndexId, Result, SeqNo};
 pub use engine::{Engine, WriteOp};
 pub use metrics::Metrics;
-pub use options::{Compression, Durability, Options};
+pub use options::{Compression, Durability, Options, Report};
 pub use read::{IndexStats, RangeEstimate};
 pub use read_point::ReadPoint;
 pub use step::{Step, Watch};

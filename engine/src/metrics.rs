@@ -13,6 +13,8 @@ use crate::engine::Core;
 pub struct Metrics {
     /// Newest visible sequence number.
     pub visible_seq: u64,
+    /// True if the store has stopped after a failure, and accepts nothing until it is opened again.
+    pub stopped: bool,
     /// Bytes of the active and the sealed memtables.
     pub memtable_bytes: u64,
     /// Bytes kept for memtables to come.
@@ -94,6 +96,7 @@ impl Metrics {
         let (locks, locked) = (core.locks.counters(), core.locks.usage());
         let mut metrics = Metrics {
             visible_seq: visible.0,
+            stopped: core.log.check().is_err(),
             memtable_bytes: state.memtable_bytes(),
             memtable_spare_bytes: core.states.unused_bytes(),
             table_index_bytes: state.version.table_bytes(),
@@ -208,6 +211,7 @@ impl Metrics {
             ("lock_waits", self.lock_waits),
             ("deadlocks", self.deadlocks),
             ("lock_timeouts", self.lock_timeouts),
+            ("write_stopped", u64::from(self.stopped)),
             ("flushes", w.flushes),
             ("flush_bytes_written", w.flush_bytes),
             ("spill_bytes_written", w.spill_bytes),
@@ -253,7 +257,7 @@ pub(crate) fn status_text(core: &Core) -> String {
         }
     }
     if let Some(error) = core.log.poison() {
-        line(format_args!("\nTHE LOG HAS FAILED, NO WRITES ARE ACCEPTED: {error}"));
+        line(format_args!("\nTHE STORE HAS STOPPED, NOTHING IS ACCEPTED UNTIL IT IS OPENED AGAIN: {error}"));
     }
     text
 }

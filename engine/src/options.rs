@@ -69,6 +69,9 @@ pub struct Options {
     pub transaction_bytes: u64,
     /// Told, in words, about failures of background work. Called from background threads.
     pub on_report: Option<Report>,
+    /// Told once, in words, that the store has stopped: what the disk, or a defect, has done, and that nothing is accepted
+    /// until the store is opened again. Called on the thread that meets the failure, without locks.
+    pub on_stop: Option<Report>,
     /// Told of each step of each transaction on its way to its end, on the transaction's thread. For crash tests.
     pub on_step: Option<Watch>,
 }
@@ -95,6 +98,7 @@ impl Default for Options {
             table_bytes: 64 << 20,
             transaction_bytes: 0,
             on_report: None,
+            on_stop: None,
             on_step: None,
         }
     }

@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::sst::{BlockCache, TableMeta};
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::wal::format::{segment_number, segment_path};
-use crate::wal::{self, Log, LogOptions, Span, Tail};
+use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
 use crate::write_buffer::{BatchReader, files_of};
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
@@ -63,7 +63,8 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let seal_bytes = options.memtable_budget_bytes / 4;
     let pool = chunk_pool(seal_bytes);
     let mut replay = Replay {
-        path: log_dir.clone(),
+        log_dir: &log_dir,
+        segment_bytes: state.log_segment_bytes,
         active: Mem::new(state.log_start, seal_bytes, &pool),
         sealed: Vec::new(),
         seal_bytes,
@@ -72,15 +73,23 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         last: state.flushed_seq,
         prepared: BTreeMap::new(),
     };
-    let tail = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut |start, end, bytes| {
-        replay.record(Span { start, end }, bytes)
-    })?;
+    let (mut commits, mut prepares) = (0, 0);
+    let mut visit = |start, end, bytes: &[u8]| replay.record(Span { start, end }, bytes);
+    let mut lost = |bytes: &[u8]| match record::decode(bytes) {
+        Some(Record::Commit { .. } | Record::Ordered { .. }) => commits += 1,
+        Some(Record::Prepare { .. }) => prepares += 1,
+        _ => {}
+    };
+    let (tail, cut) = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut visit, &mut lost)?;
     if tail.cut < state.log_durable {
         let (path, offset) = wal::blame(&disk, &log_dir, state.log_segment_bytes, tail.cut, state.log_durable)?;
         let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, state.log_durable);
         return Err(Error::corruption(&path, offset, what));
     }
     check_segments(&*disk, &log_dir, &state, tail)?;
+    if let Some(cut) = &cut {
+        options.report(&told(cut, commits, prepares));
+    }
     let Replay { active, mut sealed, last, prepared: undecided, .. } = replay;
     // Newest first.
     sealed.reverse();
@@ -160,7 +169,8 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
 /// Rebuilds memtables of the size that the store is opened with: the log may come from a time of a larger budget, and
 /// what is above it must be flushed, not kept until the next write.
 struct Replay<'a> {
-    path: std::path::PathBuf,
+    log_dir: &'a Path,
+    segment_bytes: u64,
     active: Arc<Mem>,
     /// Oldest first.
     sealed: Vec<Sealed>,
@@ -171,12 +181,37 @@ struct Replay<'a> {
     prepared: BTreeMap<TxnId, Prepared>,
 }
 
+/// The report of a cut in words.
+fn told(cut: &Cut, commits: u64, prepares: u64) -> String {
+    let mut text = format!(
+        "the log ends in {} at offset {} ({}), and {} bytes of it behind are left out",
+        cut.path.display(),
+        cut.offset,
+        cut.fault,
+        cut.bytes
+    );
+    if cut.begun_bytes > 0 {
+        text += &format!(", with them a record of which {} bytes stand before", cut.begun_bytes);
+    }
+    text += &format!(
+        "; whole units in them: {}, whole records: {}, among these {commits} commits and {prepares} prepared transactions. \
+         That is how a write looks that a crash cut short, and nothing in the log states that it was ever synced; if the \
+         server had been idle for seconds before it ended, suspect the disk",
+        cut.intact_units, cut.records
+    );
+    text
+}
+
 impl Replay<'_> {
+    fn damaged(&self, at: Lsn, what: impl Into<String>) -> Error {
+        let path = segment_path(self.log_dir, at.0 / self.segment_bytes);
+        Error::corruption(&path, at.0 % self.segment_bytes, what)
+    }
+
     fn record(&mut self, span: Span, bytes: &[u8]) -> Result<()> {
         let start = span.start;
-        let damaged = |what: String| Error::corruption(&self.path, start.0, what);
         let Some(record) = record::decode(bytes) else {
-            return Err(damaged("log record of unknown form".into()));
+            return Err(self.damaged(start, "log record of unknown form"));
         };
         match record {
             Record::Commit { seq, batch } => self.commit(start, start, seq, batch),
@@ -185,7 +220,9 @@ impl Replay<'_> {
             Record::Ordered { id, seq } => match self.prepared.remove(&id) {
                 Some(prepared) => self.commit(start, prepared.place.at, seq, &prepared.batch),
                 None if seq <= self.last => Ok(()),
-                None => Err(damaged(format!("commit of transaction {id}, whose prepare record is missing"))),
+                None => {
+                    Err(self.damaged(start, format!("commit of transaction {id}, whose prepare record is missing")))
+                }
             },
             Record::Undone { id } => {
                 self.prepared.remove(&id);
@@ -196,7 +233,7 @@ impl Replay<'_> {
 
     fn prepare(&mut self, id: TxnId, xid: &[u8], batch: &[u8], span: Span) -> Result<()> {
         if files_of(batch).is_none() {
-            return Err(Error::corruption(&self.path, span.start.0, "prepared batch is malformed"));
+            return Err(self.damaged(span.start, "prepared batch is malformed"));
         }
         self.prepared.insert(id, Prepared { xid: xid.into(), batch: batch.into(), place: Place::of(span) });
         Ok(())
@@ -209,16 +246,16 @@ impl Replay<'_> {
         }
         if seq != self.last.next() {
             let what = format!("commit {seq} follows commit {}: a record is missing", self.last);
-            return Err(Error::corruption(&self.path, start.0, what));
+            return Err(self.damaged(start, what));
         }
         if self.active.table.bytes() as u64 >= self.seal_bytes {
             self.seal(start, Vec::new());
         }
         self.active.needs_log_from(needs);
-        let malformed = || Error::corruption(&self.path, start.0, format!("batch of commit {seq} is malformed"));
-        let files = files_of(batch).ok_or_else(malformed)?;
+        let malformed = |replay: &Replay<'_>| replay.damaged(start, format!("batch of commit {seq} is malformed"));
+        let files = files_of(batch).ok_or_else(|| malformed(self))?;
         if files.is_empty() && !apply(&self.active, batch, seq) {
-            return Err(malformed());
+            return Err(malformed(self));
         }
         self.last = seq;
         if !files.is_empty() {

@@ -418,3 +418,64 @@ fn damage_under_a_compaction_is_reported() {
         assert_eq!(place(&error).0, path);
     });
 }
+
+/// The process dies after a rest and one byte of a large last commit is lost: the witness that the rest left behind tells
+/// it from a write that the crash cut short. Without a rest nothing can, and then what is left out is told.
+#[test]
+fn damage_to_the_last_commit_is_told_after_a_rest() {
+    within("rest", 60, || {
+        let disk = MemDisk::new();
+        let engine = open(&disk).unwrap();
+        let mut rng = Rng::new(9);
+        let mut txn = engine.begin();
+        for k in 0..6 {
+            txn.put(&key(INDEXES[0], k), &value(&mut rng, k, 100_000)).unwrap();
+        }
+        let before = engine.metrics();
+        txn.commit().unwrap();
+        let copied = |from: &MemDisk| {
+            let copy = MemDisk::new();
+            for dir in [Path::new(DIR), &Path::new(DIR).join("log")] {
+                copy.create_dir_all(dir).unwrap();
+                for name in from.list(dir).unwrap() {
+                    if let Some(content) = from.content(&dir.join(&name)) {
+                        put(&copy, &dir.join(name), &content);
+                    }
+                }
+            }
+            copy
+        };
+        let written = engine.metrics();
+        let early = copied(&disk);
+        assert_eq!(written.log_syncs, before.log_syncs + 1);
+        let begun = std::time::Instant::now();
+        while engine.metrics().log_bytes_written == written.log_bytes_written {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(30), "no witness");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let rested = copied(&disk);
+        assert_eq!(engine.metrics().log_bytes_written, written.log_bytes_written + 4096);
+        assert_eq!(engine.metrics().log_syncs, written.log_syncs);
+        drop(engine);
+        // In the middle of the commit: the log has segments of 64 KiB.
+        let damaged = Path::new(DIR).join("log").join("000000000004.log");
+        rested.corrupt(&damaged, 20_000);
+        let error = open(&rested).err().expect("damage to what was acknowledged");
+        let (file, offset) = place(&error);
+        assert!(file == damaged && offset <= 20_000, "{error}");
+
+        early.corrupt(&damaged, 20_000);
+        let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = reports.clone();
+        let on_report: strata_engine::Report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
+        let options = Options { on_report: Some(on_report), ..options(Arc::new(early.clone())) };
+        let engine = Engine::open(Path::new(DIR), options).unwrap();
+        assert!(dump(&engine, 0, u32::MAX).unwrap().is_empty());
+        let told = reports.lock().join("\n");
+        for part in
+            ["000000000004.log at offset", "bytes of it behind are left out", "a record of which", "whole units"]
+        {
+            assert!(told.contains(part), "{told}");
+        }
+    });
+}

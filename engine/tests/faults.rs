@@ -6,12 +6,12 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{DIR, HookDisk, Map, Rng, cases, dump, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk, PosixDisk};
-use strata_engine::{Engine, Error, IndexId, Options, Result, Txn};
+use strata_engine::{Durability, Engine, Error, IndexId, Options, Result, Txn};
 
 const INDEX: u32 = 16;
 const GONE: u32 = 17;
@@ -457,4 +457,143 @@ fn a_clean_close_is_exact() {
         }
     }
     assert_eq!(journal.errors, Vec::<String>::new());
+}
+
+/// What a store tells whoever runs it.
+fn told(disk: &MemDisk) -> (Options, Arc<Mutex<Vec<String>>>) {
+    let stops: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = stops.clone();
+    let on_stop: strata_engine::Report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
+    // The log's first segment is all that is needed.
+    let log_segment_bytes = 4 << 20;
+    (Options { on_stop: Some(on_stop), log_segment_bytes, ..options(Arc::new(disk.clone())) }, stops)
+}
+
+/// The log's write or sync fails once. From then on nothing succeeds, whatever the way to commit, the failure is told once
+/// with its cause, and the next opening finds all that was acknowledged.
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged() {
+    for durability in [Durability::EveryCommit, Durability::OsEveryCommit, Durability::EverySecond] {
+        // The write and, one later, the sync.
+        for n in [1, 2] {
+            within("a failed sync", 60, move || {
+                let case = format!("{durability:?}, operation {n}");
+                let disk = MemDisk::new();
+                let (options, stops) = told(&disk);
+                let engine = Engine::open(Path::new(DIR), Options { durability, ..options }).unwrap();
+                let put = |k: u64| {
+                    let mut txn = engine.begin();
+                    txn.put(&key(INDEX, k), b"value").unwrap();
+                    txn
+                };
+                put(1).commit().unwrap();
+                engine.sync().unwrap();
+                let (mut ordered, mut undone, mut users, mut left) = (put(2), put(3), put(4), put(5));
+                let (mut active, mut failing) = (put(6), put(7));
+                ordered.prepare(b"ordered").unwrap();
+                undone.prepare(b"undone").unwrap();
+                users.decide_here();
+                users.prepare(b"users").unwrap();
+                left.prepare(b"left").unwrap();
+                drop(left);
+                engine.sync().unwrap();
+                engine.check().unwrap();
+                assert!(!engine.metrics().stopped);
+
+                disk.fail_after(n, FaultKind::Other);
+                let failed = failing.commit();
+                let failed = if durability == Durability::EveryCommit { failed } else { engine.sync() };
+                let text = failed.unwrap_err().to_string();
+                assert!(text.contains("/store/log/") && text.contains("injected fault"), "{case}: {text}");
+                assert!(!disk.clear_fault(), "{case}: the fault has struck");
+
+                assert!(engine.check().is_err() && engine.metrics().stopped, "{case}");
+                assert!(active.commit().is_err() && put(8).prepare(b"8").is_err(), "{case}");
+                assert!(engine.write(&[(key(INDEX, 9), None)], true).is_err(), "{case}");
+                assert!(engine.sync().is_err() && engine.flush().is_err() && engine.close().is_err(), "{case}");
+                assert!(
+                    engine.commit_prepared(b"left").is_err() && engine.rollback_prepared(b"left").is_err(),
+                    "{case}"
+                );
+                assert_eq!(engine.prepared(), [b"left".to_vec()]);
+                // A user's decision is not taken. The server's is, elsewhere, and repeated at the next start.
+                users.commit_ordered();
+                assert!(users.commit().is_err(), "{case}");
+                ordered.commit_ordered();
+                ordered.commit().unwrap();
+                undone.rollback().unwrap();
+                let stops = stops.lock().clone();
+                assert!(stops.len() == 1 && stops[0].contains("injected fault"), "{case}: {stops:?}");
+                drop((active, failing, ordered, undone, users));
+                drop(engine);
+
+                for seed in 0..10 {
+                    let engine = open(&disk.crash(seed)).unwrap_or_else(|e| panic!("{case}: {e}"));
+                    let listed = engine.prepared();
+                    for xid in [&b"ordered"[..], b"undone", b"users", b"left"] {
+                        assert!(listed.contains(&xid.to_vec()), "{case}: {listed:?}");
+                    }
+                    assert!(engine.commit_prepared(b"ordered").unwrap());
+                    for xid in listed.iter().filter(|xid| *xid != b"ordered") {
+                        assert!(engine.rollback_prepared(xid).unwrap());
+                    }
+                    let found: Vec<_> = dump(&engine, INDEX, INDEX + 1).unwrap().into_keys().collect();
+                    let certain = [key(INDEX, 1), key(INDEX, 2)];
+                    let perhaps = [key(INDEX, 1), key(INDEX, 2), key(INDEX, 7)];
+                    assert!(found == certain || found == perhaps, "{case}: {found:?}");
+                }
+            });
+        }
+    }
+}
+
+/// Many commit at once when the disk fails: those who wait for another's sync hear of it too.
+#[test]
+fn a_failed_sync_fails_all_who_wait_for_it() {
+    let total = Arc::new(AtomicUsize::new(0));
+    for n in 1..20 {
+        let struck = total.clone();
+        within("a failed group", 60, move || {
+            let disk = MemDisk::new();
+            let (options, stops) = told(&disk);
+            let engine = Engine::open(Path::new(DIR), options).unwrap();
+            let acknowledged: Mutex<Vec<u64>> = Mutex::default();
+            disk.fail_after(n * 3, FaultKind::Other);
+            std::thread::scope(|scope| {
+                for thread in 0..8u64 {
+                    let (engine, acknowledged) = (&engine, &acknowledged);
+                    scope.spawn(move || {
+                        let mut failed = false;
+                        for i in 0..40 {
+                            let k = thread * 1000 + i;
+                            let mut txn = engine.begin();
+                            txn.put(&key(INDEX, k), b"value").unwrap();
+                            let two_phases = i % 3 == 0;
+                            let prepared = if two_phases { txn.prepare(&k.to_be_bytes()) } else { Ok(()) };
+                            match prepared.and_then(|()| txn.commit()) {
+                                Ok(()) => {
+                                    assert!(!failed, "success after a failure");
+                                    acknowledged.lock().push(k);
+                                }
+                                // No room for a segment may be refused without harm.
+                                Err(_) => failed |= engine.check().is_err(),
+                            }
+                        }
+                    });
+                }
+            });
+            assert_eq!(stops.lock().len(), usize::from(engine.check().is_err()));
+            if engine.check().is_err() {
+                struck.fetch_add(1, Ordering::SeqCst);
+            }
+            drop(engine);
+            for seed in 0..4 {
+                let found = dump(&open(&disk.crash(seed)).unwrap(), INDEX, INDEX + 1).unwrap();
+                for k in &*acknowledged.lock() {
+                    assert!(found.contains_key(&key(INDEX, *k)), "commit {k} is lost");
+                }
+            }
+        });
+    }
+    assert!(total.load(Ordering::SeqCst) >= 10, "{total:?}");
 }

@@ -57,6 +57,24 @@ int error_of_failure(int result, THD *thd)
   }
 }
 
+int told_error(int result, THD *thd, uint server_error)
+{
+  int error= handler_error(result, thd);
+  switch (result)
+  {
+  case STRATA_OK:
+  case STRATA_LOCK_TIMEOUT:
+  case STRATA_LOCK_BUSY:
+  case STRATA_DEADLOCK:
+  case STRATA_CONFLICT:
+  case STRATA_INTERRUPTED: return error;
+  }
+  String text;
+  if (!error_message(&text))
+    my_printf_error(server_error, "Strata: %s", MYF(0), text.c_ptr_safe());
+  return error;
+}
+
 bool error_message(String *out)
 {
   char text[512];

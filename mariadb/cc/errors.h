@@ -18,6 +18,10 @@ int error_of_failure(int result, THD *thd);
 /* Maps a StrataResult. Marks the transaction of `thd` (may be null) where the server has to roll it back. */
 inline int handler_error(int result, THD *thd) { return result == STRATA_OK ? 0 : error_of_failure(result, thd); }
 
+/* As handler_error(), where the server calls without a handler and would tell the number only: the text is raised, as
+   `server_error`. What the server raises then comes second. */
+int told_error(int result, THD *thd, uint server_error);
+
 /* For calls that end scans: nothing found is the end of the file. */
 inline int scan_error(int result, THD *thd)
 {

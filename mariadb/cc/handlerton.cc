@@ -6,6 +6,7 @@
 #include "glue.h"
 #include <mutex>
 #include <string>
+#include <unistd.h>
 
 /* Exported by the server without a declaration in its headers. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
@@ -69,9 +70,9 @@ int prepare(HTON_FIRST THD *thd, bool all)
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   std::string bytes= xid_to_bytes(xid);
   int users= xid.get_my_xid() == 0;
-  return handler_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size(),
-                                      users),
-                       thd);
+  return told_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size(),
+                                   users),
+                    thd, ER_ERROR_DURING_COMMIT);
 }
 
 /* Runs on another connection's thread, under a global mutex: it must be short and cannot fail. */
@@ -100,7 +101,7 @@ int commit(HTON_FIRST THD *thd, bool all)
   if (result != STRATA_OK)
   {
     log_error("commit");
-    return handler_error(result, thd);
+    return told_error(result, thd, ER_ERROR_DURING_COMMIT);
   }
   if (!ordered)
     thd_wakeup_subsequent_commits(thd, 0);
@@ -115,7 +116,7 @@ int rollback(HTON_FIRST THD *thd, bool all)
   if (!is_real(thd, all))
     return handler_error(strata_statement_rollback(connection->session), thd);
   connection->ordered= false;
-  return handler_error(strata_rollback(connection->session), thd);
+  return told_error(strata_rollback(connection->session), thd, ER_ERROR_DURING_ROLLBACK);
 }
 
 int savepoint_set(HTON_FIRST THD *thd, void *memory)
@@ -194,6 +195,37 @@ struct RecoveryWalk
   std::vector<std::string> xids;
 } recovery_walk;
 
+/* The server decides at this start about transactions that it prepared. See mariadb/src/coordinator.rs. */
+bool server_decides;
+
+/* A transaction that the server prepared and will not decide about is shown to it with a second part to its identifier,
+   which makes it a user's. */
+constexpr char UNDECIDED[]= "undecided";
+constexpr long UNDECIDED_LENGTH= sizeof UNDECIDED - 1;
+
+void show_undecided(XID *xid)
+{
+  sql_print_warning("Strata: the server prepared a transaction (Xid = %llu of server %lu) and cannot tell any more whether it "
+                    "was committed. It stays prepared and keeps its locks. If a binary log that is older than this start "
+                    "has this Xid, commit it, else roll it back: XA RECOVER FORMAT='SQL' names it; SET sql_log_bin=0 "
+                    "before XA COMMIT or XA ROLLBACK",
+                    (ulonglong) xid->get_my_xid(), (ulong) xid->get_trx_server_id());
+  memcpy(xid->data + xid->gtrid_length, UNDECIDED, UNDECIDED_LENGTH);
+  xid->bqual_length= UNDECIDED_LENGTH;
+}
+
+XID without_mark(const XID &xid)
+{
+  XID plain= xid;
+  if (xid.bqual_length == UNDECIDED_LENGTH && !memcmp(xid.data + xid.gtrid_length, UNDECIDED, UNDECIDED_LENGTH))
+  {
+    plain.bqual_length= 0;
+    if (!plain.get_my_xid())
+      plain.bqual_length= xid.bqual_length; /* a user's own */
+  }
+  return plain;
+}
+
 void collect_xid(void *to, const uint8_t *xid, size_t length)
 {
   static_cast<std::vector<std::string> *>(to)->emplace_back(reinterpret_cast<const char *>(xid), length);
@@ -219,7 +251,11 @@ int recover(handlerton *, XID *list, uint capacity)
   while (filled < capacity && walk.next < walk.xids.size())
   {
     if (xid_from_bytes(walk.xids[walk.next++], &list[filled]))
+    {
+      if (!server_decides && !tc_heuristic_recover && list[filled].get_my_xid())
+        show_undecided(&list[filled]);
       filled++;
+    }
     else
       sql_print_error("Strata: a prepared transaction has an identifier that is not the server's");
   }
@@ -231,7 +267,7 @@ int finish_by_xid(XID *xid, int (*finish)(StrataStore *, const uint8_t *, size_t
 {
   if (!store)
     return XAER_NOTA;
-  std::string bytes= xid_to_bytes(*xid);
+  std::string bytes= xid_to_bytes(without_mark(*xid));
   switch (finish(store, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()))
   {
   case STRATA_OK: return 0;
@@ -263,6 +299,17 @@ void commit_checkpoint_request(void *cookie)
     return;
   }
   commit_checkpoint_notify_ha(cookie);
+}
+
+/* All sessions have ended, and the server has not yet marked its own log as closed. */
+void pre_shutdown()
+{
+  if (!store || strata_sync(store) == STRATA_OK)
+    return;
+  /* The log could not take down what became of prepared transactions. The server must decide about them again when it
+     starts, which it does only if its own log was not closed. */
+  log_error("the server ends as in a crash, so that it recovers when it is started again");
+  _exit(1);
 }
 
 void drop_database(handlerton *, char *path)
@@ -357,7 +404,13 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
   strata_session_snapshot_isolation(*session, snapshot_isolation(thd));
-  return handler_error(strata_statement_begin(*session, isolation_of(thd), seconds * 1000000), thd);
+  int result= strata_statement_begin(*session, isolation_of(thd), seconds * 1000000);
+  int error= handler_error(result, thd);
+  String text;
+  /* The server would say that it cannot lock a file. */
+  if (result == STRATA_POISONED && !error_message(&text))
+    my_error(ER_GET_ERRMSG, MYF(0), error, text.c_ptr_safe(), "STRATA");
+  return error;
 }
 
 void install_wait_callbacks(StrataCallbacks *callbacks)
@@ -369,6 +422,7 @@ void install_wait_callbacks(StrataCallbacks *callbacks)
 
 void install_transaction_hooks(handlerton *hton)
 {
+  server_decides= strata_server_decides(opt_bin_log ? mysql_bin_log.get_index_fname() : nullptr, opt_tc_log_file);
   hton->savepoint_offset= sizeof(uint64_t);
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;
@@ -385,6 +439,7 @@ void install_transaction_hooks(handlerton *hton)
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->flush_logs= flush_logs;
+  hton->pre_shutdown= pre_shutdown;
   hton->drop_database= drop_database;
   hton->signal_ddl_recovery_done= ddl_recovery_done;
   hton->show_status= show_status;

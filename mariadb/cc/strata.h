@@ -33,7 +33,7 @@ enum StrataResult {
   STRATA_CORRUPTION = 9,
   STRATA_IO = 10,
   STRATA_DISK_FULL = 11,
-  STRATA_POISONED = 12,       /* an earlier write failed; read only until restart */
+  STRATA_POISONED = 12,       /* the store has stopped after a failure: nothing works until restart */
   STRATA_NO_TABLE = 13,
   STRATA_TABLE_EXISTS = 14,
   STRATA_KEY_TOO_LONG = 15,
@@ -150,7 +150,8 @@ typedef struct {
 typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
 
 int strata_open(const StrataConfig *config, const StrataCallbacks *callbacks, StrataStore **store);
-int strata_close(StrataStore *store);                      /* flushes what a clean stop should flush; frees */
+int strata_close(StrataStore *store);                      /* flushes what a clean stop should flush; frees.
+                                                              STRATA_POISONED: the store had stopped, or stops now */
 size_t strata_error_message(char *buf, size_t cap);        /* of this thread's last failed call; returns full length */
 void strata_set_flush_log(StrataStore *store, uint32_t mode);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
@@ -202,6 +203,9 @@ int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* S
 int strata_session_has_writes(const StrataSession *session);
 int strata_session_is_prepared(const StrataSession *session);
 /* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
+/* At the start, before the server opens its log: 1 if it will decide about prepared transactions. Names of the index of
+   the binary logs (NULL: there are none) and of the log that serves without them. */
+int strata_server_decides(const char *binlog_index, const char *tc_log);
 int strata_prepared_list(StrataStore *store, void (*emit)(void *ctx, const uint8_t *xid, size_t len), void *ctx);
 int strata_commit_by_xid(StrataStore *store, const uint8_t *xid, size_t len);   /* STRATA_NO_XID if unknown */
 int strata_rollback_by_xid(StrataStore *store, const uint8_t *xid, size_t len);

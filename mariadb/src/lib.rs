@@ -9,6 +9,8 @@
 //! - `definition`: table definitions
 //! - `machine`: defaults derived from the machine
 //! - `waits`: waits for row locks, reported for replication
+//! - `coordinator`: whether the server decides about prepared transactions at this start
+//! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
 //! - `store`, `session`, `cursor`, `stats`: the functions
 //!
@@ -22,9 +24,11 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod collation;
+pub mod coordinator;
 pub mod crash;
 pub mod cursor;
 pub mod definition;
+pub mod fault;
 pub mod machine;
 pub mod outcome;
 pub mod session;

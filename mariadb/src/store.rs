@@ -2,6 +2,7 @@
 
 use crate::crash;
 use crate::definition::table_def;
+use crate::fault;
 use crate::machine;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
@@ -44,6 +45,8 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
         durability: durability(config.flush_log)?,
         on_step: crash::watch()?,
+        disk: fault::disk(base.disk)?,
+        on_stop: Some(Arc::new(move |cause: &str| log(&calls, 2, &stopped(cause)))),
         on_report: Some(Arc::new(move |what: &str| log(&calls, 1, what))),
         ..base
     })
@@ -51,6 +54,16 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
 
 fn durability(number: u32) -> Result<Durability> {
     Durability::from_number(number).ok_or_else(|| Error::invalid(format!("flush_log must be 0, 1 or 2, not {number}")))
+}
+
+/// What the administrator is told.
+fn stopped(cause: &str) -> String {
+    format!(
+        "the database has stopped: {cause}. Until the server is started again, no statement may use its tables, not even \
+         to read: what is in memory may not be what is on the disk. What was acknowledged is not lost. Transactions that \
+         failed now are rolled back at the next start, or are found to be committed if they were not part of a binary log. \
+         Look after the disk, then restart the server"
+    )
 }
 
 fn log(calls: &CCallbacks, severity: c_int, what: &str) {
@@ -86,7 +99,10 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
             return Ok(code::OK);
         }
         let handle = unsafe { Box::from_raw(store) };
-        handle.store.close()?;
+        let closed = handle.store.close();
+        // First of all errors, since the caller acts on it.
+        handle.store.engine().check()?;
+        closed?;
         Ok(code::OK)
     })
 }
@@ -97,6 +113,16 @@ unsafe fn on_store(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) ->
         body(unsafe { reference(store)? })?;
         Ok(code::OK)
     })
+}
+
+/// Runs a change of the catalog, unless the database has stopped: locks that nobody gives up would be blamed.
+unsafe fn on_running(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> Result<()>) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().check()?;
+            body(s)
+        })
+    }
 }
 
 /// See the header.
@@ -183,6 +209,7 @@ fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
         (c"lock_waits", m.lock_waits),
         (c"deadlocks", m.deadlocks),
         (c"lock_timeouts", m.lock_timeouts),
+        (c"write_stopped", u64::from(m.stopped)),
     ]
 }
 
@@ -257,31 +284,31 @@ pub unsafe extern "C" fn strata_table_create(
     def: *const CTableDef,
     autoinc_start: u64,
 ) -> c_int {
-    unsafe { on_store(store, |s| s.store.create_table(text(name)?, &table_def(def, &s.calls)?, autoinc_start)) }
+    unsafe { on_running(store, |s| s.store.create_table(text(name)?, &table_def(def, &s.calls)?, autoinc_start)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_drop(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    unsafe { on_store(store, |s| s.store.drop_table(text(name)?)) }
+    unsafe { on_running(store, |s| s.store.drop_table(text(name)?)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_rename(store: *mut StoreHandle, from: *const c_char, to: *const c_char) -> c_int {
-    unsafe { on_store(store, |s| s.store.rename_table(text(from)?, text(to)?)) }
+    unsafe { on_running(store, |s| s.store.rename_table(text(from)?, text(to)?)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_truncate(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    unsafe { on_store(store, |s| s.store.truncate_table(text(name)?)) }
+    unsafe { on_running(store, |s| s.store.truncate_table(text(name)?)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_database_drop(store: *mut StoreHandle, prefix: *const c_char) -> c_int {
-    unsafe { on_store(store, |s| s.store.drop_database(text(prefix)?)) }
+    unsafe { on_running(store, |s| s.store.drop_database(text(prefix)?)) }
 }
 
 /// See the header.

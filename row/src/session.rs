@@ -245,10 +245,14 @@ impl Session {
     }
 
     /// Begins a transaction unless one is open, and a statement unless one is running.
+    ///
+    /// Errors: `Poisoned` if the store has stopped. Reads are refused like writes: what is in memory then may hold commits
+    /// that failed to become durable, and lack others that the server has decided.
     pub fn statement_begin(&mut self, isolation: Isolation, timeout: Duration) -> Result<()> {
         if self.prepared {
             return Err(Error::invalid("the transaction is prepared: it can only be committed or rolled back"));
         }
+        self.engine().check()?;
         self.timeout = timeout;
         if self.in_statement {
             return Ok(());
@@ -389,8 +393,10 @@ impl Session {
         self.txn.unlock(key);
     }
 
-    /// An error once the running statement must stop.
+    /// An error once the running statement must stop: it was killed, or the store has stopped.
     pub fn check_killed(&self) -> Result<()> {
+        // What the statement reads may never become durable.
+        self.engine().check()?;
         if self.kill.killed.load(Ordering::Relaxed) || (self.probe)() { Err(Error::Interrupted) } else { Ok(()) }
     }
 

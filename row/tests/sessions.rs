@@ -513,3 +513,32 @@ fn an_own_row_is_met_once_also_where_others_have_changed_it_back() {
     rr.commit();
     rr.check();
 }
+
+/// Once the store has stopped, no statement reads or writes: what is in memory may be more than will ever be durable, and
+/// less than the server has decided. A scan that runs ends.
+#[test]
+fn a_stopped_store_serves_nobody() {
+    use strata_engine::io::{FaultKind, MemDisk};
+    let disk = MemDisk::new();
+    let options = kv::Options { disk: Arc::new(disk.clone()), ..kv::Options::default() };
+    let store = Store::open(std::path::Path::new("/store"), options).unwrap();
+    store.create_table("./t/t", &definition(false), 0).unwrap();
+    let table = store.open_table("./t/t", definition(false)).unwrap();
+    let mut writer = Client::new(&store, &table);
+    let mut reader = Client::new(&store, &table);
+    writer.insert(&row(1, 0, Some("k"), None)).unwrap();
+    writer.commit();
+    assert_eq!(reader.scan(None, true).unwrap().len(), 1);
+    reader.session.check_killed().unwrap();
+    writer.insert(&row(2, 0, Some("k"), None)).unwrap();
+    // The write of the log succeeds, its sync does not: the commit is visible when that is known.
+    disk.fail_after(2, FaultKind::Other);
+    let failed = writer.session.commit().unwrap_err();
+    assert!(failed.to_string().contains("injected fault"), "{failed}");
+    assert!(matches!(reader.session.check_killed(), Err(Error::Engine(kv::Error::Poisoned(_)))));
+    for client in [&mut reader, &mut writer] {
+        client.session.rollback().unwrap();
+        let refused = client.session.statement_begin(Isolation::RepeatableRead, Duration::ZERO);
+        assert!(matches!(refused, Err(Error::Engine(kv::Error::Poisoned(_)))), "{refused:?}");
+    }
+}

@@ -9,7 +9,8 @@ use crate::engine::{Core, table_path};
 use crate::options::Durability;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
-/// syncs the log once per second where commits do not, measures how fast it grows.
+/// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
+/// grows.
 pub(super) fn clean_loop(core: &Core) {
     let background = &core.background;
     let mut log_failed = false;
@@ -37,8 +38,9 @@ pub(super) fn clean_loop(core: &Core) {
         }
         let mut log = core.log.prepare_next();
         if core.durability() != Durability::EveryCommit {
-            log = log.and_then(|()| core.log.sync(core.log.end()));
+            log = log.and_then(|()| core.log.sync(core.log.records_end()));
         }
+        log = log.and(core.log.witness());
         if let Err(error) = &log {
             // Once, not every second.
             if !log_failed {

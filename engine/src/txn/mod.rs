@@ -39,9 +39,14 @@ enum State {
     Prepared {
         id: TxnId,
         xid: Vec<u8>,
+        /// Where its prepare record ends.
+        end: Lsn,
     },
     /// Its order is fixed; `commit` makes it visible. An error means that the log refused the commit record.
     Ordered(Result<Ordered>),
+    /// It is durably prepared, the server repeats its decision to commit it after the next start, and until then nobody
+    /// sees it: the log refused the commit record, since it has stopped.
+    Decided,
 }
 
 /// A transaction. Used by one thread at a time.
@@ -327,7 +332,7 @@ impl Txn {
         let (id, end) = self.core.committer.prepare(&self.core.log, xid, batch)?;
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
-        self.state = State::Prepared { id, xid: xid.to_vec() };
+        self.state = State::Prepared { id, xid: xid.to_vec(), end };
         self.core.step(Step::PrepareLogged);
         self.core.make_durable(end)?;
         self.core.step(Step::PrepareDurable);
@@ -343,14 +348,19 @@ impl Txn {
     /// Fixes the place of a prepared transaction in the order of commits. No I/O and no failure: an error of the log is
     /// kept for `commit`.
     pub fn commit_ordered(&mut self) {
-        let State::Prepared { id, .. } = self.state else { return };
+        let State::Prepared { id, end, .. } = self.state else { return };
         let core = &self.core;
         core.step(Step::OrderBegins);
         let ordered = core.committer.order_prepared(core.sinks(), id);
         // Even if the log refuses: its prepare record names the files.
         self.runs.release();
         core.step(Step::Ordered);
-        self.state = State::Ordered(ordered);
+        self.state = match ordered {
+            // The store has stopped between the prepare and the decision, which is durable elsewhere. The next start finds
+            // the prepare record and is told the decision: it would be wrong to say that the transaction failed.
+            Err(_) if !self.decides && core.log.durable() >= end => State::Decided,
+            ordered => State::Ordered(ordered),
+        };
     }
 
     /// Commits: finishes what `commit_ordered` began, or does everything in one phase. When this returns `Ok` the writes
@@ -360,6 +370,10 @@ impl Txn {
         if self.is_prepared() {
             self.decides = true;
             self.commit_ordered();
+        }
+        if let State::Decided = self.state {
+            self.end();
+            return Ok(());
         }
         if let State::Ordered(ordered) = &self.state {
             let end = ordered.as_ref().ok().map(|ordered| ordered.log_end).filter(|_| self.decides);
@@ -468,6 +482,7 @@ impl Txn {
                 self.state = State::Ordered(ordered);
                 return self.finish_ordered();
             }
+            State::Decided => Ok(()),
         };
         self.end();
         if was_prepared {
@@ -486,12 +501,16 @@ impl Txn {
         if result.is_err() {
             self.runs.release();
         }
-        result
+        match result {
+            // The server has not decided to commit it, and at the next start will not find that it has.
+            Err(Error::Poisoned(_)) if !self.decides => Ok(()),
+            result => result,
+        }
     }
 
     /// Hands a prepared transaction over to the engine, which keeps it, with its locks, under its xid.
     pub fn detach(&mut self) {
-        if let State::Prepared { id, xid } = std::mem::replace(&mut self.state, State::Active) {
+        if let State::Prepared { id, xid, .. } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
             self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
             self.renew_buffer();
@@ -533,7 +552,7 @@ impl Drop for Txn {
         match &self.state {
             State::Prepared { .. } => self.detach(),
             State::Ordered(_) => drop(self.finish_ordered()),
-            State::Active => {}
+            State::Active | State::Decided => {}
         }
         self.count(0);
         self.core.locks.release_all(&self.owner);

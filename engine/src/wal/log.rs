@@ -14,6 +14,10 @@
 //! caller gets the error while nothing has been written. A prepared transaction keeps a page of room ([`END_BYTES`]) for
 //! the record that ends it, whenever that is: the decision may be somebody else's, and cannot be refused.
 //!
+//! What the last sync before a rest made durable has no unit behind it that says so, and damage to it would pass for a
+//! torn tail. So once in a while, when nothing is under way, an empty unit that states it is written, unsynced
+//! ([`Log::witness`]). A busy log witnesses itself.
+//!
 //! Lock order: `io` before `buffer`; the leader takes `buffer` only for moments. Waiters park one by one (no herd).
 //!
 //! Rejected: a log thread (two context switches per commit on an idle machine); reserving space by atomic add (the copy
@@ -21,8 +25,8 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -123,12 +127,18 @@ pub struct Log {
     current_segment: AtomicU64,
     /// Copy of the buffer's end.
     end: AtomicU64,
+    /// The highest durable position that a written unit states.
+    stated: AtomicU64,
+    on_stop: OnceLock<OnStop>,
     /// Bytes that holders of [`Room`] may still append.
     pledged: AtomicU64,
     /// End of the last segment that has a file.
     room_end: AtomicU64,
     counts: Counts,
 }
+
+/// Is told of the failure that stops a log. Called once, without locks, on the thread that meets it.
+pub type OnStop = Box<dyn Fn(&Arc<Error>) + Send + Sync>;
 
 #[derive(Default)]
 struct Counts {
@@ -142,6 +152,8 @@ struct Counts {
 
 struct Buffer {
     open: UnitBuf,
+    /// Where the last record ends.
+    records_end: Lsn,
     /// Closed units not yet taken by a leader, in order.
     closed: Vec<UnitBuf>,
     /// Payload bytes in `open`, `closed` and in the hands of a leader.
@@ -256,6 +268,7 @@ impl Log {
         let buffer = Buffer {
             unwritten: first.payload_bytes(),
             open,
+            records_end: tail.cut,
             closed: vec![first],
             spare: Vec::new(),
             in_io: 0,
@@ -280,6 +293,8 @@ impl Log {
             poisoned: AtomicBool::new(false),
             current_segment: AtomicU64::new(number),
             end: AtomicU64::new(start.0),
+            stated: AtomicU64::new(tail.cut.0),
+            on_stop: OnceLock::new(),
             pledged: AtomicU64::new(0),
             room_end: AtomicU64::new(start.0 + made),
             counts,
@@ -340,6 +355,7 @@ impl Log {
         }
         buffer.unwritten += bytes;
         let end = buffer.open.position();
+        buffer.records_end = end;
         self.end.store(end.0, Ordering::Release);
         drop(buffer);
         self.counts.records.fetch_add(1, Ordering::Relaxed);
@@ -412,6 +428,7 @@ impl Log {
     /// whom that serves, and hands over or lays down the lead. Failure is left in `poison`.
     fn lead<'a>(&'a self, mut buffer: MutexGuard<'a, Buffer>, want: Want) {
         debug_assert!(buffer.led);
+        let mut failure = None;
         if buffer.poison.is_none() {
             if buffer.open.payload_bytes() > 0 {
                 self.close_unit(&mut buffer);
@@ -429,10 +446,13 @@ impl Log {
                         self.durable.store(end.0, Ordering::Release);
                     }
                 }
-                Err(e) => {
-                    buffer.poison = Some(Arc::new(e));
+                // Somebody may have stopped the log meanwhile.
+                Err(e) if buffer.poison.is_none() => {
+                    failure = Some(Arc::new(e));
+                    buffer.poison = failure.clone();
                     self.poisoned.store(true, Ordering::Release);
                 }
+                Err(_) => {}
             }
             buffer.in_io = 0;
             for unit in units {
@@ -458,6 +478,7 @@ impl Log {
         self.room.notify_all();
         // Waking is a system call each, and who is woken may take this thread's processor: nobody should wait for that.
         drop(buffer);
+        self.tell_stopped(failure.as_ref());
         // First of all, so that its I/O overlaps with waking the others.
         if let Some(next) = next {
             next.tell(LEADS);
@@ -486,6 +507,7 @@ impl Log {
             let durable = Lsn(self.durable.load(Ordering::Acquire));
             let offset = unit.lsn().0 - segment * size;
             let bytes = unit.seal(self.options.epoch, durable, pages);
+            self.stated.store(durable.0, Ordering::Relaxed);
             io.dirty = true;
             if let Some(file) = &io.file {
                 file.write_all_at(bytes, offset)?;
@@ -534,6 +556,37 @@ impl Log {
         self.sync(end)
     }
 
+    /// Writes, without a sync, a unit that witnesses what is durable, if no unit does and nothing is under way that would.
+    /// For a background thread, every second or so: then damage to what was synced longer ago is always told from a torn
+    /// tail. At most one page for each call that finds something newly synced; where the disk has no room, nothing.
+    ///
+    /// Errors: `Poisoned`.
+    pub fn witness(&self) -> Result<()> {
+        if self.stated.load(Ordering::Relaxed) >= self.durable.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut buffer = self.buffer.lock();
+        if let Some(e) = &buffer.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        if buffer.led {
+            return Ok(());
+        }
+        // No page that somebody has been promised.
+        let promised = buffer.end().0 + self.pledged.load(Ordering::Acquire);
+        if promised + 2 * IO_ALIGN as u64 > self.room_end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // With a record in it (the commit of a prepared transaction waits for no sync) the unit says the same.
+        if buffer.open.payload_bytes() == 0 {
+            self.close_unit(&mut buffer);
+        }
+        let upto = buffer.end();
+        buffer.led = true;
+        self.lead(buffer, Want::Write);
+        self.write(upto)
+    }
+
     /// Everything below is durable.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Ordering::Acquire))
@@ -549,6 +602,11 @@ impl Log {
         self.buffer.lock().end()
     }
 
+    /// The end of the last record: with everything below it durable, nothing is missing but perhaps a witness.
+    pub fn records_end(&self) -> Lsn {
+        self.buffer.lock().records_end
+    }
+
     /// Records appended later start here or later, and it is close to the end; without the mutex.
     pub fn end_at_least(&self) -> Lsn {
         Lsn(self.end.load(Ordering::Acquire))
@@ -557,6 +615,25 @@ impl Log {
     /// Where this opening of the log began.
     pub fn start(&self) -> Lsn {
         self.start
+    }
+
+    /// Fails if the log has stopped. Not more than a load if it has not.
+    pub fn check(&self) -> Result<()> {
+        match self.poisoned.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => self.poison().map_or(Ok(()), |e| Err(Error::Poisoned(e))),
+        }
+    }
+
+    /// Has `tell` told when the log stops. The first call counts.
+    pub fn on_stop(&self, tell: OnStop) {
+        drop(self.on_stop.set(tell));
+    }
+
+    fn tell_stopped(&self, failure: Option<&Arc<Error>>) {
+        if let (Some(failure), Some(tell)) = (failure, self.on_stop.get()) {
+            tell(failure);
+        }
     }
 
     /// The error that stopped the log, if any.
@@ -576,12 +653,14 @@ impl Log {
     /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays.
     pub fn stop(&self, error: Error) {
         let mut buffer = self.buffer.lock();
-        buffer.poison.get_or_insert_with(|| Arc::new(error));
+        let failure = buffer.poison.is_none().then(|| Arc::new(error));
+        buffer.poison = buffer.poison.take().or_else(|| failure.clone());
         self.poisoned.store(true, Ordering::Release);
         self.room.notify_all();
         // Waiters hear of it from the leader, who must not find it gone.
         let waiters = if buffer.led { Vec::new() } else { std::mem::take(&mut buffer.waiters) };
         drop(buffer);
+        self.tell_stopped(failure.as_ref());
         waiters.iter().for_each(|waiter| waiter.tell(SERVED));
     }
 

@@ -5,10 +5,12 @@
 //! * `segments`: the files
 //! * [`scan`], [`recover`]: reading it back
 //! * [`verdict`]: torn tail or damage, as pure functions
+//! * [`Cut`]: what lies behind a torn tail
 //!
 //! Normative text: docs/format/wal.md. Invariants: a record is recovered if it was durable; what is recovered is a
 //! prefix of what was appended; nothing that lies behind a cut ever comes back.
 
+mod cut;
 pub mod format;
 mod log;
 mod read;
@@ -19,8 +21,9 @@ mod tests;
 pub(crate) mod testtext;
 pub mod verdict;
 
+pub use cut::Cut;
 pub use format::Body;
-pub use log::{Log, LogCounters, LogOptions, Room, Span};
+pub use log::{Log, LogCounters, LogOptions, OnStop, Room, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{Tail, recover, scan};
 pub use segments::Announce;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::cut::{Cut, look_behind};
 use super::format::{
     FRAME_BYTES_MAX, FRAME_LZ4, FRAME_PLAIN, HEADER_BYTES, UNIT_BYTES_MAX, UnitFault, UnitHeader, VERSION, decode_unit,
     decompress_frame, segment_number, segment_pages, segment_path, unit_bytes,
@@ -46,22 +47,31 @@ impl Tail {
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
 
 /// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it
-/// accepted. Call it with the store's lock held; then open the log with the tail.
+/// accepted. Call it with the store's lock held; then open the log with the tail. If the log was cut, says so; `lost` is
+/// shown each whole record behind the cut.
 ///
 /// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
 /// another version or segment size; `Io`; whatever `visit` returns.
-pub fn recover(disk: &Arc<dyn Disk>, dir: &Path, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+pub fn recover(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    segment_bytes: u64,
+    from: Lsn,
+    visit: Visit<'_>,
+    lost: &mut dyn FnMut(&[u8]),
+) -> Result<(Tail, Option<Cut>)> {
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
-    let (tail, trusted) = walk_segments(&mut source, segment_bytes, from, visit)?;
-    if tail.cut > trusted {
-        for number in trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
+    let (tail, end) = walk_segments(&mut source, segment_bytes, from, visit)?;
+    if tail.cut > end.trusted {
+        for number in end.trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
             if let Some(path) = source.files.get(&number) {
                 disk.open(path, Mode::ReadWrite, false)?.sync_data()?;
             }
         }
         disk.sync_dir(dir)?;
     }
-    Ok(tail)
+    let cut = look_behind(&mut source, &end, lost)?;
+    Ok((tail, cut))
 }
 
 /// The file and offset to blame if the log ends at `cut` though it was durable up to `upto`: the start of a segment that
@@ -86,17 +96,16 @@ pub fn scan(disk: &Arc<dyn Disk>, dir: &Path, segment_bytes: u64, from: Lsn, vis
     walk_segments(&mut source, segment_bytes, from, visit).map(|(tail, _)| tail)
 }
 
-/// The tail, and up to where the log itself states to be durable.
-fn walk_segments(source: &mut FileSource, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<(Tail, Lsn)> {
+fn walk_segments(source: &mut FileSource, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<(Tail, WalkEnd)> {
     let end = walk_records(source, Lsn(from.0 / segment_bytes * segment_bytes), from, visit)?;
-    Ok((Tail { cut: end.cut, next_segment_start: end.next_segment_start(segment_bytes) }, end.trusted))
+    Ok((Tail { cut: end.cut, next_segment_start: end.next_segment_start(segment_bytes) }, end))
 }
 
 /// Yields the records of `source` from `begin` on that start at `from` or later.
 pub(crate) fn walk_records(source: &mut FileSource, begin: Lsn, from: Lsn, visit: Visit<'_>) -> Result<WalkEnd> {
     let places = source.places();
     let mut frames = Frames::default();
-    walk(source, begin, &mut |event| match event {
+    let end = walk(source, begin, &mut |event| match event {
         Event::Epoch => {
             frames.restart();
             Ok(())
@@ -109,7 +118,8 @@ pub(crate) fn walk_records(source: &mut FileSource, begin: Lsn, from: Lsn, visit
                 Err(Error::corruption(&path, offset, what))
             }
         }),
-    })
+    })?;
+    Ok(WalkEnd { begun_bytes: frames.held.len() as u64, ..end })
 }
 
 /// Serves the units of a log.
@@ -142,6 +152,12 @@ pub(crate) struct WalkEnd {
     pub(crate) trusted: Lsn,
     /// The last intact unit seen beyond the cut, which is dead now.
     pub(crate) stale: Option<Lsn>,
+    /// The epoch that was read last.
+    pub(super) epoch: Option<u64>,
+    /// What is wrong with the unit at the cut.
+    pub(super) fault: &'static str,
+    /// Bytes of a record before the cut that goes on behind it.
+    pub(super) begun_bytes: u64,
 }
 
 impl WalkEnd {
@@ -209,7 +225,10 @@ fn end_at<S: Source>(
 ) -> Result<WalkEnd> {
     let beyond = source.beyond(position, epoch)?;
     match judge(position, &beyond) {
-        Verdict::Torn => Ok(WalkEnd { cut: position, trusted, stale: beyond.last().map(|unit| unit.lsn) }),
+        Verdict::Torn => {
+            let stale = beyond.last().map(|unit| unit.lsn);
+            Ok(WalkEnd { cut: position, trusted, stale, epoch, fault, begun_bytes: 0 })
+        }
         Verdict::Damaged { witness } => {
             // If another epoch follows, the log may be sound up to here and the way into that epoch be damaged.
             let of_another = epoch.is_some_and(|e| e != witness.epoch);
@@ -223,7 +242,7 @@ fn end_at<S: Source>(
 
 /// Puts records together from the payloads of units.
 #[derive(Default)]
-struct Frames {
+pub(super) struct Frames {
     /// False until a unit told where a record begins.
     in_step: bool,
     /// The frame begun in an earlier unit, as far as it was seen.
@@ -260,7 +279,7 @@ impl Frames {
         self.in_step = true;
     }
 
-    fn feed(&mut self, header: &UnitHeader, payload: &[u8], emit: Emit<'_>) -> Result<()> {
+    pub(super) fn feed(&mut self, header: &UnitHeader, payload: &[u8], emit: Emit<'_>) -> Result<()> {
         let base = header.lsn.0 + HEADER_BYTES as u64;
         let lsn = |i: usize| Lsn(base + i as u64);
         let mut at = 0;
@@ -452,6 +471,12 @@ impl FileSource {
             return Ok(Err(UnitFault::Bad("unit longer than its file")));
         };
         Ok(decode_unit(&self.window[shown..shown + bytes], at))
+    }
+
+    /// The first bytes of what is at `at`, whatever it is; `None` behind the end of the file.
+    pub(super) fn page(&mut self, at: Lsn) -> Result<Option<&[u8]>> {
+        let shown = self.show(at.0 / self.segment_bytes, at.0 % self.segment_bytes, IO_ALIGN)?;
+        Ok(shown.map(|shown| &self.window[shown..shown + IO_ALIGN]))
     }
 
     /// The first unit of segment `number` if it belongs there.

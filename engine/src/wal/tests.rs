@@ -42,12 +42,17 @@ fn open(disk: &MemDisk, epoch: u64, tail: Tail) -> Result<Log> {
 type Found = Vec<(Lsn, Lsn, Vec<u8>)>;
 
 fn read(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found)> {
+    read_with_cut(disk, from).map(|(tail, found, _)| (tail, found))
+}
+
+fn read_with_cut(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found, Option<Cut>)> {
     let mut found = Vec::new();
-    let tail = recover(&as_disk(disk), dir(), SEGMENT, from, &mut |start, end, record| {
+    let mut visit = |start: Lsn, end: Lsn, record: &[u8]| {
         found.push((start, end, record.to_vec()));
         Ok(())
-    })?;
-    Ok((tail, found))
+    };
+    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, &mut visit, &mut |_| ())?;
+    Ok((tail, found, cut))
 }
 
 fn record(i: usize, len: usize) -> Vec<u8> {
@@ -351,6 +356,155 @@ fn scan_count(disk: &MemDisk) -> usize {
     count
 }
 
+/// A large record, a rest, and one byte of it lost: the unit that was left behind the last sync knows.
+#[test]
+fn after_a_rest_damage_to_the_last_sync_is_told_from_a_torn_write() {
+    let disk = new_disk();
+    let log = open(&disk, 1, Tail::NEW).unwrap();
+    log.witness().unwrap();
+    assert_eq!(log.counters().units, 0, "nothing is durable yet");
+    log.append(&record(1, 60_000)).unwrap();
+    log.sync(log.end()).unwrap();
+    log.prepare_next().unwrap();
+    let before = log.counters();
+    log.witness().unwrap();
+    log.witness().unwrap();
+    let after = log.counters();
+    assert_eq!((after.units - before.units, after.padding_bytes - before.padding_bytes), (1, PAGE));
+    assert_eq!(after.syncs, before.syncs);
+    // Nothing is left to make durable: who syncs once in a while has nothing to do.
+    log.sync(log.records_end()).unwrap();
+    assert_eq!(log.counters(), after);
+
+    // The process died; the witness is in the file.
+    let mut all = units(&disk);
+    assert_eq!(all.pop().map(|witness| witness.payload_bytes), Some(0));
+    for header in all {
+        let image = disk.crash(0);
+        let path = format::segment_path(dir(), header.lsn.0 / SEGMENT);
+        copy(&disk, &image);
+        image.corrupt(&path, header.lsn.0 % SEGMENT + 60);
+        match read(&image, Lsn(0)) {
+            Err(Error::Corruption { path: p, offset, .. }) => assert_eq!((p, offset), (path, header.lsn.0 % SEGMENT)),
+            other => panic!("unit {}: {:?}", header.lsn, other.map(|(tail, found)| (tail, found.len()))),
+        }
+    }
+    // Appending goes on behind the witness.
+    log.append(b"next").unwrap();
+    log.sync(log.end()).unwrap();
+    assert_eq!(read(&disk, Lsn(0)).unwrap().1.len(), 2);
+}
+
+/// A record that waits for no sync, as the commit of a prepared transaction, is written and is the witness.
+#[test]
+fn a_waiting_record_is_the_witness() {
+    let disk = new_disk();
+    let log = open(&disk, 1, Tail::NEW).unwrap();
+    log.append(&record(1, 100)).unwrap();
+    log.sync(log.end()).unwrap();
+    let synced = log.durable();
+    log.append(b"commit").unwrap();
+    let before = log.counters();
+    log.witness().unwrap();
+    log.witness().unwrap();
+    let after = log.counters();
+    assert_eq!((after.units - before.units, after.syncs), (1, before.syncs));
+    assert_eq!(units(&disk).last().map(|last| (last.lsn, last.durable)), Some((synced, synced)));
+    // Who appends later than a unit that witnesses all finds nothing more to say.
+    log.append(b"another").unwrap();
+    log.witness().unwrap();
+    assert_eq!(log.counters().units, after.units);
+}
+
+/// Where the disk is full, a witness does not take what prepared transactions were promised.
+#[test]
+fn a_witness_takes_no_promised_room() {
+    let disk = new_disk();
+    let log = open(&disk, 1, Tail::NEW).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    let promised = 4;
+    (0..promised).for_each(|_| log.pledge_end());
+    for _ in 0..2 * SEGMENT / PAGE {
+        if log.end().0 + (promised + 1) * PAGE >= SEGMENT {
+            break;
+        }
+        log.append(b"a").unwrap();
+        log.sync(log.end()).unwrap();
+        log.witness().unwrap();
+    }
+    for _ in 0..promised {
+        log.witness().unwrap();
+        log.append(b"end").unwrap();
+        log.redeem_end();
+        log.sync(log.end()).unwrap();
+    }
+}
+
+/// All files of one disk on another, as they are.
+fn copy(from: &MemDisk, to: &MemDisk) {
+    for name in from.list(dir()).unwrap() {
+        let path = dir().join(name);
+        if to.exists(&path).unwrap() {
+            to.remove(&path).unwrap();
+        }
+        let file = to.open(&path, Mode::Create, false).unwrap();
+        file.write_all_at(&from.content(&path).unwrap(), 0).unwrap();
+    }
+}
+
+/// What a crash cut off is told with its place and with what can be read in it; a log that ends whole tells nothing.
+#[test]
+fn a_cut_is_told_with_what_was_in_it() {
+    let disk = new_disk();
+    let log = open(&disk, 1, Tail::NEW).unwrap();
+    log.append(b"kept").unwrap();
+    log.sync(log.end()).unwrap();
+    assert_eq!(read_with_cut(&disk, Lsn(0)).unwrap().2, None);
+    let cut = log.durable();
+    for _ in 0..3 {
+        log.append(b"one").unwrap();
+        log.append(b"two").unwrap();
+        log.write(log.end()).unwrap();
+    }
+    assert_eq!(read_with_cut(&disk, Lsn(0)).unwrap().2, None);
+    let path = format::segment_path(dir(), 0);
+    let image = new_disk();
+    copy(&disk, &image);
+    image.corrupt(&path, cut.0 + 50);
+    let told = read_with_cut(&image, Lsn(0)).unwrap().2.unwrap();
+    let expected = Cut {
+        path: path.clone(),
+        offset: cut.0,
+        fault: "unit checksum mismatch",
+        bytes: 3 * PAGE,
+        intact_units: 2,
+        records: 4,
+        begun_bytes: 0,
+    };
+    assert_eq!(told, expected);
+    // Nothing but the torn unit.
+    let image = new_disk();
+    copy(&disk, &image);
+    image.corrupt(&path, cut.0 + 2 * PAGE + 50);
+    let told = read_with_cut(&image, Lsn(0)).unwrap().2.unwrap();
+    assert_eq!((told.offset, told.bytes, told.records), (cut.0 + 2 * PAGE, PAGE, 0));
+    // A record of which only a part is left.
+    log.append(&record(1, 9000)).unwrap();
+    log.write(log.end()).unwrap();
+    log.append(&record(1, 90_000)).unwrap();
+    log.write(log.end()).unwrap();
+    let last = *units(&disk).last().unwrap();
+    copy(&disk, &image);
+    image.corrupt(&format::segment_path(dir(), last.lsn.0 / SEGMENT), last.lsn.0 % SEGMENT + 50);
+    let told = read_with_cut(&image, Lsn(0)).unwrap().2.unwrap();
+    assert!(told.begun_bytes > 0 && told.intact_units == 0, "{told:?}");
+    // Once cut, it is over.
+    let (tail, ..) = read_with_cut(&image, Lsn(0)).unwrap();
+    let log = open(&image, 2, tail).unwrap();
+    log.sync(log.end()).unwrap();
+    assert_eq!(read_with_cut(&image, Lsn(0)).unwrap().2, None);
+}
+
 /// Stale units beyond a cut that come back later (the drive lied to recovery) stay dead.
 #[test]
 fn what_was_cut_never_comes_back() {
@@ -378,7 +532,7 @@ fn what_was_cut_never_comes_back() {
 fn another_version_or_segment_size_is_refused() {
     let disk = two_epochs();
     let mut ignore = |_: Lsn, _: Lsn, _: &[u8]| Ok(());
-    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), &mut ignore);
+    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), &mut ignore, &mut |_| ());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 
     let path = format::segment_path(dir(), 0);
@@ -538,6 +692,7 @@ enum Op {
     Prepare,
     Release,
     Seal,
+    Witness,
     /// Power cut and recovery.
     Crash(u64),
     /// The process died, its writes did not.
@@ -553,6 +708,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Prepare),
         1 => Just(Op::Release),
         1 => Just(Op::Seal),
+        2 => Just(Op::Witness),
         1 => any::<u64>().prop_map(Op::Crash),
         1 => Just(Op::Restart),
     ]
@@ -586,6 +742,7 @@ proptest! {
                     log.seal().unwrap();
                     promised = model.len();
                 }
+                Op::Witness => log.witness().unwrap(),
                 Op::Prepare => log.prepare_next().unwrap(),
                 Op::Release => {
                     let gone = promised / 2;

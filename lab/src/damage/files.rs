@@ -119,12 +119,29 @@ pub fn halve(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// True if there is a unit without payload behind this one, which states that it was synced.
+pub fn is_witnessed(last: &Unit) -> Result<bool> {
+    let mut header = [0; UNIT_HEADER];
+    let file = fs::File::open(&last.file)?;
+    let at = last.offset + last.bytes.next_multiple_of(PAGE);
+    if at >= file.metadata()?.len() {
+        return Ok(false);
+    }
+    let mut own = header;
+    file.read_exact_at(&mut own, last.offset)?;
+    file.read_exact_at(&mut header, at)?;
+    let word = |header: &[u8], i: usize| u64::from_le_bytes(header[i..i + 8].try_into().unwrap_or_default());
+    Ok(&header[4..8] == UNIT_MAGIC && word(&header, 24) == word(&own, 24) + at - last.offset)
+}
+
 /// Writes what a crash may leave of a unit right behind the last one: its beginning, and garbage.
 pub fn tear(last: &Unit) -> Result<u64> {
     let file = fs::File::options().read(true).write(true).open(&last.file)?;
     let at = last.offset + last.bytes.next_multiple_of(PAGE);
     let mut bytes = vec![0; 2 * PAGE as usize];
     file.read_exact_at(&mut bytes[..UNIT_HEADER], last.offset)?;
+    let lsn = u64::from_le_bytes(bytes[24..32].try_into()?) + at - last.offset;
+    bytes[24..32].copy_from_slice(&lsn.to_le_bytes());
     for (i, byte) in bytes.iter_mut().enumerate().skip(UNIT_HEADER) {
         *byte = (i * 31 % 251) as u8;
     }
