@@ -6,14 +6,15 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy docs shell unit plugin
-#                       symbols sql slice isolation crash damage workload
+#                       symbols sql slice collations differ isolation crash damage
+#                       workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs shell unit plugin symbols sql slice isolation crash damage workload)
+all=(setup fmt clippy docs shell unit plugin symbols sql slice collations differ isolation crash damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -23,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -61,6 +62,10 @@ mtr_step() {
   if [ -f target/mtr-results/last-count ]; then cp target/mtr-results/last-count "$count"; fi
   return $ok
 }
+# Keys of text in every collation of the server; random SQL beside InnoDB, from a
+# fixed seed, so that a change and not the day decides.
+step_collations() { lab_step collations --seed 1 --texts 60; }
+step_differ() { lab_step differ --seed 1 --programs 60 --seconds 300; }
 # The known phenomena of isolation, on Strata and InnoDB; then random histories,
 # with and without kills of the server.
 step_isolation() {

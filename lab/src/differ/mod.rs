@@ -59,12 +59,14 @@ pub struct Step {
     pub sql: String,
     /// The rows of the answer have an order.
     pub ordered: bool,
+    /// The number of affected rows is compared.
+    pub counted: bool,
 }
 
 impl Step {
     /// A statement of a session whose rows, if any, have no order.
     pub fn new(session: usize, sql: impl Into<String>) -> Step {
-        Step { session, sql: sql.into(), ordered: false }
+        Step { session, sql: sql.into(), ordered: false, counted: true }
     }
 }
 

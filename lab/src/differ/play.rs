@@ -157,7 +157,7 @@ fn ask(conn: &mut Conn, step: &Step) -> mysql::Result<Answer> {
             // The databases' names stand in what CHECK TABLE and the like answer.
             Answer::Rows(rows.into_iter().map(|row| row.replace(DATABASES[1].0, DATABASES[0].0)).collect())
         }
-        None => Answer::Done(affected),
+        None => Answer::Done(if step.counted { affected } else { 0 }),
     })
 }
 

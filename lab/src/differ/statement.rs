@@ -131,7 +131,9 @@ impl Author<'_> {
             }
             _ => format!("INSERT INTO {body}"),
         };
-        self.say(0, sql);
+        // The server counts a row that gets the values it has by bytes that a NULL leaves behind.
+        let counted = !sql.contains("ON DUPLICATE KEY");
+        self.steps.push(Step { counted, ..Step::new(0, sql) });
     }
 
     /// A column that may be set and an expression for it.
@@ -227,7 +229,7 @@ impl Author<'_> {
             6 if !self.is_reading(session) => format!("SELECT id, {c} FROM {name}{hint} WHERE {condition} FOR UPDATE"),
             _ => format!("SELECT * FROM {name}{hint} WHERE {condition}"),
         };
-        self.steps.push(Step { session, sql, ordered });
+        self.steps.push(Step { ordered, ..Step::new(session, sql) });
     }
 
     fn is_reading(&self, session: usize) -> bool {
@@ -385,7 +387,7 @@ impl Author<'_> {
             7 if self.table(t).is_partitioned() => {
                 self.say(0, format!("ALTER TABLE {name} REMOVE PARTITIONING, ALGORITHM=COPY"))
             }
-            8 => {
+            8 if !self.table(t).has_virtual() => {
                 self.renamed += 1;
                 let new = format!("r{}", self.renamed);
                 self.say(0, format!("RENAME TABLE {name} TO {new}"));
