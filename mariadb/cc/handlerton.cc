@@ -321,7 +321,7 @@ void drop_database(handlerton *, char *path)
 int ddl_recovery_done(handlerton *)
 {
   if (store && strata_temporary_drop_all(store) != STRATA_OK)
-    log_error("dropping temporary tables of the last run");
+    log_error("dropping tables that the last run has left");
   return 0;
 }
 

@@ -177,7 +177,8 @@ int strata_database_drop(StrataStore *store, const char *prefix);        /* "./d
 int strata_table_open(StrataStore *store, const char *name, const StrataTableDef *def, StrataTable **table);
 void strata_table_close(StrataTable *table);
 int strata_table_version(StrataStore *store, const char *name, uint8_t version[16]);
-int strata_temporary_drop_all(StrataStore *store);                        /* at start: leftovers of a crash */
+/* At start, after the server's DDL recovery: temporary tables of the last run, and tables without a definition in the server. */
+int strata_temporary_drop_all(StrataStore *store);
 
 /* ---- sessions and transactions ------------------------------------------------------------------------------------------ */
 enum StrataIsolation { STRATA_READ_UNCOMMITTED = 0, STRATA_READ_COMMITTED = 1, STRATA_REPEATABLE_READ = 2, STRATA_SERIALIZABLE = 3 };

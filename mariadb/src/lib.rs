@@ -5,6 +5,7 @@
 //!
 //! - `types`: the structures of the header
 //! - `outcome`: result numbers, the last error, and the guard that lets no panic out
+//! - `orphans`: tables that the server does not know any more
 //! - `collation`: the server's collations behind the row layer's trait
 //! - `definition`: table definitions
 //! - `machine`: defaults derived from the machine
@@ -30,6 +31,7 @@ pub mod cursor;
 pub mod definition;
 pub mod fault;
 pub mod machine;
+pub mod orphans;
 pub mod outcome;
 pub mod session;
 pub mod stats;

@@ -4,6 +4,7 @@ use crate::crash;
 use crate::definition::table_def;
 use crate::fault;
 use crate::machine;
+use crate::orphans::Definitions;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
 use crate::waits::Waits;
@@ -311,10 +312,41 @@ pub unsafe extern "C" fn strata_database_drop(store: *mut StoreHandle, prefix: *
     unsafe { on_running(store, |s| s.store.drop_database(text(prefix)?)) }
 }
 
+/// Drops tables that the server does not know, or says why not.
+fn drop_orphans(s: &StoreHandle) -> Result<()> {
+    // The server works in its data directory.
+    let mut definitions = Definitions::of(Path::new("."));
+    let tables = s.store.catalog().names("");
+    let orphans: Vec<&String> = tables.iter().filter(|name| definitions.lack(name)).collect();
+    if orphans.is_empty() {
+        return Ok(());
+    }
+    let names = orphans.iter().take(20).map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+    let count = orphans.len();
+    let what = match definitions.without_table(&tables) {
+        Some(path) => format!(
+            "{count} tables without a definition in the server stay, since one may belong to {}, which has no table: {names}",
+            path.display()
+        ),
+        None => {
+            let gone = s.store.drop_orphans(|name| orphans.iter().any(|orphan| *orphan == name))?.len();
+            format!("{gone} of {count} tables without a definition in the server were dropped: {names}")
+        }
+    };
+    log(&s.calls, 1, &what);
+    Ok(())
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_temporary_drop_all(store: *mut StoreHandle) -> c_int {
-    unsafe { on_store(store, |s| s.store.drop_temporary()) }
+    unsafe {
+        on_store(store, |s| {
+            let temporary = s.store.drop_temporary();
+            drop_orphans(s)?;
+            temporary
+        })
+    }
 }
 
 /// See the header.

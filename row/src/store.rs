@@ -124,6 +124,16 @@ impl Store {
         held.iter().try_for_each(|name| self.set_aside(name))
     }
 
+    /// Drops the tables of which `is_orphan` says that nobody knows them any more, and tells their names. Temporary tables, and
+    /// those that prepared transactions have written to, stay.
+    pub fn drop_orphans(&self, mut is_orphan: impl FnMut(&str) -> bool) -> Result<Vec<String>> {
+        let mut names = self.catalog.names("");
+        names.retain(|name| self.catalog.get(name).is_ok_and(|meta| !meta.temporary) && is_orphan(name));
+        let (_, free) = self.split_held(names);
+        self.drop_tables(&free)?;
+        Ok(free)
+    }
+
     /// Tables that a prepared transaction without a session has written to, and the others.
     fn split_held(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
         let held =
