@@ -44,7 +44,8 @@ fn fill(store: &Arc<Store>, name: &str, from: i64, to: i64) -> (i64, Result<()>)
             (seed >> 56) as u8
         };
         new.d = Some((0..3000).map(noise).collect());
-        if let Err(error) = client.insert(&new).and_then(|()| client.session.commit()) {
+        let begun = client.session.statement_begin(client.isolation, client.timeout);
+        if let Err(error) = begun.and_then(|()| client.insert(&new)).and_then(|()| client.session.commit()) {
             return (c, Err(error));
         }
     }
