@@ -508,6 +508,11 @@ impl Engine {
         self.core.log.sync(self.core.log.records_end())
     }
 
+    /// Everything committed so far is as durable as the store's setting says when this returns.
+    pub fn make_durable(&self) -> Result<()> {
+        self.core.make_durable(self.core.log.end())
+    }
+
     /// Ids of prepared transactions that no session holds.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.core.prepared.lock().keys().cloned().collect()

@@ -3,4 +3,6 @@
 pub use strata_engine::base::{Error, IndexId, Result, SeqNo};
 pub use strata_engine::lock::{Covered, GrantKind, LockMode, LockOwner, Wait};
 pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
-pub use strata_engine::{Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Txn};
+pub use strata_engine::{
+    Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Txn, WriteOp,
+};

@@ -6,7 +6,7 @@ use common::*;
 use strata_row::catalog::format;
 use strata_row::def::{ColumnType, TableDef};
 use strata_row::error::Error;
-use strata_row::kv::IndexId;
+use strata_row::kv::{Durability, IndexId, LockMode};
 use strata_row::session::Isolation;
 
 #[test]
@@ -238,6 +238,55 @@ fn rows_of_a_table_without_rollback_are_there_at_once() {
     b.cursor.update(&mut b.session, record(&old), record(&bytes)).unwrap();
     b.session.statement_rollback();
     assert_eq!(a.scan(None, true).unwrap(), [new]);
+}
+
+/// NEXTVAL: reads the row FOR UPDATE, writes another one.
+fn next_value(client: &mut Client, old: &Row, new: &Row) {
+    client.timeout = std::time::Duration::ZERO;
+    client.locking(Some(LockMode::Exclusive));
+    client.begin();
+    client.cursor.begin(None, false).unwrap();
+    assert!(client.cursor.seek(&mut client.session, strata_row::scan::Seek::First, &[], &mut client.record).unwrap());
+    assert_eq!(Row::read(&client.record), *old);
+    client.write(old, new).unwrap();
+    client.session.statement_end();
+}
+
+#[test]
+fn a_sequence_keeps_what_it_handed_out_and_locks_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut def = definition(true);
+    def.no_rollback = true;
+    def.indexes.clear();
+    def.autoinc_column = None;
+    let value = |v| row(v, 0, None, None);
+    let store = open(dir.path());
+    // The row of a new sequence is as durable as its definition, whatever is set.
+    store.engine().set_durability(Durability::EverySecond);
+    store.create_table("./db/s", &def, 0).unwrap();
+    let table = store.open_table("./db/s", def.clone()).unwrap();
+    Client::new(&store, &table).insert(&value(1)).unwrap();
+    drop((table, store));
+    for (durability, from) in [(Durability::EveryCommit, 1), (Durability::OsEveryCommit, 2001)] {
+        // Opened again without a close, as after a kill.
+        let store = open(dir.path());
+        store.engine().set_durability(durability);
+        let table = store.open_table("./db/s", def.clone()).unwrap();
+        let mut a = Client::new(&store, &table);
+        let mut b = Client::new(&store, &table);
+        assert_eq!(a.scan(None, true).unwrap(), [value(from)], "after a kill, {durability:?}");
+        let syncs = store.engine().metrics().log_syncs;
+        next_value(&mut a, &value(from), &value(from + 1000));
+        // Another session does not wait for the first one's transaction.
+        next_value(&mut b, &value(from + 1000), &value(from + 2000));
+        let syncs = store.engine().metrics().log_syncs - syncs;
+        assert_eq!(syncs, if durability == Durability::EveryCommit { 2 } else { 0 }, "one for each mark");
+        a.session.rollback().unwrap();
+        b.session.rollback().unwrap();
+    }
+    let store = open(dir.path());
+    let table = store.open_table("./db/s", def).unwrap();
+    assert_eq!(Client::new(&store, &table).scan(None, true).unwrap(), [value(4001)]);
 }
 
 #[test]

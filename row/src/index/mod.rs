@@ -11,6 +11,8 @@
 //!
 //! A failure half way goes back to a savepoint taken at the start of the row.
 //!
+//! Tables without rollback (sequences) are written past transactions and row locks; the server has a mutex per sequence.
+//!
 //! Rejected: locking the row that an existing unique entry points to (no lock for leaving values needed). A transaction
 //! that deletes and re-inserts a value would then deadlock with any waiter.
 
@@ -19,7 +21,7 @@ pub mod limits;
 
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
-use crate::kv::{self, GrantKind, LockMode, Txn};
+use crate::kv::{self, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
@@ -105,10 +107,8 @@ impl Writer<'_> {
     /// Deletes a row.
     pub fn delete(&mut self, record: Record<'_>, row_id: u64) -> Result<()> {
         if self.table.state.meta.no_rollback {
-            let _writing = self.table.state.autonomous.lock();
             self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
-            self.session.engine().write(&[(self.buffers.row_key.clone(), None)], false)?;
-            return Ok(());
+            return self.write_now((self.buffers.row_key.clone(), None), false);
         }
         self.undoing(|w| w.delete_entries(record, row_id))
     }
@@ -119,15 +119,29 @@ impl Writer<'_> {
         if !self.table.secondary.is_empty() {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }
-        let _writing = self.table.state.autonomous.lock();
+        let is_new = row_id.is_none();
         let row_id = match row_id {
             Some(id) => id,
             None => self.new_row_id()?,
         };
         self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
-        let b = &mut *self.buffers;
-        self.table.row.encode(record, &mut b.row_value);
-        self.session.engine().write(&[(b.row_key.clone(), Some(b.row_value.clone()))], false)?;
+        self.table.row.encode(record, &mut self.buffers.row_value);
+        self.write_now((self.buffers.row_key.clone(), Some(self.buffers.row_value.clone())), is_new)
+    }
+
+    /// The server hands out a sequence's values up to the mark in its row once the mark is written, also to transactions of
+    /// other engines, and no commit of this engine need follow. So the write waits until it is as durable as a commit. A new
+    /// row is part of the definition, and durable like that, whatever is set for commits.
+    fn write_now(&self, write: WriteOp, always_durable: bool) -> Result<()> {
+        let engine = self.session.engine();
+        {
+            let _writing = self.table.state.autonomous.lock();
+            engine.write(&[write], false)?;
+        }
+        match always_durable {
+            true => engine.sync()?,
+            false => engine.make_durable()?,
+        }
         Ok(())
     }
 

@@ -187,9 +187,11 @@ impl RowCursor {
         self.row_id.clone()
     }
 
-    /// How rows are read from now on: without locks (`None`), or locking each row returned.
+    /// How rows are read from now on: without locks (`None`), or locking each row returned. Rows of a table without rollback
+    /// are not locked: who writes them does not wait for the end of transactions, and holds a mutex of the server's that no
+    /// search for deadlocks knows of.
     pub fn set_mode(&mut self, lock: Option<LockMode>, waiting: Waiting) {
-        self.lock = lock;
+        self.lock = lock.filter(|_| !self.table.state.meta.no_rollback);
         self.waiting = waiting;
     }
 
