@@ -183,8 +183,8 @@ impl Core {
 
     /// Lets a writer of `bytes` pass, slowed by what background work lags behind, and gives it room in the log. Called
     /// before any order is taken: a full disk refuses the write while nothing has happened.
-    pub fn admit(&self, bytes: usize) -> Result<Room<'_>> {
-        self.background.admit(self, bytes as u64)?;
+    pub fn admit(&self, bytes: usize, is_interrupted: &dyn Fn() -> bool) -> Result<Room<'_>> {
+        self.background.admit(self, bytes as u64, is_interrupted)?;
         self.log.reserve(bytes)
     }
 
@@ -387,7 +387,7 @@ impl Engine {
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_in(ops, durable, |core, bytes| core.admit(bytes))
+        self.write_in(ops, durable, |core, bytes| core.admit(bytes, &|| false))
     }
 
     /// As [`Engine::write`], for what helps to free space: for it there is room on a full disk, too, and it does not wait
@@ -477,10 +477,15 @@ impl Engine {
 
     /// Reads every block of an index's tables and verifies checksums and order.
     pub fn verify_index(&self, id: IndexId) -> Result<()> {
+        self.verify_index_with(id, &|| Ok(()))
+    }
+
+    /// As `verify_index`; `tick` is called again and again, and its error ends the work.
+    pub fn verify_index_with(&self, id: IndexId, tick: &dyn Fn() -> Result<()>) -> Result<()> {
         let state = self.core.states.pin();
         for run in state.file_runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
             for file in run {
-                self.core.table(file)?.verify()?;
+                self.core.table(file)?.verify_with(tick)?;
             }
         }
         Ok(())
@@ -488,14 +493,23 @@ impl Engine {
 
     /// Seals the active memtable and waits until everything is in tables.
     pub fn flush(&self) -> Result<()> {
+        self.flush_with(&|| Ok(()))
+    }
+
+    fn flush_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
         self.core.committer.seal(self.core.sinks(), self.core.log_bytes_max());
-        self.core.background.flush_and_wait(&self.core)
+        self.core.background.flush_and_wait(&self.core, tick)
     }
 
     /// Flushes, then merges everything in `[lower, upper)` down to the last level.
     pub fn compact_range(&self, lower: &[u8], upper: &[u8]) -> Result<()> {
-        self.flush()?;
-        self.core.background.compact_range(&self.core, lower, upper)
+        self.compact_range_with(lower, upper, &|| Ok(()))
+    }
+
+    /// As `compact_range`; `tick` is called again and again, and its error ends the work. What was merged by then stays.
+    pub fn compact_range_with(&self, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.flush_with(tick)?;
+        self.core.background.compact_range(&self.core, lower, upper, tick)
     }
 
     /// Waits until no compaction is running or due (tests, benchmarks).

@@ -310,6 +310,8 @@ int ha_strata::external_lock(THD *thd, int type)
   if (type == F_UNLCK)
   {
     is_requested_= false;
+    if (fills_)
+      strata_cursor_fills(cursor_, fills_= false);
     strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT); /* lets go of memory and files */
     return 0;
   }
@@ -324,6 +326,10 @@ int ha_strata::external_lock(THD *thd, int type)
     request.request= STRATA_WRITE;
     if (strata::cannot_log_statement(thd, table_flags()))
       return HA_ERR_LOGGING_IMPOSSIBLE;
+    /* What these write to is a copy, a new partition, or a new table. */
+    int command= thd_sql_command(thd);
+    if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_TABLE)
+      strata_cursor_fills(cursor_, fills_= true);
   }
   return begin(thd, request);
 }
@@ -494,7 +500,7 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
 
 int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
 {
-  int result= strata_table_optimize(table_);
+  int result= strata_table_optimize(cursor_);
   if (result == STRATA_OK)
     return HA_ADMIN_OK;
   print_error(handler_error(result, thd), MYF(0));

@@ -174,6 +174,7 @@ private:
   std::vector<uint64_t> columns_;
   std::vector<uint64_t> saved_columns_; /* see compute_virtual() */
   bool bulk_= false;
+  bool fills_= false; /* the cursor was told so */
 };
 
 namespace strata {

@@ -100,7 +100,8 @@ int commit(HTON_FIRST THD *thd, bool all)
   int result= strata_commit(connection->session);
   if (result != STRATA_OK)
   {
-    log_error("commit");
+    if (result != STRATA_INTERRUPTED) /* killed while it waited for memory: the user's own wish */
+      log_error("commit");
     return told_error(result, thd, ER_ERROR_DURING_COMMIT);
   }
   if (!ordered)
@@ -183,6 +184,15 @@ int wants_waits(const void *thd) { return thd_need_wait_reports(thd_of(thd)); }
 void waits(const void *thd, const void *ahead) { thd_rpl_deadlock_check(thd_of(thd), thd_of(ahead)); }
 
 int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
+
+/* For a pool of threads, any wait is like the other. Of a thread without a connection the server takes no notice. */
+void blocking_begins(int what)
+{
+  static const int waits[]= {THD_WAIT_ROW_LOCK, THD_WAIT_SYNC, THD_WAIT_SLEEP};
+  thd_wait_begin(nullptr, waits[what]);
+}
+
+void blocking_ends() { thd_wait_end(nullptr); }
 
 /* ---- recovery ---- */
 
@@ -418,6 +428,8 @@ void install_wait_callbacks(StrataCallbacks *callbacks)
   callbacks->wants_waits= wants_waits;
   callbacks->waits= waits;
   callbacks->victim= victim;
+  callbacks->blocking_begins= blocking_begins;
+  callbacks->blocking_ends= blocking_ends;
 }
 
 void install_transaction_hooks(handlerton *hton)

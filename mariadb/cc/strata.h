@@ -83,6 +83,10 @@ typedef struct {
      know what `thd` waits for? If so: it waits for a lock that `ahead` has or gets first (null: a lock of no connection). */
   int (*wants_waits)(const void *thd);
   void (*waits)(const void *thd, const void *ahead);
+  /* The calling thread, be it a connection's or not, begins and ends a wait for others: a lock (0), the log (1),
+     background work (2). A pool of threads lets another thread work meanwhile. Kept for the life of the process. */
+  void (*blocking_begins)(int what);
+  void (*blocking_ends)(void);
   /* Two connections in a deadlock: negative if `a` should give way, positive if `b` should, 0 if it does not matter. */
   int (*victim)(const void *a, const void *b);
 } StrataCallbacks;
@@ -249,6 +253,9 @@ int strata_prev(StrataCursor *cursor, uint8_t *record);
 int strata_next_same(StrataCursor *cursor, uint8_t *record);   /* same leading parts as the last strata_seek */
 /* Optional range end for forward scans, to spare work beyond it; NULL removes. Key image as in strata_seek. */
 int strata_scan_bound(StrataCursor *cursor, const uint8_t *key, uint32_t key_len, int inclusive);
+/* From now on rows are inserted into a table that nobody else may see before the transaction ends. */
+void strata_cursor_fills(StrataCursor *cursor, int on);
+
 /* Row references: strata_ref_length bytes; comparable with strata_ref_compare in clustered order. */
 uint32_t strata_ref_length(const StrataTable *table);
 int strata_position(StrataCursor *cursor, const uint8_t *record, uint8_t *ref);  /* from the record, or hidden id of the current row */
@@ -281,7 +288,7 @@ int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t c
 int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t *low, uint32_t low_len,
                             const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
 int strata_table_analyze(StrataTable *table);
-int strata_table_optimize(StrataTable *table);             /* compacts the table's key ranges */
+int strata_table_optimize(StrataCursor *cursor);           /* compacts the table's key ranges; a kill ends it */
 int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. */
 int strata_table_check(StrataCursor *cursor, int quick, void (*emit)(void *ctx, const char *line, size_t len), void *ctx);

@@ -393,6 +393,17 @@ pub unsafe extern "C" fn strata_ref_compare(table: *const TableHandle, a: *const
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_cursor_fills(cursor: *mut CursorHandle, on: c_int) {
+    unsafe {
+        on_cursor(cursor, |c| {
+            c.set_fills(on != 0);
+            Ok(code::OK)
+        })
+    };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_unlock_row(cursor: *mut CursorHandle) {
     unsafe {
         with_session(cursor, |c, s| {

@@ -129,8 +129,12 @@ pub unsafe extern "C" fn strata_table_analyze(table: *mut TableHandle) -> c_int 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_optimize(table: *mut TableHandle) -> c_int {
-    unsafe { on_table(table, Table::optimize) }
+pub unsafe extern "C" fn strata_table_optimize(cursor: *mut CursorHandle) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(cursor)? };
+        handle.table.optimize(unsafe { handle.session()? })?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.

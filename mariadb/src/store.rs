@@ -7,7 +7,7 @@ use crate::machine;
 use crate::orphans::Definitions;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
-use crate::waits::Waits;
+use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -87,6 +87,7 @@ pub unsafe extern "C" fn strata_open(
         let store = Store::open(Path::new(dir), options(config, calls)?)?;
         let waits = Arc::new(Waits::new(calls));
         store.engine().locks().set_observer(Some(waits.clone()));
+        tell_blocking(&calls);
         unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls, waits })))? };
         Ok(code::OK)
     })

@@ -45,6 +45,10 @@ pub struct CCallbacks {
     pub wants_waits: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
     /// The first connection waits for a lock that the second has or gets before (null: a lock of no connection).
     pub waits: Option<unsafe extern "C" fn(*const c_void, *const c_void)>,
+    /// The calling thread begins a wait: for a lock (0), the log (1), background work (2).
+    pub blocking_begins: Option<unsafe extern "C" fn(c_int)>,
+    /// And ends it.
+    pub blocking_ends: Option<unsafe extern "C" fn()>,
     /// Of two connections in a deadlock: negative if the first should give way, positive if the second, 0 either.
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
 }
@@ -201,7 +205,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 80);
+        assert_eq!(size_of::<CCallbacks>(), 96);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);
         assert_eq!(offset_of!(CColumn, collation), 24);

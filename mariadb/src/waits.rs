@@ -22,11 +22,42 @@ use crate::session::Thd;
 use crate::types::CCallbacks;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ffi::c_int;
+use std::sync::{Arc, OnceLock};
+use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
 use strata_engine::lock::WaitObserver;
 use strata_row::session::KillSwitch;
 
 type Sessions = BTreeMap<usize, (Arc<KillSwitch>, Thd)>;
+
+static BLOCKING: OnceLock<(unsafe extern "C" fn(c_int), unsafe extern "C" fn())> = OnceLock::new();
+
+/// Has the server told of every wait of a thread, so that a pool of threads lets another one work meanwhile.
+pub fn tell_blocking(calls: &CCallbacks) {
+    let (Some(begins), Some(ends)) = (calls.blocking_begins, calls.blocking_ends) else { return };
+    if BLOCKING.set((begins, ends)).is_ok() {
+        set_blocking_hook(BlockingHook { begins: blocking_begins, ends: blocking_ends });
+    }
+}
+
+fn blocking_begins(what: Blocking) {
+    let number = match what {
+        Blocking::Lock => 0,
+        Blocking::Log => 1,
+        Blocking::Background => 2,
+    };
+    if let Some((begins, _)) = BLOCKING.get() {
+        // SAFETY: a function of the server's, for any thread.
+        unsafe { begins(number) };
+    }
+}
+
+fn blocking_ends() {
+    if let Some((_, ends)) = BLOCKING.get() {
+        // SAFETY: as above.
+        unsafe { ends() };
+    }
+}
 
 /// All sessions of the store, and what the server wants to know about them.
 pub struct Waits {

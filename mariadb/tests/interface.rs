@@ -27,6 +27,8 @@ fn callbacks() -> CCallbacks {
         wants_waits: None,
         waits: None,
         victim: None,
+        blocking_begins: None,
+        blocking_ends: None,
     }
 }
 

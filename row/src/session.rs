@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
+use crate::table::TableState;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -147,6 +148,8 @@ pub struct Session {
     writes: u64,
     kill: Arc<KillSwitch>,
     probe: KillProbe,
+    /// Tables that the transaction fills before anybody else may see them.
+    filled: Vec<Arc<TableState>>,
 }
 
 impl Session {
@@ -175,6 +178,7 @@ impl Session {
             writes: 0,
             kill,
             probe,
+            filled: Vec::new(),
         }
     }
 
@@ -393,11 +397,20 @@ impl Session {
         self.txn.unlock(key);
     }
 
+    /// As `check_killed`, for work that the engine does in the statement's name.
+    pub(crate) fn check_interrupted(&self) -> kv::Result<()> {
+        if self.is_killed() { Err(kv::Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn is_killed(&self) -> bool {
+        self.kill.killed.load(Ordering::Relaxed) || (self.probe)()
+    }
+
     /// An error once the running statement must stop: it was killed, or the store has stopped.
     pub fn check_killed(&self) -> Result<()> {
         // What the statement reads may never become durable.
         self.engine().check()?;
-        if self.kill.killed.load(Ordering::Relaxed) || (self.probe)() { Err(Error::Interrupted) } else { Ok(()) }
+        if self.is_killed() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Makes the writes durable (as the store's setting says) under a transaction id. If the id is a user's and not the
@@ -421,10 +434,22 @@ impl Session {
         self.txn.commit_ordered();
     }
 
+    /// The transaction fills a table that nobody else may see before it ends. Snapshots taken meanwhile know the empty table;
+    /// once this commits they are refused, as they would find none of its rows.
+    pub(crate) fn fills(&mut self, table: &Arc<TableState>) {
+        if !self.filled.iter().any(|known| Arc::ptr_eq(known, table)) {
+            self.filled.push(table.clone());
+        }
+    }
+
     /// Commits, in one phase or after `prepare`. An error of a one-phase commit leaves nothing of the transaction.
     pub fn commit(&mut self) -> Result<()> {
         self.forget_old_kill();
         let result = if self.used { self.txn.commit() } else { Ok(()) };
+        // Even after an error its rows may be visible.
+        for table in self.filled.drain(..) {
+            table.reborn(self.store.engine().visible());
+        }
         self.finish();
         Ok(result?)
     }
@@ -508,6 +533,7 @@ impl Session {
         self.prepared = false;
         self.statement = None;
         self.latest_lock.clear();
+        self.filled.clear();
         self.drop_read_point();
         self.kill.began_us.store(0, Ordering::Relaxed);
         if self.used {

@@ -542,3 +542,55 @@ fn a_stopped_store_serves_nobody() {
         assert!(matches!(refused, Err(Error::Engine(kv::Error::Poisoned(_)))), "{refused:?}");
     }
 }
+
+#[test]
+fn a_snapshot_from_before_the_end_of_a_fill_is_refused() {
+    for rolled_back in [false, true] {
+        let (_dir, store, table) = setup(0);
+        let mut snapshot = Client::new(&store, &table);
+        let mut filler = Client::new(&store, &table);
+        filler.cursor.set_fills(true);
+        filler.insert(&row(1, 0, None, None)).unwrap();
+        snapshot.session.consistent_snapshot(Isolation::RepeatableRead);
+        end(&mut filler, !rolled_back);
+        match snapshot.scan(None, true) {
+            Err(Error::TableChanged(_)) => assert!(!rolled_back),
+            other => assert!(rolled_back && other.unwrap().is_empty()),
+        }
+        snapshot.session.rollback().unwrap();
+        assert_eq!(snapshot.scan(None, true).unwrap().len(), usize::from(!rolled_back));
+        // Afterwards it is a table like any other.
+        filler.cursor.set_fills(false);
+        filler.insert(&row(2, 0, None, None)).unwrap();
+        snapshot.scan(None, true).unwrap();
+        filler.commit();
+        assert_eq!(snapshot.scan(None, true).unwrap().len(), usize::from(!rolled_back));
+    }
+}
+
+#[test]
+fn a_kill_ends_the_passage_of_dead_rows_and_maintenance() {
+    let (_dir, store, table) = setup(3000);
+    let _kept = store.engine().read_point();
+    let mut deleting = Client::new(&store, &table);
+    deleting.locking(Some(LockMode::Exclusive));
+    deleting.begin();
+    assert_eq!(deleting.cursor.delete_all(&mut deleting.session).unwrap(), 3000);
+    deleting.commit();
+    for forward in [true, false] {
+        let mut t = Client::new(&store, &table);
+        assert!(t.scan(None, forward).unwrap().is_empty());
+        t.begin();
+        t.session.kill_switch().kill();
+        t.cursor.begin(None, false).unwrap();
+        let mode = if forward { Seek::First } else { Seek::Last };
+        let result = t.cursor.seek(&mut t.session, mode, &[], &mut t.record);
+        assert!(matches!(result, Err(Error::Interrupted | Error::Engine(kv::Error::Interrupted))), "{result:?}");
+    }
+    let mut t = Client::new(&store, &table);
+    t.begin();
+    t.session.kill_switch().kill();
+    let is_killed = |result| matches!(result, Err(Error::Interrupted | Error::Engine(kv::Error::Interrupted)));
+    assert!(is_killed(table.optimize(&t.session)));
+    assert!(is_killed(table.check(&t.session, true, &mut |line| panic!("{line}")).map(drop)));
+}

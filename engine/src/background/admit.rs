@@ -4,21 +4,25 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Background;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::compact::pace::{Price, price};
 use crate::engine::Core;
+use crate::io::{Blocking, Waiting};
 
 /// Waits shorter than this are collected and slept together: a timer costs about as much.
 const SLEEP_MIN_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 1_000_000_000;
+/// Longest wait between two looks whether the writer was interrupted.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 impl Background {
     fn pace(&self, core: &Core) -> Price {
         price(&self.loads(core))
     }
 
-    /// Lets a writer of `bytes` pass; see `pace`.
-    pub fn admit(&self, core: &Core, bytes: u64) -> Result<()> {
+    /// Lets a writer of `bytes` pass; see `pace`. Once `is_interrupted` says so, a small wait is cut short, and the wait for
+    /// memory fails with `Interrupted`.
+    pub fn admit(&self, core: &Core, bytes: u64, is_interrupted: &dyn Fn() -> bool) -> Result<()> {
         loop {
             match self.pace(core).wait_ns(bytes) {
                 Some(0) => return Ok(()),
@@ -27,11 +31,12 @@ impl Background {
                     if owed >= SLEEP_MIN_NS {
                         let sleep = self.owed_ns.swap(0, Ordering::Relaxed).min(SLEEP_MAX_NS);
                         self.wake_flush();
-                        std::thread::park_timeout(Duration::from_nanos(sleep));
+                        sleep_unless(Duration::from_nanos(sleep), is_interrupted);
                         self.counters.lock().writer_wait_us += sleep / 1000;
                     }
                     return Ok(());
                 }
+                None if is_interrupted() => return Err(Error::Interrupted),
                 None => self.wait_for_memory(core)?,
             }
         }
@@ -48,9 +53,23 @@ impl Background {
             return Err(error.clone());
         }
         self.flush_wake.notify_one();
-        self.progress.wait_for(&mut shared, Duration::from_millis(100));
-        drop(shared);
+        {
+            let _waiting = Waiting::begin(Blocking::Background);
+            self.progress.wait_for(&mut shared, WAIT_MAX);
+            drop(shared);
+        }
         self.counters.lock().writer_wait_us += core.options.clock.now_us().saturating_sub(started);
         Ok(())
+    }
+}
+
+/// Sleeps, in pieces, as long as nobody interrupts.
+fn sleep_unless(time: Duration, is_interrupted: &dyn Fn() -> bool) {
+    let _waiting = Waiting::begin(Blocking::Background);
+    let mut left = time;
+    while !left.is_zero() && !is_interrupted() {
+        let piece = left.min(WAIT_MAX);
+        std::thread::park_timeout(piece);
+        left -= piece;
     }
 }

@@ -15,7 +15,7 @@ use crate::compact::pace::{merge_us, nice, tree_pressure};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
 use crate::compact::slice::Slice;
 use crate::engine::{Core, table_path};
-use crate::io::NICE_MAX;
+use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, Version, VersionEdit};
 use crate::sst::{Residence, Table, TableMeta};
 
@@ -60,9 +60,11 @@ impl Background {
         self.look(core);
     }
 
-    /// Merges all files that overlap `[lower, upper)` into the last level, one index after the other.
-    pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8]) -> Result<()> {
+    /// Merges all files that overlap `[lower, upper)` into the last level, one index after the other, until `tick`, asked
+    /// again and again, fails.
+    pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
         loop {
+            tick()?;
             let mut shared = self.shared.lock();
             shared.check()?;
             let version = core.states.load().version.clone();
@@ -70,13 +72,15 @@ impl Background {
             match manual(&shape(&version), &running, lower, upper) {
                 Manual::Done => return Ok(()),
                 Manual::Blocked => {
+                    let _waiting = Waiting::begin(Blocking::Background);
                     self.progress.wait_for(&mut shared, Duration::from_millis(100));
+                    drop(shared);
                 }
                 Manual::Job(job) => {
                     let job = Arc::new(job);
                     shared.running.push(job.clone());
                     drop(shared);
-                    let result = run_job(core, &version, &job, &|_| Ok(()));
+                    let result = run_job(core, &version, &job, &|_| tick());
                     drop(version);
                     self.finish_job(core, &job);
                     result?;

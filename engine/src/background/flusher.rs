@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
+
 use super::output::{Filters, discard, not_installed, survival, with_env};
 use super::{Background, RETRY, shape};
 use crate::base::{Error, Result};
@@ -9,7 +11,7 @@ use crate::cache::Queue;
 use crate::compact::pace::{memory_pressure, nice};
 use crate::engine::Core;
 use crate::flush;
-use crate::io::NICE_MAX;
+use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::VersionEdit;
 use crate::sst::{Residence, TableMeta};
 use crate::step::Step;
@@ -20,8 +22,9 @@ impl Background {
         core.options.scheduler.set_nice(nice(memory_pressure(&self.loads(core)), NICE_MAX / 2));
     }
 
-    /// Waits until no sealed memtable is left.
-    pub fn flush_and_wait(&self, core: &Core) -> Result<()> {
+    /// Waits until no sealed memtable is left, or `tick`, asked again and again, fails.
+    pub fn flush_and_wait(&self, core: &Core, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+        let _waiting = Waiting::begin(Blocking::Background);
         let mut shared = self.shared.lock();
         // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
         let enough = shared.attempts + 1 + u64::from(shared.flushing);
@@ -36,6 +39,7 @@ impl Background {
             shared.hurry = true;
             self.flush_wake.notify_one();
             self.progress.wait_for(&mut shared, Duration::from_millis(50));
+            MutexGuard::unlocked(&mut shared, tick)?;
         }
     }
 }

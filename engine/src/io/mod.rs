@@ -3,6 +3,7 @@
 //! `PosixDisk` is the real one. `MemDisk` keeps files in memory, knows which bytes and names have been synced, can make
 //! a crash image of itself and can be told to fail; tests and simulation run the whole engine on it.
 
+mod blocking;
 mod buffer;
 mod clock;
 mod mem;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 
 use crate::base::Result;
 
+pub(crate) use self::blocking::Waiting;
+pub use self::blocking::{Blocking, BlockingHook, set_blocking_hook};
 pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use mem::{FaultKind, MemDisk, MemDiskCounters};

@@ -7,6 +7,7 @@
 //!
 //! Rejected: a search of the table for an owner's locks at its end (pays for what others hold).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -23,7 +24,7 @@ pub struct LockOwner {
     pub(super) id: u64,
     pub(super) tag: AtomicU64,
     weight: AtomicU64,
-    killed: AtomicBool,
+    killed: Arc<AtomicBool>,
     pub(super) held: Mutex<Vec<Place>>,
     /// Indexes whose range rules know the owner.
     pub(super) indexes: Mutex<Vec<IndexId>>,
@@ -40,7 +41,7 @@ impl LockOwner {
             id,
             tag: AtomicU64::new(0),
             weight: AtomicU64::new(0),
-            killed: AtomicBool::new(false),
+            killed: Arc::default(),
             held: Mutex::new(Vec::new()),
             indexes: Mutex::new(Vec::new()),
             beyond: AtomicU8::new(0),
@@ -76,6 +77,10 @@ impl LockOwner {
     /// Ends the effect of `interrupt`: the statement was killed, the transaction goes on.
     pub fn clear_interrupt(&self) {
         self.killed.store(false, Ordering::SeqCst);
+    }
+    /// Set after `interrupt`: for work that asks often, and longer than the owner lives.
+    pub(crate) fn interrupt_flag(&self) -> &Arc<AtomicBool> {
+        &self.killed
     }
     /// True after `interrupt`.
     pub fn is_interrupted(&self) -> bool {

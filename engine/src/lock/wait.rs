@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use super::latch::WaitPlace;
 use super::{LockOwner, LockTable};
 use crate::base::{Error, Result};
+use crate::io::{Blocking, Waiting};
 
 /// Takes part in waits: replication has transactions whose order of commits is fixed, and lets the earlier go first.
 pub trait WaitObserver: Send + Sync {
@@ -63,6 +64,7 @@ impl LockTable {
     #[cold]
     fn wait(&self, owner: &Arc<LockOwner>, place: WaitPlace, timeout_us: u64, length: usize) -> Result<()> {
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting::begin(Blocking::Lock);
         let begin = Instant::now();
         // A timeout beyond the clock's range never comes.
         let deadline = begin.checked_add(Duration::from_micros(timeout_us));

@@ -572,6 +572,11 @@ impl Table {
     /// Reads the whole file past the cache and checks everything that can be checked: checksums, structure, order,
     /// separators, counts, filters, properties.
     pub fn verify(&self) -> Result<()> {
+        self.verify_with(&|| Ok(()))
+    }
+
+    /// As `verify`; `tick` is called for each partition of the index, and its error ends the work.
+    pub fn verify_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut ahead = ReadAhead::new(1 << 20, 1 << 20);
         let mut seen = TableMeta {
             min_seq: SeqNo(u64::MAX),
@@ -585,6 +590,7 @@ impl Table {
         let mut last_separator = Vec::new();
         let mut expected_offset = 0;
         for partition in 0..self.top.rows() as u32 {
+            tick()?;
             let (at, filter, before) = self.partition(partition)?;
             if before != seen.entries {
                 return Err(self.bad(at.offset, "wrong count in the top-level index"));

@@ -149,6 +149,8 @@ impl Cursor {
         let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
         merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower..upper, spare, sources))?;
         self.pin = Some(pin);
+        // A kill ends the passage of dead rows. A transaction's owner is a new one each time.
+        self.base.set_interrupt(own.owner.interrupt_flag());
         self.runs = own.runs.generation();
         self.late = false;
         self.opened_at = own.buffer.savepoint();

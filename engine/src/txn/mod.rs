@@ -180,7 +180,7 @@ impl Txn {
             self.spill()?;
         }
         let core = self.core.clone();
-        core.background.admit(&core, bytes as u64)?;
+        core.background.admit(&core, bytes as u64, &|| self.owner.is_interrupted())?;
         let kept = self.buffer.begin().0;
         let spilled = self.with_files(|runs, _, env| runs.spill_value(key, kept + 1, parts, env));
         if spilled.is_err() {
@@ -210,7 +210,7 @@ impl Txn {
     fn spill(&mut self) -> Result<()> {
         let core = self.core.clone();
         // What an ordinary commit pays for as many bytes.
-        core.background.admit(&core, self.buffer.bytes() as u64)?;
+        core.background.admit(&core, self.buffer.bytes() as u64, &|| self.owner.is_interrupted())?;
         let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.table_bytes(), env));
         if spilled.is_err() {
             // The files may be there, though not for certain after a crash.
@@ -322,7 +322,7 @@ impl Txn {
         }
         self.core.step(Step::PrepareBegins);
         let (batch, room): (Arc<[u8]>, _) = if self.runs.is_empty() {
-            let room = admit(&self.core, &self.buffer, xid.len())?;
+            let room = admit(&self.core, &self.buffer, xid.len(), &self.owner)?;
             (self.buffer.encode().into(), room)
         } else {
             let batch = encode_files(&self.finish_files()?);
@@ -413,7 +413,7 @@ impl Txn {
     fn commit_one_phase(&mut self) -> Result<()> {
         let core = self.core.clone();
         core.step(Step::OrderBegins);
-        let room = admit(&core, &self.buffer, 0)?;
+        let room = admit(&core, &self.buffer, 0, &self.owner)?;
         let batch = self.buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room);
@@ -535,9 +535,9 @@ impl Txn {
 
 /// Lets a transaction with these writes pass. On a full disk one that adds no key (an UPDATE, a DELETE) may use more of the
 /// log than others, and memory above the budget: not much, since the log is full soon.
-fn admit<'a>(core: &'a Arc<Core>, buffer: &WriteBuffer, more: usize) -> Result<Room<'a>> {
+fn admit<'a>(core: &'a Arc<Core>, buffer: &WriteBuffer, more: usize, owner: &LockOwner) -> Result<Room<'a>> {
     let bytes = buffer.bytes() + more;
-    core.admit(bytes).or_else(|error| {
+    core.admit(bytes, &|| owner.is_interrupted()).or_else(|error| {
         let exists = |key| crate::read::get(core, key, SeqNo::MAX, &mut Vec::new()).unwrap_or(false);
         let stays = |(kind, key)| kind == Kind::Delete || exists(key);
         match error.is_disk_full() && buffer.writes().all(stays) {

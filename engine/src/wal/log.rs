@@ -36,7 +36,7 @@ use super::read::Tail;
 use super::segments::{Announce, Segments};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
-use crate::io::{AlignedBuf, Disk, File};
+use crate::io::{AlignedBuf, Blocking, Disk, File, Waiting};
 
 /// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
 /// larger than a unit, and then they cost less than the write.
@@ -398,6 +398,10 @@ impl Log {
         if upto > buffer.end() {
             return Err(Error::Invalid(format!("log position {upto} is beyond its end")));
         }
+        // Not under the mutex: who is told may take a while.
+        drop(buffer);
+        let _waiting = Waiting::begin(Blocking::Log);
+        buffer = self.buffer.lock();
         loop {
             if let Some(e) = &buffer.poison {
                 return Err(Error::Poisoned(e.clone()));

@@ -148,6 +148,8 @@ pub struct RowCursor {
     patient: bool,
     pub(crate) buffers: WriteBuffers,
     pub(crate) bulk: Option<Bulk>,
+    /// See `set_fills`.
+    fills: bool,
 }
 
 impl RowCursor {
@@ -174,6 +176,7 @@ impl RowCursor {
             patient: false,
             buffers: WriteBuffers::default(),
             bulk: None,
+            fills: false,
         }
     }
 
@@ -206,6 +209,12 @@ impl RowCursor {
     /// True if the row read last is not locked.
     pub fn is_unlocked(&self) -> bool {
         self.unlocked
+    }
+
+    /// From now on rows are inserted into a table that nobody else may see before the transaction ends: the copy that ALTER
+    /// TABLE makes, the table of CREATE ... SELECT.
+    pub fn set_fills(&mut self, on: bool) {
+        self.fills = on;
     }
 
     /// Columns to fill; `None` = all stored ones.

@@ -14,6 +14,9 @@ use crate::session::{Session, Waiting};
 impl RowCursor {
     /// Inserts a row.
     pub fn insert(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
+        if self.fills {
+            session.fills(&self.table.state);
+        }
         match &mut self.bulk {
             Some(bulk) => bulk.insert(&self.table, record),
             None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record),

@@ -22,7 +22,7 @@ impl Table {
     pub fn check(&self, session: &Session, quick: bool, report: &mut dyn FnMut(&str)) -> Result<bool> {
         let mut good = true;
         for id in self.state.meta.ids() {
-            if let Err(e) = self.engine().verify_index(id) {
+            if let Err(e) = self.engine().verify_index_with(id, &|| session.check_interrupted()) {
                 if !matches!(e, kv::Error::Corruption { .. }) {
                     return Err(e.into());
                 }

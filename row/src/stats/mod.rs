@@ -15,6 +15,7 @@ mod sample;
 use crate::catalog::format::{decode_statistics, encode_statistics, statistics_key};
 use crate::error::Result;
 use crate::kv::{IndexId, SeqNo};
+use crate::session::Session;
 use crate::table::Table;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -126,10 +127,11 @@ impl Table {
         Ok(())
     }
 
-    /// OPTIMIZE: compacts all indexes.
-    pub fn optimize(&self) -> Result<()> {
+    /// OPTIMIZE: compacts all indexes, until the statement is killed.
+    pub fn optimize(&self, session: &Session) -> Result<()> {
         for id in self.state.meta.ids() {
-            self.engine().compact_range(&id.prefix(), &IndexId(id.0 + 1).prefix())?;
+            let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
+            self.engine().compact_range_with(&lower, &upper, &|| session.check_interrupted())?;
         }
         Ok(())
     }
