@@ -3,7 +3,8 @@
 //! The rule of survival is that of compactions, so a key that was overwritten many times in memory is written once, and
 //! one that came and went there is not written at all, if no file may hold it. Only the sequence numbers stay as they
 //! are, since the files of L0 are ordered by them.
-//! Outputs are cut at index boundaries and, once they have the target size, at boundaries of the base level's files.
+//! Indexes with little share files, so that a flush costs what its bytes cost, whatever the number of indexes; others have
+//! files of their own. Outputs end, once they have the target size, at boundaries of the base level's files.
 
 use std::sync::Arc;
 
@@ -33,12 +34,24 @@ pub fn flush(
     merge(&mut MergeIter::new(sources), survival, &plan, env)
 }
 
-/// The level of a large transaction's files of `index`. What is first in its index goes to the last level at once, where it
-/// would end anyway, instead of being written again on the way there: a table that is loaded, copied or gets an index. No job
-/// can be writing to an index without files. `version` and `beside`, the outputs of the memtables before, are all that is older.
+/// The level of a large transaction's file of one index, with keys from `smallest` to `largest`. What is first in its index
+/// goes to the last level at once, where it would end anyway, instead of being written again on the way there: a table that
+/// is loaded, copied or gets an index. `version` and `beside`, the outputs of the memtables before, are all that is older;
+/// `written` are the ranges that running jobs may write to in the last level: a file of others may come to span the index.
+/// The range must be kept free of such jobs until the file is installed.
 ///
-/// Rejected: the same for files that fall between those of the index. A job may be writing a file that spans the gap.
-pub fn level_behind(index: IndexId, version: &Version, beside: &[TableMeta]) -> u8 {
-    let first = !version.holds(index) && !beside.iter().any(|meta| meta.index == index);
-    if first { LAST } else { 0 }
+/// Rejected: the same for files that fall between those of the index, which would be compressed for level 0.
+pub fn level_behind<'a>(
+    (smallest, largest): (&[u8], &[u8]),
+    version: &Version,
+    beside: &[TableMeta],
+    written: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
+) -> u8 {
+    let index = IndexId::of(smallest);
+    let first = !version.holds(index) && !beside.iter().any(|meta| meta.holds(index));
+    let last_level = version.level(LAST);
+    let at = last_level.partition_point(|file| file.meta.largest.as_slice() < smallest);
+    let spanned = last_level.get(at).is_some_and(|file| file.meta.smallest.as_slice() <= largest)
+        || written.into_iter().any(|(low, high)| low.as_slice() <= largest && smallest <= high.as_slice());
+    if first && !spanned { LAST } else { 0 }
 }

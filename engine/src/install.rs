@@ -4,11 +4,21 @@
 //! apply to the newest version (checks)  ->  append to the manifest (sync)  ->  swap the read state
 //! ```
 //!
-//! Indexes that were dropped stay on a list as long as a memtable or the log may still hold keys of them; flushes and
-//! merges skip such keys. Whoever has written to an index and drops it before he commits (a temporary table of his own) takes
-//! the writes back when he commits: ids that were dropped since the start are remembered, as intervals, for that.
+//! # Dropped indexes
+//!
+//! The files of a dropped index leave the version at once; of files that it shares with others its part stays until a merge
+//! rewrites them. Flushes and merges skip its keys; nobody reads them, as ids are not used again. So it stays on a list
+//! as long as a memtable, the log or a file may hold keys of it: until all that was written before the drop is in files,
+//! and no file has a share of it. How much of a file belongs to dropped indexes makes it garbage for the picker.
+//!
+//! The list is a map, with the number of files per index: thousands of indexes may be dropped one after the other.
+//!
+//! Whoever has written to an index and drops it before he commits (a temporary table of his own) takes the writes back when
+//! he commits: ids that were dropped since the start are remembered, as intervals, for that.
+//!
+//! Rejected: a record of the drop among the keys (a tombstone for a range, which every read would have to ask about).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,13 +26,109 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::engine::Core;
-use crate::manifest::{Manifest, VersionEdit};
+use crate::manifest::{FileEntry, Manifest, Version, VersionEdit};
+use crate::sst::TableMeta;
+
+/// A dropped index of which something may be left.
+struct Dropped {
+    /// The newest sequence number at the drop: nothing above it belongs to the index.
+    at: SeqNo,
+    /// Files of the version that have a share of it.
+    files: usize,
+}
+
+/// What is left of dropped indexes.
+#[derive(Default)]
+struct Remains {
+    indexes: BTreeMap<IndexId, Dropped>,
+    /// Files with shares of such, and the bytes of these, uncompressed.
+    files: HashMap<FileNo, u64>,
+    /// All commits up to this one are in files.
+    flushed: SeqNo,
+}
+
+impl Remains {
+    /// Counts a file that comes to the version.
+    fn add(&mut self, meta: &TableMeta) {
+        if self.indexes.is_empty() || !meta.is_shared() {
+            return;
+        }
+        let mut bytes = 0;
+        for share in meta.shares.iter() {
+            if let Some(dropped) = self.indexes.get_mut(&share.index) {
+                dropped.files += 1;
+                bytes += u64::from(share.raw_bytes);
+            }
+        }
+        if bytes > 0 {
+            self.files.insert(meta.no, bytes);
+        }
+    }
+
+    /// Counts a file that leaves the version.
+    fn remove(&mut self, meta: &TableMeta) {
+        if self.files.remove(&meta.no).is_none() {
+            return;
+        }
+        for index in meta.indexes() {
+            if let Some(dropped) = self.indexes.get_mut(&index) {
+                dropped.files -= 1;
+            }
+        }
+    }
+
+    /// The indexes of which nothing is left after an edit that removes these files.
+    fn forgettable(&self, edit: &VersionEdit, removed: &[Arc<FileEntry>]) -> Vec<IndexId> {
+        if self.indexes.is_empty() {
+            return Vec::new();
+        }
+        let mut come: BTreeMap<IndexId, usize> = BTreeMap::new();
+        let mut gone: BTreeMap<IndexId, usize> = BTreeMap::new();
+        for meta in edit.added.iter().map(|(_, meta)| meta).filter(|meta| meta.is_shared()) {
+            meta.indexes()
+                .filter(|index| self.indexes.contains_key(index))
+                .for_each(|index| *come.entry(index).or_default() += 1);
+        }
+        for meta in removed.iter().map(|file| &file.meta).filter(|meta| self.files.contains_key(&meta.no)) {
+            meta.indexes()
+                .filter(|index| self.indexes.contains_key(index))
+                .for_each(|index| *gone.entry(index).or_default() += 1);
+        }
+        let flushed = edit.flushed_seq.unwrap_or(self.flushed);
+        let count = |counts: &BTreeMap<IndexId, usize>, index| counts.get(&index).copied().unwrap_or(0);
+        let nothing_left = |(index, dropped): &(IndexId, &Dropped)| {
+            dropped.at <= flushed && dropped.files + count(&come, *index) == count(&gone, *index)
+        };
+        let ids = |found: &mut dyn Iterator<Item = (IndexId, &Dropped)>| {
+            found.filter(nothing_left).map(|(id, _)| id).collect()
+        };
+        match edit.flushed_seq {
+            Some(_) => ids(&mut self.indexes.iter().map(|(&id, dropped)| (id, dropped))),
+            None => ids(&mut gone.keys().filter_map(|&id| Some((id, self.indexes.get(&id)?)))),
+        }
+    }
+
+    /// Takes note of an edit that is in force and has removed these files.
+    fn note(&mut self, edit: &VersionEdit, removed: &[Arc<FileEntry>]) {
+        self.flushed = edit.flushed_seq.unwrap_or(self.flushed);
+        removed.iter().for_each(|file| self.remove(&file.meta));
+        edit.added.iter().for_each(|(_, meta)| self.add(meta));
+        for index in &edit.undropped {
+            self.indexes.remove(index);
+        }
+    }
+
+    /// True if the file has nothing but keys of dropped indexes.
+    fn is_void(&self, meta: &TableMeta) -> bool {
+        !self.indexes.is_empty() && meta.indexes().all(|index| self.indexes.contains_key(&index))
+    }
+}
 
 /// See the module.
 pub(crate) struct Installer {
     manifest: Mutex<Arc<Manifest>>,
-    /// Dropped indexes, with the newest sequence number at the drop: nothing above it belongs to them.
-    dropped: RwLock<BTreeMap<IndexId, SeqNo>>,
+    /// Changed under the manifest's mutex only.
+    remains: RwLock<Remains>,
     /// Calls of `drop_indexes` that came so far.
     drops: AtomicU64,
     /// All that they dropped: intervals of ids that do not touch, first to last.
@@ -30,10 +136,19 @@ pub(crate) struct Installer {
 }
 
 impl Installer {
-    pub fn new(manifest: Arc<Manifest>, dropped: impl IntoIterator<Item = IndexId>, last: SeqNo) -> Installer {
-        let dropped = dropped.into_iter().map(|id| (id, last)).collect();
-        let dropped = RwLock::new(dropped);
-        Installer { manifest: Mutex::new(manifest), dropped, drops: AtomicU64::new(0), void: RwLock::default() }
+    /// `dropped` are those of the manifest, whose files `version` has; nothing after `last` belongs to them.
+    pub fn new(
+        manifest: Arc<Manifest>,
+        dropped: impl IntoIterator<Item = IndexId>,
+        version: &Version,
+        flushed: SeqNo,
+        last: SeqNo,
+    ) -> Installer {
+        let indexes = dropped.into_iter().map(|id| (id, Dropped { at: last, files: 0 })).collect();
+        let mut remains = Remains { indexes, files: HashMap::new(), flushed };
+        version.files().for_each(|(_, file)| remains.add(&file.meta));
+        let remains = RwLock::new(remains);
+        Installer { manifest: Mutex::new(manifest), remains, drops: AtomicU64::new(0), void: RwLock::default() }
     }
 
     /// Changes with every drop; see [`Installer::is_void`].
@@ -60,30 +175,34 @@ impl Installer {
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
-        self.dropped.read().contains_key(&id)
+        self.remains.read().indexes.contains_key(&id)
+    }
+
+    /// The files with keys of dropped indexes, and the uncompressed bytes of these.
+    pub fn void_bytes(&self) -> HashMap<FileNo, u64> {
+        self.remains.read().files.clone()
     }
 
     /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
-    /// in, since their index was dropped meanwhile. `None` if one of the files that it removes is gone already, for the
+    /// in, since their indexes were dropped meanwhile. `None` if one of the files that it removes is gone already, for the
     /// same reason: then nothing happened.
     pub fn install(&self, core: &Core, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let manifest = self.manifest.lock();
         let current = core.states.load().version.clone();
-        if !edit.removed.iter().all(|&(level, no)| current.contains(level, no)) {
-            return Ok(None);
-        }
-        // An index dropped while its keys were being written to tables: do not let its files in.
+        let removed: Option<Vec<_>> =
+            edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
+        let Some(removed) = removed else { return Ok(None) };
+        // Indexes dropped while their keys were being written to tables: do not let their files in.
         let mut refused = Vec::new();
-        edit.added.retain(|(_, meta)| {
-            let dropped = self.is_dropped(meta.index);
-            if dropped {
-                refused.push(meta.no);
-            }
-            !dropped
-        });
-        if let Some(seq) = edit.flushed_seq {
-            let dropped = self.dropped.read();
-            edit.undropped = dropped.iter().filter(|&(_, &at)| at <= seq).map(|(&id, _)| id).collect();
+        {
+            let remains = self.remains.read();
+            edit.added.retain(|(_, meta)| {
+                let void = remains.is_void(meta);
+                if void {
+                    refused.push(meta.no);
+                }
+                !void
+            });
         }
         edit.next_file = Some(FileNo(core.next_file.load(Ordering::Relaxed)));
         edit.log_durable = Some(core.log.durable());
@@ -92,15 +211,11 @@ impl Installer {
         let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
         let next = Arc::new(current.apply_with(&edit, &known)?);
         drop(state);
+        edit.undropped = self.remains.read().forgettable(&edit, &removed);
         heed(core, &manifest, manifest.append(&edit))?;
+        self.remains.write().note(&edit, &removed);
         core.states.install(next, flushed);
         current.retire(&edit);
-        if !edit.undropped.is_empty() {
-            let mut dropped = self.dropped.write();
-            for id in &edit.undropped {
-                dropped.remove(id);
-            }
-        }
         Ok(Some(refused))
     }
 
@@ -111,20 +226,35 @@ impl Installer {
         core.log.sync(core.log.end())?;
         let manifest = self.manifest.lock();
         let current = core.states.load().version.clone();
-        let mut edit = VersionEdit { dropped: ids.to_vec(), ..VersionEdit::default() };
-        for (level, file) in current.files() {
-            if ids.contains(&file.meta.index) {
-                edit.removed.push((level, file.meta.no));
-            }
+        let ids: BTreeSet<IndexId> = ids.iter().copied().collect();
+        let mut edit = VersionEdit { dropped: ids.iter().copied().collect(), ..VersionEdit::default() };
+        // A file is found by each of its indexes.
+        let touched: BTreeMap<FileNo, _> =
+            ids.iter().flat_map(|&id| current.holding(id)).map(|(level, file)| (file.meta.no, (level, file))).collect();
+        {
+            let remains = self.remains.read();
+            let void = |id: IndexId| ids.contains(&id) || remains.indexes.contains_key(&id);
+            let void = touched.values().filter(|(_, file)| file.meta.indexes().all(void));
+            edit.removed = void.map(|(level, file)| (*level, file.meta.no)).collect();
         }
-        let last = core.committer.last_assigned();
+        let dropped = edit.dropped.clone();
         let next = Arc::new(current.apply(&edit)?);
         heed(core, &manifest, manifest.append_relief(&edit))?;
-        self.dropped.write().extend(ids.iter().map(|&id| (id, last)));
-        core.drops.lock().note(core.states.flushes(), ids);
+        {
+            let at = core.committer.last_assigned();
+            let mut remains = self.remains.write();
+            // What was void in these files before is counted anew.
+            for (_, file) in touched.values() {
+                remains.remove(&file.meta);
+            }
+            remains.indexes.extend(ids.iter().map(|&id| (id, Dropped { at, files: 0 })));
+            let left = touched.values().filter(|(level, file)| next.contains(*level, file.meta.no));
+            left.for_each(|(_, file)| remains.add(&file.meta));
+        }
+        core.drops.lock().note(core.states.flushes(), &dropped);
         {
             let mut void = self.void.write();
-            ids.iter().for_each(|id| insert_id(&mut void, id.0));
+            dropped.iter().for_each(|id| insert_id(&mut void, id.0));
         }
         self.drops.fetch_add(1, Ordering::Release);
         core.states.install(next, 0);

@@ -332,6 +332,10 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
                 sum.add(meta.entries, meta.tombstones, meta.entries, true);
                 continue;
             }
+            if meta.is_shared() {
+                add_shared(core, file, lower, upper, &mut sum)?;
+                continue;
+            }
             let part = core.table(file)?.between(lower, upper)?;
             sum.bytes += part.bytes;
             sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
@@ -347,6 +351,32 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
         sum.add(keys, mem.table.tombstone_count(), mem.table.version_count(), keys < sample);
     }
     Ok(sum)
+}
+
+/// Adds what a file of several indexes has in `[lower, upper)`: of indexes that lie in the range as a whole what their shares
+/// say. In the rest the blocks are counted, and where these say nothing, since a small index is within one block that is
+/// not in memory, half of its share is taken.
+fn add_shared(core: &Core, file: &FileEntry, lower: &[u8], upper: &[u8], sum: &mut RangeEstimate) -> Result<()> {
+    let meta = &file.meta;
+    let first =
+        meta.shares.partition_point(|share| share.index.prefix().as_slice() < &lower[..lower.len().min(IndexId::LEN)]);
+    for share in &meta.shares[first..] {
+        let prefix = share.index.prefix();
+        let Some(part) = meta.part_of(share.index).filter(|_| prefix.as_slice() < upper) else { break };
+        let next = IndexId(share.index.0.saturating_add(1)).prefix();
+        let (from, to) = (lower.max(prefix.as_slice()), upper.min(next.as_slice()));
+        if from == prefix && to == next {
+            sum.bytes += meta.bytes_of(part.raw_bytes);
+            sum.add(part.entries, part.tombstones, part.entries, true);
+            continue;
+        }
+        let found = core.table(file)?.between(from, to)?;
+        let entries =
+            if found.exact || found.entries > 0 { found.entries.min(part.entries) } else { part.entries.div_ceil(2) };
+        sum.bytes += found.bytes;
+        sum.add(entries, part.tombstones, part.entries, found.exact);
+    }
+    Ok(())
 }
 
 /// How many of a memtable's `keys` are looked at for the range `[lower, upper)`.
@@ -398,12 +428,12 @@ pub(crate) fn index_stats(core: &Arc<Core>, id: IndexId) -> IndexStats {
             keys * (mem.table.bytes() as u64 / mem.table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     }
     stats.entries = stats.memtable_entries;
-    for run in state.file_runs(&lower, &upper) {
-        for file in run {
-            stats.bytes += file.meta.file_bytes;
-            stats.entries += file.meta.entries;
-            stats.tombstones += file.meta.tombstones;
-            stats.raw_bytes += file.meta.raw_bytes;
+    for meta in state.file_runs(&lower, &upper).flatten().map(|file| &file.meta) {
+        if let Some(part) = meta.part_of(id) {
+            stats.bytes += meta.bytes_of(part.raw_bytes);
+            stats.entries += part.entries;
+            stats.tombstones += part.tombstones;
+            stats.raw_bytes += part.raw_bytes;
         }
     }
     stats

@@ -149,12 +149,13 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         announced.check()
     });
     let log = Log::open(disk, &log_dir, log_options, tail, announce)?;
+    let installer = Installer::new(manifest, state.dropped, &version, state.flushed_seq, last);
     let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {
         committer: Committer::new(last, undecided, &log),
         states: StateCell::new(newest, pool),
         locks,
-        installer: Installer::new(manifest, state.dropped, last),
+        installer,
         prepared,
         cache: BlockCache::new(options.block_cache_bytes as usize),
         next_file: state.next_file.max(after_named),

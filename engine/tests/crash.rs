@@ -316,7 +316,8 @@ fn inspect(engine: &Engine, before: &Book, after: &Book) -> Book {
     let mut expected = book.state_after(commits);
     let mut found = dump(engine, 0, u32::MAX).unwrap();
     if commits % 3 == 0 {
-        engine.flush().unwrap();
+        // Merges clear dropped indexes out of the files that they shared with others.
+        engine.compact_range(&[0; 4], &[255; 4]).unwrap();
         found = dump(engine, 0, u32::MAX).unwrap();
         for (&index, _) in before.drops.iter().filter(|(_, acknowledged)| **acknowledged) {
             let prefix = IndexId(index).prefix();

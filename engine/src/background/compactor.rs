@@ -53,15 +53,20 @@ impl Background {
         Some((version, job))
     }
 
-    fn finish_job(&self, core: &Core, job: &Arc<CompactionJob>) {
+    /// Takes a job off the list of those that run.
+    pub(super) fn end_job(&self, job: &Arc<CompactionJob>) {
         self.shared.lock().running.retain(|other| !Arc::ptr_eq(other, job));
+    }
+
+    fn finish_job(&self, core: &Core, job: &Arc<CompactionJob>) {
+        self.end_job(job);
         self.progress.notify_all();
         self.wake_cleaner();
         self.look(core);
     }
 
-    /// Merges all files that overlap `[lower, upper)` into the last level, one index after the other, until `tick`, asked
-    /// again and again, fails.
+    /// Merges all files with keys in `[lower, upper)` into the last level, see [`manual`], until `tick`, asked again and
+    /// again, fails.
     pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
         loop {
             tick()?;
@@ -69,7 +74,9 @@ impl Background {
             shared.check()?;
             let version = core.states.load().version.clone();
             let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
-            match manual(&shape(&version), &running, lower, upper) {
+            let void = core.installer.void_bytes();
+            let void_bytes = |no| void.get(&no).copied().unwrap_or(0);
+            match manual(&shape(&version), &running, &void_bytes, (lower, upper)) {
                 Manual::Done => return Ok(()),
                 Manual::Blocked => {
                     let _waiting = Waiting::begin(Blocking::Background);
@@ -211,6 +218,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
                 0 => OutputPlan::for_l0(target, &[], None),
                 _ => OutputPlan::for_level(target, &below),
             };
+            let plan = plan.within(&job.ranges);
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
             let residence = |key: &[u8]| residence_before(&inputs, key);

@@ -1,5 +1,6 @@
 //! The thread that flushes: sealed memtables become files of level 0, and the log before them is given up.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
@@ -9,10 +10,11 @@ use super::{Background, RETRY, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
 use crate::compact::pace::{memory_pressure, nice};
+use crate::compact::pick::{CompactionJob, LAST};
 use crate::engine::Core;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
-use crate::manifest::VersionEdit;
+use crate::manifest::{FileEntry, VersionEdit};
 use crate::sst::{Residence, TableMeta};
 use crate::step::Step;
 
@@ -105,6 +107,52 @@ fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
     result
 }
 
+/// Files of a large transaction with the levels they go to. Until it drops, no job is picked that writes to where they go in
+/// the last level.
+struct Reserved<'a> {
+    core: &'a Core,
+    files: Vec<(u8, TableMeta)>,
+    job: Option<Arc<CompactionJob>>,
+}
+
+impl Reserved<'_> {
+    fn files(&self) -> impl Iterator<Item = (u8, TableMeta)> + '_ {
+        self.files.iter().cloned()
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = &self.job {
+            self.core.background.end_job(job);
+        }
+    }
+}
+
+/// Decides where the files behind a memtable go whose flush has written `outputs`.
+fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[TableMeta]) -> Reserved<'a> {
+    if files.is_empty() {
+        return Reserved { core, files: Vec::new(), job: None };
+    }
+    let mut shared = core.background.shared.lock();
+    // What a job that is over has written is in the version.
+    let version = core.states.load().version.clone();
+    let mut ranges = Vec::new();
+    let mut placed = Vec::new();
+    for file in files {
+        let bounds = (file.meta.smallest.as_slice(), file.meta.largest.as_slice());
+        let written = shared.running.iter().filter(|job| job.output_level == LAST).flat_map(|job| &job.ranges);
+        let level = flush::level_behind(bounds, &version, outputs, written);
+        if level > 0 {
+            ranges.push((bounds.0.to_vec(), bounds.1.to_vec()));
+        }
+        placed.push((level, file.meta.clone()));
+    }
+    let job = (!ranges.is_empty()).then(|| Arc::new(CompactionJob::reservation(LAST, ranges)));
+    shared.running.extend(job.clone());
+    Reserved { core, files: placed, job }
+}
+
 /// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
 /// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
 /// newest number in a file is its age.
@@ -140,12 +188,9 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
-    let behind = newest
-        .files
-        .iter()
-        .map(|file| (flush::level_behind(file.meta.index, &state.version, &result.outputs), file.meta.clone()));
+    let reserved = reserve_behind(core, &newest.files, &result.outputs);
     let edit = VersionEdit {
-        added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(behind).collect(),
+        added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(reserved.files()).collect(),
         flushed_seq: Some(last),
         log_start: Some(log_start),
         ..VersionEdit::default()
@@ -153,6 +198,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
     let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
+    drop(reserved);
     match installed {
         Ok(refused) => {
             let refused = refused.unwrap_or_default();

@@ -305,11 +305,13 @@ fn with_input<R>(
     let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
     let shape = shape(version);
     let now = core.options.clock.now_us();
+    let void = core.installer.void_bytes();
     let input = PickInput {
         shape: &shape,
         running: &running,
         oldest_read,
         is_dropped: &|id: IndexId| core.installer.is_dropped(id),
+        void_bytes: &|no| void.get(&no).copied().unwrap_or(0),
         is_aside: &|no| shared.aside.is_aside(no, now),
         ahead_of: None,
     };

@@ -1,13 +1,24 @@
-//! Manual compaction: everything in a key range into the last level, one index at a time. A pure function, like `pick`.
+//! Manual compaction: everything in a key range into the last level, step by step. A pure function, like `pick`.
+//!
+//! A step takes a file above the last level and all that overlap it there, or their older data would be left above newer;
+//! with what they meet in the last level they are merged into it.
+//!
+//! A file that indexes outside of the range share is first cut in its place into what is inside and what is not: taken as
+//! it is, it would bring along whatever overlaps the others, in the end the whole store. If hardly any of it is inside it
+//! is left as it is: with thousands of small indexes compacted one after the other, each step would rewrite files of all
+//! of them.
 
 use super::pick::{Action, CompactionJob, LAST, Reason, Shape};
-use crate::base::IndexId;
+use crate::base::{FileNo, IndexId};
 use crate::sst::TableMeta;
+
+/// The part of a shared file from which on it is worth cutting.
+const WORTH_PART: u64 = 64;
 
 /// What to do next for a manual compaction.
 #[derive(Debug)]
 pub enum Manual {
-    /// Nothing in the range lies above the last level.
+    /// Nothing in the range lies above the last level, or nothing worth a step.
     Done,
     /// Files of the range are in running jobs: ask again when one has finished.
     Blocked,
@@ -15,40 +26,147 @@ pub enum Manual {
     Job(CompactionJob),
 }
 
-/// The next step of merging all files that overlap `[lower, upper)` into the last level.
-pub fn manual(shape: &Shape<'_>, running: &[&CompactionJob], lower: &[u8], upper: &[u8]) -> Manual {
-    let touches = |meta: &TableMeta| meta.smallest.as_slice() < upper && lower <= meta.largest.as_slice();
-    let above = || {
-        let levels = shape.levels[1..usize::from(LAST)].iter();
-        shape.sublevels.iter().chain(levels).flatten().filter(|meta| touches(meta))
+/// The next step of merging all files with keys in `[lower, upper)` into the last level, and of clearing away what files
+/// there that lie in the range have of dropped indexes: `void_bytes`, as for `pick`.
+pub fn manual(
+    shape: &Shape<'_>,
+    running: &[&CompactionJob],
+    void_bytes: &dyn Fn(FileNo) -> u64,
+    (lower, upper): (&[u8], &[u8]),
+) -> Manual {
+    let Some(range) = Range::of(lower, upper) else { return Manual::Done };
+    let start = above(shape).filter(|(_, meta)| range.calls_for(meta));
+    let Some((level, start)) = start.min_by(|a, b| a.1.smallest.cmp(&b.1.smallest)) else {
+        let void = |meta: &&&TableMeta| void_bytes(meta.no) > 0 && range.calls_for(meta) && range.includes(meta);
+        let Some(file) = shape.levels[usize::from(LAST)].iter().find(void) else { return Manual::Done };
+        return step(running, vec![(LAST, *file)], LAST, vec![(file.smallest.clone(), file.largest.clone())]);
     };
-    let Some(index) = above().map(|meta| meta.index).min() else { return Manual::Done };
-    // The whole index: a file of an upper level may reach beyond the range, and its older data must not be left above.
-    let runs_of_level = |level: u8| -> Vec<&TableMeta> {
-        let runs = match level {
-            0 => &shape.sublevels[..],
-            _ => std::slice::from_ref(&shape.levels[usize::from(level)]),
+
+    if range.is_cut(start) {
+        return step(running, vec![(level, start)], level, range.cut(start));
+    }
+    let (mut low, mut high) = (start.smallest.as_slice(), start.largest.as_slice());
+    let mut inputs: Vec<(u8, &TableMeta)>;
+    loop {
+        inputs = above(shape).filter(|(_, meta)| meets(meta, low, high)).collect();
+        if let Some((level, file)) = inputs.iter().find(|(_, meta)| range.is_cut(meta)) {
+            return step(running, vec![(*level, *file)], *level, range.cut(file));
+        }
+        let wider = inputs.iter().fold((low, high), |(low, high), (_, meta)| {
+            (low.min(meta.smallest.as_slice()), high.max(meta.largest.as_slice()))
+        });
+        if wider == (low, high) {
+            break;
+        }
+        (low, high) = wider;
+    }
+    let last = shape.levels[usize::from(LAST)]
+        .iter()
+        .filter(|meta| meta.smallest.as_slice() <= high && low <= meta.largest.as_slice());
+    inputs.extend(last.map(|meta| (LAST, *meta)));
+    let smallest = inputs.iter().map(|(_, meta)| &meta.smallest).min();
+    let largest = inputs.iter().map(|(_, meta)| &meta.largest).max();
+    let ranges = smallest.zip(largest).map(|(low, high)| (low.clone(), high.clone())).into_iter().collect();
+    step(running, inputs, LAST, ranges)
+}
+
+/// The files above the last level with their levels.
+fn above<'s, 'm>(shape: &'s Shape<'m>) -> impl Iterator<Item = (u8, &'m TableMeta)> + 's {
+    let l0 = shape.sublevels.iter().flatten().map(|meta| (0, *meta));
+    l0.chain((1..LAST).flat_map(|level| shape.levels[usize::from(level)].iter().map(move |meta| (level, *meta))))
+}
+
+/// Whether a file may have keys from `low` to `high`.
+fn meets(meta: &TableMeta, low: &[u8], high: &[u8]) -> bool {
+    meta.smallest.as_slice() <= high
+        && low <= meta.largest.as_slice()
+        && meta.holds_any(IndexId::of(low), IndexId::of(high))
+}
+
+/// What is to be compacted.
+struct Range<'a> {
+    lower: &'a [u8],
+    upper: &'a [u8],
+    /// The indexes in it.
+    first: IndexId,
+    last: IndexId,
+}
+
+impl<'a> Range<'a> {
+    /// `None` if nothing can be in it.
+    fn of(lower: &'a [u8], upper: &'a [u8]) -> Option<Range<'a>> {
+        let index = |key: &[u8]| {
+            let mut bytes = [0; IndexId::LEN];
+            bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
+            IndexId(u32::from_be_bytes(bytes))
         };
-        runs.iter().flatten().copied().filter(|meta| meta.index == index).collect()
+        let mut last = index(upper);
+        if upper.len() <= IndexId::LEN {
+            last = IndexId(last.0.checked_sub(1)?);
+        }
+        Some(Range { lower, upper, first: index(lower), last })
+    }
+
+    /// Whether the file has no index outside.
+    fn includes(&self, meta: &TableMeta) -> bool {
+        self.first <= meta.index && meta.last_index() <= self.last
+    }
+
+    /// Whether a file is to be cut before it can be brought down.
+    fn is_cut(&self, meta: &TableMeta) -> bool {
+        meta.is_shared() && !self.includes(meta)
+    }
+
+    /// Whether a file is to be brought down.
+    fn calls_for(&self, meta: &TableMeta) -> bool {
+        if meta.smallest.as_slice() >= self.upper || self.lower > meta.largest.as_slice() {
+            return false;
+        }
+        if !meta.is_shared() || self.includes(meta) {
+            return true;
+        }
+        let inside = meta.shares.iter().filter(|share| self.first <= share.index && share.index <= self.last);
+        inside.map(|share| u64::from(share.raw_bytes)).sum::<u64>() > meta.raw_bytes / WORTH_PART
+    }
+
+    /// The range of a file, divided at the first index and behind the last one.
+    fn cut(&self, meta: &TableMeta) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let behind = self.last.0.checked_add(1).map(IndexId);
+        let cuts = [Some(self.first), behind].into_iter().flatten().map(|index| index.prefix().to_vec());
+        let inside = cuts.filter(|cut| *cut > meta.smallest && *cut <= meta.largest);
+        let bounds: Vec<Vec<u8>> =
+            [meta.smallest.clone()].into_iter().chain(inside).chain([meta.largest.clone()]).collect();
+        bounds.windows(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    }
+}
+
+fn step(
+    running: &[&CompactionJob],
+    files: Vec<(u8, &TableMeta)>,
+    output_level: u8,
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+) -> Manual {
+    let busy = |job: &&CompactionJob| {
+        let taken = job.files().any(|no| files.iter().any(|(_, meta)| meta.no == no));
+        taken || job.ranges.iter().any(|(low, high)| ranges.iter().any(|(from, to)| low <= to && from <= high))
     };
-    let levels: Vec<(u8, Vec<&TableMeta>)> =
-        (0..=LAST).map(|level| (level, runs_of_level(level))).filter(|(_, files)| !files.is_empty()).collect();
-    let of_index: Vec<&TableMeta> = levels.iter().flat_map(|(_, files)| files.iter().copied()).collect();
-    let inputs = levels.iter().map(|(level, files)| (*level, files.iter().map(|meta| meta.no).collect())).collect();
-    let busy = running.iter().any(|job| job.ranges.iter().any(|(low, _)| IndexId::of(low) == index));
-    if busy {
+    if running.iter().any(busy) {
         return Manual::Blocked;
     }
-    let smallest = of_index.iter().map(|meta| &meta.smallest).min();
-    let largest = of_index.iter().map(|meta| &meta.largest).max();
-    let ranges = smallest.zip(largest).map(|(low, high)| (low.clone(), high.clone())).into_iter().collect();
+    let mut inputs: Vec<(u8, Vec<FileNo>)> = Vec::new();
+    for level in 0..=LAST {
+        let of_level: Vec<FileNo> = files.iter().filter(|(at, _)| *at == level).map(|(_, meta)| meta.no).collect();
+        if !of_level.is_empty() {
+            inputs.push((level, of_level));
+        }
+    }
     Manual::Job(CompactionJob {
         inputs,
-        output_level: LAST,
+        output_level,
         reason: Reason::Manual,
         action: Action::Merge,
-        bottommost: true,
+        bottommost: output_level == LAST,
         ranges,
-        bytes: of_index.iter().map(|meta| meta.file_bytes).sum(),
+        bytes: files.iter().map(|(_, meta)| meta.file_bytes).sum(),
     })
 }

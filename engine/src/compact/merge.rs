@@ -2,10 +2,14 @@
 //!
 //! # Algorithm
 //! The sources are merged into internal order; [`Survival`] decides on each version; what stays is written. A new file
-//! begins at an index boundary (files never mix indexes), when the current one has its size, or when it would overlap
-//! too much of the level below, but never between two versions of one key. If a boundary of a file in the level below
-//! is near the target size, the cut is made there: files that end together are rewritten together later, so less is
-//! rewritten in vain.
+//! begins when the current one has its size, or when it would overlap too much of the level below, but never between two
+//! versions of one key. If a boundary of a file in the level below is near the target size, the cut is made there: files
+//! that end together are rewritten together later, so less is rewritten in vain.
+//!
+//! An index of which the merge keeps much has files of its own: jobs on it stay narrow, and it is dropped by the names of
+//! its files. Indexes with little share files, so that the number of files, and of syncs, follows from the bytes. Which
+//! of the two an index is shows when it ends or has grown above [`OutputPlan::share_below`]; until then its versions are
+//! held in memory. Between two small ones a file ends by the rules above.
 //!
 //! Whether a key is at the bottom (no older data outside the merge) is decided per key, by walking along the fences of
 //! the levels below the output level. Where the fences leave it open, the filters of the files below are asked, but for
@@ -116,7 +120,19 @@ pub struct OutputPlan<'a> {
     pub below: Option<&'a [&'a [&'a TableMeta]]>,
     /// For outputs to L0, whose files are ordered by the numbers in them.
     pub numbers_stay: bool,
+    /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
+    pub share_below: u64,
+    /// Disjoint ranges of a job, in key order: an output ends before the lower bound of one. Bounds are such of indexes.
+    pub ranges: &'a [(Vec<u8>, Vec<u8>)],
 }
+
+/// The part of a file's target size from which on an index has files of its own, in L0 and below. A file costs a sync, as much
+/// as some hundred kilobytes do; one that an index has for itself makes narrow jobs and goes with its index by name. Below
+/// L0 a file stays for longer, and many small ones would.
+const OWN_FILE_PART_L0: u64 = 64;
+const OWN_FILE_PART: u64 = 16;
+/// At most so much is held in memory to find out.
+const OWN_FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl<'a> OutputPlan<'a> {
     /// Outputs of a compaction to a level whose lower levels are `below`, the nearest first.
@@ -129,6 +145,8 @@ impl<'a> OutputPlan<'a> {
             guides,
             below: Some(below),
             numbers_stay: false,
+            share_below: (target_file_bytes / OWN_FILE_PART).min(OWN_FILE_BYTES_MAX),
+            ranges: &[],
         }
     }
 
@@ -146,7 +164,19 @@ impl<'a> OutputPlan<'a> {
             guides: base,
             below,
             numbers_stay: true,
+            share_below: (target_file_bytes / OWN_FILE_PART_L0).min(OWN_FILE_BYTES_MAX),
+            ranges: &[],
         }
+    }
+
+    /// The same for a job with these ranges.
+    pub fn within(self, ranges: &'a [(Vec<u8>, Vec<u8>)]) -> OutputPlan<'a> {
+        OutputPlan { ranges, ..self }
+    }
+
+    /// The same with files of one index each.
+    pub fn unshared(self) -> OutputPlan<'a> {
+        OutputPlan { share_below: 0, ..self }
     }
 }
 
@@ -245,9 +275,9 @@ pub fn merge<I: VersionIter>(
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
-    let _held = Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES);
-    let mut outputs = Outputs { plan, env, writer: None, created: Vec::new(), result: MergeResult::default() };
-    let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish_file());
+    let _held = Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below);
+    let mut outputs = Outputs::new(plan, env);
+    let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish());
     match done {
         Ok(()) => Ok(outputs.result),
         Err(e) => {
@@ -271,7 +301,6 @@ fn run<I: VersionIter>(
 ) -> Result<()> {
     let mut survival = if plan.numbers_stay { survival.with_numbers() } else { survival };
     let mut bottom = Bottom::new(plan.below);
-    let mut guides = Guides { files: plan.guides, at: 0, passed_bytes: 0 };
     let mut key: Vec<u8> = Vec::new();
     let mut since_tick = 0;
     input.seek_first()?;
@@ -289,11 +318,7 @@ fn run<I: VersionIter>(
             }
             key.clear();
             key.extend_from_slice(input.key());
-            let passed = guides.advance(&key);
-            if new_index || outputs.is_cut_before(passed, guides.passed_bytes) {
-                outputs.finish_file()?;
-                guides.passed_bytes = 0;
-            }
+            outputs.begin_key(&key, new_index)?;
             survival.start_key(bottom.reached(&key));
         }
         let (seq, kind) = (input.seq(), input.kind());
@@ -376,15 +401,128 @@ impl Guides<'_> {
     }
 }
 
+/// Versions of an index that may turn out to be small.
+#[derive(Default)]
+struct Pending {
+    /// Keys and values, one behind the other.
+    bytes: Vec<u8>,
+    /// Lengths of key and value, number and kind of each version.
+    versions: Vec<(u32, u32, SeqNo, Kind)>,
+}
+
+/// Makes files of versions. Whether an index shares one is known when it has ended or grown too large for that; until
+/// then its versions wait in memory.
 struct Outputs<'a> {
     plan: &'a OutputPlan<'a>,
     env: &'a MergeEnv<'a>,
+    guides: Guides<'a>,
+    ranges: &'a [(Vec<u8>, Vec<u8>)],
     writer: Option<TableWriter<'a>>,
+    /// The index at hand may be small: its versions are pending.
+    is_small: bool,
+    pending: Pending,
+    /// A guide ended where the index at hand began, and what had been passed of guides until then.
+    began_at_guide: bool,
+    guide_bytes_before: u64,
     created: Vec<FileNo>,
     result: MergeResult,
 }
 
-impl Outputs<'_> {
+impl<'a> Outputs<'a> {
+    fn new(plan: &'a OutputPlan<'a>, env: &'a MergeEnv<'a>) -> Outputs<'a> {
+        Outputs {
+            plan,
+            env,
+            guides: Guides { files: plan.guides, at: 0, passed_bytes: 0 },
+            ranges: plan.ranges,
+            writer: None,
+            is_small: false,
+            pending: Pending::default(),
+            began_at_guide: false,
+            guide_bytes_before: 0,
+            created: Vec::new(),
+            result: MergeResult::default(),
+        }
+    }
+
+    /// The versions that follow are of this key.
+    #[inline]
+    fn begin_key(&mut self, key: &[u8], new_index: bool) -> Result<()> {
+        if new_index {
+            return self.begin_index(key);
+        }
+        let passed = self.guides.advance(key);
+        if self.is_small {
+            if passed && self.guides.passed_bytes - self.guide_bytes_before > self.plan.max_guide_bytes {
+                // Little, but all over a large part of the next level.
+                self.grow()?;
+            }
+        } else if self.is_cut_before(passed, self.guides.passed_bytes) {
+            self.finish_file()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn begin_index(&mut self, key: &[u8]) -> Result<()> {
+        self.end_index()?;
+        self.began_at_guide = self.guides.advance(key);
+        let in_range = self.ranges.partition_point(|(low, _)| low.as_slice() <= key);
+        if in_range > 1 {
+            self.ranges = &self.ranges[in_range - 1..];
+            self.finish_file()?;
+        }
+        self.guide_bytes_before = self.guides.passed_bytes;
+        self.is_small = self.plan.share_below > 0;
+        Ok(())
+    }
+
+    /// The index at hand has no further versions.
+    fn end_index(&mut self) -> Result<()> {
+        if !self.is_small {
+            return self.finish_file();
+        }
+        self.is_small = false;
+        if !self.pending.versions.is_empty() {
+            let guide_bytes = self.guides.passed_bytes;
+            let far = self.writer.is_some() && guide_bytes > self.plan.max_guide_bytes;
+            if far || self.is_cut_before(self.began_at_guide, self.guide_bytes_before) {
+                self.finish_file()?;
+                self.guides.passed_bytes = guide_bytes - self.guide_bytes_before;
+            }
+            self.write_pending()?;
+        }
+        Ok(())
+    }
+
+    /// The index at hand has files of its own.
+    #[cold]
+    fn grow(&mut self) -> Result<()> {
+        self.is_small = false;
+        let guide_bytes = self.guides.passed_bytes - self.guide_bytes_before;
+        self.finish_file()?;
+        self.guides.passed_bytes = guide_bytes;
+        self.write_pending()
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut rest = pending.bytes.as_slice();
+        for (at, &(key_len, value_len, seq, kind)) in pending.versions.iter().enumerate() {
+            let (key, after) = rest.split_at(key_len as usize);
+            let (value, after) = after.split_at(value_len as usize);
+            rest = after;
+            if let Some(writer) = self.writer.as_mut().filter(|_| at == 0) {
+                writer.begin_index(key, (self.env.table_options)(IndexId::of(key)).compression)?;
+            }
+            self.write(key, seq, kind, value)?;
+        }
+        pending.bytes.clear();
+        pending.versions.clear();
+        self.pending = pending;
+        Ok(())
+    }
+
     #[inline]
     fn is_cut_before(&self, passed_guide: bool, guide_bytes: u64) -> bool {
         let Some(writer) = &self.writer else { return true };
@@ -393,7 +531,23 @@ impl Outputs<'_> {
             || passed_guide && (bytes >= self.plan.cut_at_guide_from || guide_bytes > self.plan.max_guide_bytes)
     }
 
+    #[inline]
     fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+        self.result.stats.entries_out += 1;
+        if self.is_small {
+            let bytes = (key.len() + value.len()) as u64;
+            if self.pending.bytes.len() as u64 + bytes < self.plan.share_below {
+                self.pending.bytes.extend_from_slice(key);
+                self.pending.bytes.extend_from_slice(value);
+                self.pending.versions.push((key.len() as u32, value.len() as u32, seq, kind));
+                return Ok(());
+            }
+            self.grow()?;
+        }
+        self.write(key, seq, kind, value)
+    }
+
+    fn write(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
@@ -405,11 +559,18 @@ impl Outputs<'_> {
                 none.insert(writer)
             }
         };
-        self.result.stats.entries_out += 1;
         writer.add(key, seq, kind, value)
     }
 
+    /// All versions have been added.
+    fn finish(&mut self) -> Result<()> {
+        self.end_index()?;
+        self.finish_file()
+    }
+
+    /// Ends the file that is being written, if there is one.
     fn finish_file(&mut self) -> Result<()> {
+        self.guides.passed_bytes = 0;
         if let Some(writer) = self.writer.take() {
             let meta = writer.finish()?;
             self.result.stats.bytes_written += meta.file_bytes;

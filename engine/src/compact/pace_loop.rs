@@ -99,6 +99,7 @@ impl Sim {
                     tombstones: 0,
                     raw_bytes: 0,
                     stamped: false,
+                    shares: Default::default(),
                 }
             })
             .collect()
@@ -119,6 +120,7 @@ impl Sim {
             running: &running,
             oldest_read: SeqNo::MAX,
             is_dropped: &|_| false,
+            void_bytes: &|_| 0,
             is_aside: &|_| false,
             ahead_of,
         };

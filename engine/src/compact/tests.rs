@@ -240,6 +240,7 @@ impl Store {
             running: &running,
             oldest_read: SeqNo(oldest),
             is_dropped: &|index| self.place.dropped.contains(&index.0),
+            void_bytes: &|_| 0,
             is_aside: &|_| false,
             ahead_of: None,
         };
@@ -296,7 +297,7 @@ impl Store {
     fn compact_all(&mut self) {
         loop {
             let running: Vec<&CompactionJob> = self.running.iter().map(|(job, _)| job).collect();
-            match manual(&self.shape(), &running, &IndexId(0).prefix(), &IndexId(u32::MAX).prefix()) {
+            match manual(&self.shape(), &running, &|_| 0, (&IndexId(0).prefix(), &IndexId(u32::MAX).prefix())) {
                 Manual::Done => return,
                 Manual::Blocked => self.install(0),
                 Manual::Job(job) => self.start(job),
@@ -429,6 +430,7 @@ impl Store {
             running: &[],
             oldest_read: SeqNo(self.seq),
             is_dropped: &|_| false,
+            void_bytes: &|_| 0,
             is_aside: &|_| false,
             ahead_of: None,
         };
@@ -585,7 +587,7 @@ fn merge_to_bottom(
 }
 
 #[test]
-fn files_end_at_index_boundaries_and_at_size_but_never_within_a_key() {
+fn files_end_behind_large_indexes_and_at_size_but_never_within_a_key() {
     let place = Place::new();
     let mut entries = Vec::new();
     for row in 0..100 {
@@ -599,7 +601,11 @@ fn files_end_at_index_boundaries_and_at_size_but_never_within_a_key() {
     let result = merge_to_bottom(&place, versions(&entries), Survival::new(&[], SeqNo::ZERO), &[]).unwrap();
     assert_eq!(result.stats.entries_out, 1002);
     let (ones, others): (Vec<_>, Vec<_>) = result.outputs.iter().partition(|meta| meta.index.0 == 1);
-    assert_eq!(others.iter().map(|meta| meta.index.0).collect::<Vec<_>>(), [2, 3]);
+    assert!(ones.iter().all(|meta| !meta.is_shared()));
+    assert_eq!(
+        others.iter().map(|meta| meta.indexes().map(|index| index.0).collect()).collect::<Vec<Vec<_>>>(),
+        [[2, 3]]
+    );
     assert!(ones.len() > 10);
     for pair in ones.windows(2) {
         assert!(pair[0].largest < pair[1].smallest, "a key in two files");
@@ -624,6 +630,7 @@ fn files_end_where_files_of_the_next_level_end() {
         tombstones: 0,
         raw_bytes: 1,
         stamped: false,
+        shares: Default::default(),
     };
     // About 40 rows make a file: 36 are more than three quarters, 70 less than two files; 100..=129 overlap too much.
     let guides =
@@ -699,7 +706,7 @@ fn dropped_indexes_are_skipped_and_an_empty_result_is_no_file() {
     let data =
         [(1, 1, 1, Some(9)), (2, 1, 2, Some(9)), (2, 2, 3, Some(9)), (3, 1, 4, Some(9)), (u32::MAX, 1, 5, Some(9))];
     let result = merge_to_bottom(&place, versions(&data), Survival::new(&[], SeqNo(9)), &[]).unwrap();
-    assert_eq!(result.outputs.iter().map(|meta| meta.index.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(result.outputs.iter().flat_map(TableMeta::indexes).map(|index| index.0).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(result.stats.entries_in, 2);
     let before = place.files();
     let result = merge_to_bottom(&place, versions(&[(1, 1, 3, None)]), Survival::new(&[], SeqNo(9)), &[]).unwrap();

@@ -38,6 +38,7 @@ const UNDROPPED: u8 = 7;
 const LOG_DURABLE: u8 = 8;
 const LOG_SEGMENTS: u8 = 9;
 const ADDED_STAMPED: u8 = 10;
+const ADDED_SHARED: u8 = 11;
 
 impl VersionEdit {
     /// Appends it as fields, each a tag byte and its values.
@@ -58,8 +59,16 @@ impl VersionEdit {
             put_varint(out, no.0);
         }
         for (level, meta) in &self.added {
-            out.extend([if meta.stamped { ADDED_STAMPED } else { ADDED }, *level]);
+            let tag = match (meta.stamped, meta.is_shared()) {
+                (true, _) => ADDED_STAMPED,
+                (false, true) => ADDED_SHARED,
+                (false, false) => ADDED,
+            };
+            out.extend([tag, *level]);
             meta.encode(out);
+            if tag == ADDED_SHARED {
+                meta.encode_shares(out);
+            }
         }
         for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
             for index in indexes {
@@ -86,6 +95,10 @@ impl VersionEdit {
                     let meta = TableMeta::decode(reader)?;
                     edit.added.push((level, TableMeta { stamped: true, ..meta }));
                 }
+                ADDED_SHARED => {
+                    let level = reader.u8()?;
+                    edit.added.push((level, TableMeta::decode(reader)?.decode_shares(reader)?));
+                }
                 DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 _ => return None,
@@ -100,7 +113,7 @@ pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
     let (smallest, largest) = (&meta.smallest, &meta.largest);
     if smallest.len() < IndexId::LEN || largest.len() < IndexId::LEN {
         Some("key shorter than an index id")
-    } else if IndexId::of(smallest) != meta.index || IndexId::of(largest) != meta.index {
+    } else if IndexId::of(smallest) != meta.index || IndexId::of(largest) != meta.last_index() {
         Some("key of another index")
     } else if smallest > largest {
         Some("smallest key above largest")
@@ -108,6 +121,8 @@ pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
         Some("sequence numbers out of range")
     } else if meta.stamped && meta.min_seq != meta.max_seq {
         Some("stamped with two sequence numbers")
+    } else if meta.stamped && meta.is_shared() {
+        Some("stamped, and of several indexes")
     } else {
         None
     }

@@ -34,9 +34,9 @@ use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_pref
 use crate::wal::{FileSource, walk_records};
 
 /// The version of the store's formats that this code writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// The versions of the store's formats that this code reads, oldest first.
-pub const FORMAT_VERSIONS: &[u32] = &[1];
+pub const FORMAT_VERSIONS: &[u32] = &[1, 2];
 
 const SNAPSHOT: u8 = 1;
 const EDIT: u8 = 2;
@@ -142,7 +142,9 @@ impl State {
         self.log_durable = edit.log_durable.unwrap_or(self.log_durable);
         self.log_segments = edit.log_segments.unwrap_or(self.log_segments);
         self.dropped.extend(&edit.dropped);
-        self.dropped.retain(|index| !edit.undropped.contains(index));
+        for index in &edit.undropped {
+            self.dropped.remove(index);
+        }
         Ok(())
     }
 
@@ -433,7 +435,8 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
                 }
                 let log_segment_bytes = reader.varint().ok_or_else(|| corrupt("snapshot malformed"))?;
                 let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("snapshot malformed"))?;
-                let mut snapshot = State { format, ..State::new(log_segment_bytes) };
+                // What is written from now on is of the newest version.
+                let mut snapshot = State::new(log_segment_bytes);
                 snapshot.apply(&edit).map_err(|what| corrupt(&what))?;
                 state = Some(snapshot);
             }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
 use crate::io::{Disk, FaultKind, MemDisk, Mode};
-use crate::sst::TableMeta;
+use crate::sst::{Share, TableMeta};
 use crate::wal::testtext::{check_doc_example, check_fixture, engine_path, run_cases};
 
 fn key(index: u32, text: &str) -> Vec<u8> {
@@ -34,6 +34,7 @@ fn parse_meta(text: &str) -> TableMeta {
         tombstones: 1,
         raw_bytes: 200,
         stamped: false,
+        shares: Default::default(),
     }
 }
 
@@ -519,15 +520,39 @@ fn without_room(content: &[u8]) -> &[u8] {
     &content[..used.next_multiple_of(4096).min(content.len())]
 }
 
+/// A file of the indexes 7, 9 and 300.
+fn shared_meta() -> TableMeta {
+    let share = |index, entries, raw_bytes| Share { index: IndexId(index), entries, tombstones: 0, raw_bytes };
+    TableMeta {
+        largest: key(300, "z"),
+        tombstones: 1,
+        shares: [share(7, 6, 120), Share { tombstones: 1, ..share(9, 3, 50) }, share(300, 1, 30)].into(),
+        ..parse_meta("5 7/d-e 10-12")
+    }
+}
+
 #[test]
 fn stored_bytes_stay_the_same() {
     let disk = example();
-    for name in ["CURRENT", "MANIFEST-000001"] {
+    let manifest = Manifest::open(as_disk(&disk), dir()).unwrap().0;
+    let shared = VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() };
+    manifest.append(&shared).unwrap();
+    for name in ["CURRENT", "MANIFEST-000002"] {
         let content = disk.content(&dir().join(name)).unwrap();
-        check_fixture(&format!("v1/manifest/{name}"), without_room(&content));
+        check_fixture(&format!("v2/manifest/{name}"), without_room(&content));
     }
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
+    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
+    assert_eq!(number, 2);
+    assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
+}
+
+/// A manifest of the first format is read, and what is written next is of the newest.
+#[test]
+fn stores_of_the_first_format_are_still_read() {
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
+    assert_eq!(state.format, FORMAT_VERSION);
     let mut expected = State {
         log_start: Lsn(65536),
         flushed_seq: SeqNo(9),
@@ -549,8 +574,11 @@ fn the_documented_example_is_what_is_written() {
     manifest.append(&large).unwrap();
     let (_, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
     assert_eq!(state.files, vec![(0, stamped)]);
+    let shared = VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() };
+    manifest.append(&shared).unwrap();
     let bytes_of = |disk: &MemDisk| disk.content(&dir().join("MANIFEST-000001")).unwrap();
     check_doc_example("manifest.md", "### File of a large transaction", unit_payload(&bytes_of(&disk), 2));
+    check_doc_example("manifest.md", "### File of several indexes", unit_payload(&bytes_of(&disk), 4));
     let bytes = bytes_of(&example());
     check_doc_example("manifest.md", "### Snapshot", unit_payload(&bytes, 0));
     check_doc_example("manifest.md", "### Edit", unit_payload(&bytes, 2));

@@ -272,10 +272,18 @@ impl Version {
 
     /// Whether any file holds keys of an index.
     pub fn holds(&self, index: IndexId) -> bool {
-        // Files that lie side by side in a run are of one index after the other.
-        self.all_runs().any(|run| {
-            let at = run.partition_point(|file| file.meta.index < index);
-            run.get(at).is_some_and(|file| file.meta.index == index)
+        self.holding(index).next().is_some()
+    }
+
+    /// The files that hold keys of an index, with their levels.
+    pub fn holding(&self, index: IndexId) -> impl Iterator<Item = (u8, &Arc<FileEntry>)> {
+        let sublevels = self.sublevels.len();
+        self.all_runs().enumerate().flat_map(move |(number, run)| {
+            let level = number.checked_sub(sublevels).map_or(0, |deeper| deeper as u8 + 1);
+            // The indexes of files that lie side by side in a run ascend.
+            let from = run.partition_point(|file| file.meta.last_index() < index);
+            let rest = run[from..].iter().take_while(move |file| file.meta.index <= index);
+            rest.filter(move |file| file.meta.holds(index)).map(move |file| (level, file))
         })
     }
 

@@ -122,7 +122,7 @@ impl Runs {
     /// Writes operations, newer than all before, as new files. On failure nothing has changed.
     pub fn spill<I: VersionIter>(&mut self, input: I, file_bytes: u64, env: &MergeEnv<'_>) -> Result<()> {
         let mut input = Distinct::new(input);
-        let plan = OutputPlan::for_l0(file_bytes, &[], None);
+        let plan = OutputPlan::for_l0(file_bytes, &[], None).unshared();
         let written = merge(&mut input, all_versions(), &plan, env)?;
         self.written_bytes += written.stats.bytes_written;
         written.outputs.into_iter().for_each(|meta| self.stack(meta, input.distinct));
@@ -383,7 +383,7 @@ impl Merge<'_> {
             input.number = Some(LAST_NUMBER);
         }
         let survival = if self.last { newest_versions() } else { all_versions() };
-        let plan = OutputPlan::for_l0(self.file_bytes, &[], None);
+        let plan = OutputPlan::for_l0(self.file_bytes, &[], None).unshared();
         let merged = merge(&mut input, survival, &plan, self.env)?;
         self.written_bytes += merged.stats.bytes_written;
         let distinct = self.last || input.distinct;

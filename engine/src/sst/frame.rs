@@ -67,6 +67,15 @@ impl Packer {
         Ok(Packer { compression, lz4: CompressTable::small(), dense, out: Vec::new() })
     }
 
+    /// Compresses in another way from now on.
+    pub fn switch(&mut self, compression: Compression) -> io::Result<()> {
+        if compression == Compression::Zstd && self.dense.is_none() {
+            self.dense = Some(Dense::new()?);
+        }
+        self.compression = compression;
+        Ok(())
+    }
+
     /// The framed form of `raw` for its place: of a block of rows if it is to be compressed, of anything else if not. `raw`
     /// is shorter than 4 GiB (limits on keys and values see to it).
     pub fn pack(&mut self, raw: &[u8], no: FileNo, offset: u64, compress: bool) -> io::Result<&[u8]> {

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - All keys of a file belong to one index; versions are in strict internal order.
+//! - Versions are in strict internal order. A file of several indexes says in its properties what it has of each.
 //! - The separator of a block is at or above its last key and below the first key of the next block, except that it
 //!   equals the latter where versions of one key span the two blocks. So the first separator at or above a key leads
 //!   to the newest version of it.
@@ -44,7 +44,7 @@ use crate::base::value::{Bytes, LargeValue};
 pub use block::{Block, BlockBuilder};
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, TableIter};
-pub use meta::TableMeta;
+pub use meta::{Part, Share, TableMeta};
 pub use packed::Residence;
 pub use table::{Extent, Table};
 pub use warm::Warm;

@@ -19,6 +19,7 @@ use super::filter::{Filter, key_hash};
 use super::frame::{self, Handle};
 use super::iter::{IterMemory, ReadAhead, TableIter};
 use super::large::{self, LARGE};
+use super::meta::Shares;
 use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
@@ -32,8 +33,10 @@ use crate::sst::BlockCache;
 pub(crate) const PARTITION_BLOCKS: usize = 64;
 pub(crate) const FOOTER_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"STRATSST";
-/// The version that is written; all from the first one on are read.
+/// The version that is written of files of one index; all from the first one on are read.
 const VERSION: u32 = 2;
+/// The version of files of several indexes.
+const VERSION_SHARED: u32 = 3;
 
 /// The last bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,13 +46,16 @@ pub(crate) struct Footer {
     pub data_end: u64,
     pub top: Handle,
     pub properties: Handle,
+    /// The file has several indexes.
+    pub shared: bool,
 }
 
 impl Footer {
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
         let mut out = [0; FOOTER_BYTES];
         out[..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.shared { VERSION_SHARED } else { VERSION };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..24].copy_from_slice(&self.no.0.to_le_bytes());
         out[24..32].copy_from_slice(&self.file_bytes.to_le_bytes());
         out[32..40].copy_from_slice(&self.data_end.to_le_bytes());
@@ -79,15 +85,16 @@ impl Footer {
         if sum != Footer::checksum(bytes) {
             return Err(Error::corruption(path, at, format!("footer checksum, stored {sum:08x}")));
         }
-        if !(1..=VERSION).contains(&version) {
-            let what = format!("table format version {version}; this version reads 1 to {VERSION}");
+        if !(1..=VERSION_SHARED).contains(&version) {
+            let what = format!("table format version {version}; this version reads 1 to {VERSION_SHARED}");
             return Err(Error::Incompatible { path: path.to_owned(), what });
         }
         let mut u64 = || reader.u64().ok_or_else(short);
         let (no, file_bytes, data_end, top_offset, properties_offset) = (u64()?, u64()?, u64()?, u64()?, u64()?);
         let top = Handle { offset: top_offset, len: reader.u32().ok_or_else(short)? };
         let properties = Handle { offset: properties_offset, len: reader.u32().ok_or_else(short)? };
-        let footer = Footer { no: FileNo(no), file_bytes, data_end, top, properties };
+        let shared = version == VERSION_SHARED;
+        let footer = Footer { no: FileNo(no), file_bytes, data_end, top, properties, shared };
         let inside =
             |h: Handle| h.offset >= data_end && h.offset.checked_add(h.len.into()).is_some_and(|end| end <= at);
         if file_bytes != len {
@@ -169,7 +176,10 @@ impl Table {
         }
         let properties = frame::read(&*file, no, footer.properties)?;
         let bad = |what: &str| Error::corruption(path, footer.properties.offset, what);
-        let mut meta = TableMeta::decode(&mut Reader::new(&properties)).ok_or_else(|| bad("malformed properties"))?;
+        let mut reader = Reader::new(&properties);
+        let meta = TableMeta::decode(&mut reader);
+        let meta = if footer.shared { meta.and_then(|meta| meta.decode_shares(&mut reader)) } else { meta };
+        let mut meta = meta.ok_or_else(|| bad("malformed properties"))?;
         meta.file_bytes = len;
         if meta.no != no || meta.smallest > meta.largest {
             return Err(bad("properties contradict each other"));
@@ -196,7 +206,11 @@ impl Table {
 
     /// Bytes of memory that the open table holds beside the cache: its top-level index and its description.
     pub fn resident_bytes(&self) -> usize {
-        size_of::<Table>() + self.top.charge() + self.meta.smallest.len() + self.meta.largest.len()
+        size_of::<Table>()
+            + self.top.charge()
+            + self.meta.smallest.len()
+            + self.meta.largest.len()
+            + size_of_val(&*self.meta.shares)
     }
 
     /// Where it lies.
@@ -587,6 +601,7 @@ impl Table {
             ..self.meta.clone()
         };
         let (mut key, mut last_key, mut last_seq) = (Vec::new(), Vec::new(), SeqNo(u64::MAX));
+        let mut shares = Shares::default();
         let mut last_separator = Vec::new();
         let mut expected_offset = 0;
         for partition in 0..self.top.rows() as u32 {
@@ -638,6 +653,7 @@ impl Table {
                     newest = newest.max(seq);
                     seen.min_seq = seen.min_seq.min(seq);
                     tombstones += u64::from(kind == Kind::Delete);
+                    shares.count(&key, kind, block.value(row).len());
                     seen.raw_bytes += (key.len() + block.value(row).len()) as u64;
                     seen.entries += 1;
                     std::mem::swap(&mut key, &mut last_key);
@@ -661,6 +677,7 @@ impl Table {
             }
         }
         seen.largest = last_key;
+        seen.shares = shares.finish().ok_or_else(|| self.bad(self.data_end, "share of an index above its limit"))?;
         if seen != self.meta || expected_offset != self.data_end {
             return Err(self.bad(self.data_end, "properties contradict the data"));
         }

@@ -72,7 +72,13 @@ fn key(text: &str) -> Vec<u8> {
 fn write(disk: &Arc<dyn Disk>, path: &Path, rows: &[Row], options: TableOptions) -> TableMeta {
     let mut writer = TableWriter::create(disk, path, FileNo(9), options).unwrap();
     let mut so_far = 0;
+    let mut index = None;
     for (key, seq, kind, value) in rows {
+        // Of several indexes each is compressed in a way of its own.
+        let ways = [options.compression, Compression::None, Compression::Lz4, Compression::Zstd];
+        if index.replace(IndexId::of(key)).is_some_and(|before| before != IndexId::of(key)) {
+            writer.begin_index(key, ways[IndexId::of(key).0 as usize % 4]).unwrap();
+        }
         writer.add(key, SeqNo(*seq), *kind, value).unwrap();
         assert!(writer.file_bytes_so_far() >= so_far);
         so_far = writer.file_bytes_so_far();
@@ -319,7 +325,9 @@ fn the_writer_refuses_what_breaks_the_order() {
     refused(writer.add(&key("b"), SeqNo(6), Kind::Put, b""));
     refused(writer.add(&key("c"), SeqNo(1), Kind::Delete, b"x"));
     refused(writer.add(&key("c"), SeqNo(1 << 56), Kind::Put, b"x"));
-    refused(writer.add(&[&IndexId(8).prefix()[..], b"a"].concat(), SeqNo(1), Kind::Put, b"x"));
+    refused(writer.add(&[&IndexId(6).prefix()[..], b"z"].concat(), SeqNo(1), Kind::Put, b"x"));
+    refused(writer.add(b"\xff", SeqNo(1), Kind::Put, b"x"));
+    refused(writer.begin_index(&[&IndexId(6).prefix()[..], b"z"].concat(), Compression::None));
     refused(writer.add(&key(&"c".repeat(33 << 10)), SeqNo(1), Kind::Put, b"x"));
     writer.add(&key("b"), SeqNo(4), Kind::Delete, b"").unwrap();
     assert_eq!(writer.finish().unwrap().entries, 2);
@@ -534,7 +542,7 @@ fn foreign_files_and_versions_are_told_apart() {
     assert!(matches!(other, Err(Error::Corruption { .. })));
     let mut bytes = bed.bytes();
     let at = bytes.len() - 64;
-    bytes[at + 8] = 3;
+    bytes[at + 8] = 4;
     let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[at..at + 12]), &bytes[at + 16..]);
     bytes[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
     bed.set_bytes(bytes.clone());
@@ -602,6 +610,81 @@ fn stored_shuffled_rows_are_still_read() {
     check(&table, &rows, &probes(&rows, &[]), &[0, 1, 2, SeqNo::MAX.0]);
 }
 
+/// Rows of three indexes; those of the last share a block with those before.
+fn shared_rows() -> Vec<Row> {
+    let of = |index: u32, from: usize, count: usize| {
+        let row = move |(at, (key, seq, kind, value)): (usize, Row)| {
+            let key = [&IndexId(index).prefix()[..], &key[4..]].concat();
+            (key, seq + at as u64 % 2, kind, value)
+        };
+        let mut rows: Vec<Row> = small_rows().into_iter().enumerate().skip(from).take(count).map(row).collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        rows.dedup_by(|a, b| (&a.0, a.1) == (&b.0, b.1));
+        rows
+    };
+    [of(4, 0, 60), of(7, 0, 200), of(300, 5, 3)].concat()
+}
+
+fn shared_options() -> TableOptions {
+    TableOptions { compression: Compression::None, block_bytes: 512, filter_bits_per_key: 10 }
+}
+
+/// Files of several indexes say what they have of each.
+#[test]
+fn stored_shared_files_are_still_read() {
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let rows = shared_rows();
+    let table = Table::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20)).unwrap();
+    check(&table, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
+    let meta = table.meta();
+    assert_eq!(meta.indexes().map(|index| index.0).collect::<Vec<_>>(), [4, 7, 300]);
+    for index in meta.indexes() {
+        let of_index: Vec<&Row> = rows.iter().filter(|row| IndexId::of(&row.0) == index).collect();
+        let part = meta.part_of(index).unwrap();
+        assert_eq!(part.entries, of_index.len() as u64);
+        assert_eq!(part.tombstones, of_index.iter().filter(|row| row.2 == Kind::Delete).count() as u64);
+        assert_eq!(part.raw_bytes, of_index.iter().map(|row| row.0.len() + row.3.len()).sum::<usize>() as u64);
+    }
+    // A file of a single index is of the version before, which older programs read.
+    let bed = Bed::new();
+    bed.write(&small_rows(), shared_options());
+    let version = |bytes: &[u8]| bytes[bytes.len() - 56];
+    assert_eq!((version(&bed.bytes()), version(&fs::read(fixtures(3).join("shared.sst")).unwrap())), (2, 3));
+}
+
+/// A share that is not what the data say is found by a check of the file, and one that does not add up when it is opened.
+#[test]
+fn wrong_shares_are_found() {
+    let bed = Bed::new();
+    let good = bed.write(&shared_rows(), shared_options());
+    let cache = Cache::new(1 << 20);
+    let (mut properties, mut shares) = (Vec::new(), Vec::new());
+    TableMeta { file_bytes: 0, ..good.clone() }.encode(&mut properties);
+    good.encode_shares(&mut shares);
+    let bytes = bed.bytes();
+    let at = bytes.windows(shares.len()).rposition(|window| window == shares).unwrap();
+    let frame_start = at - properties.len();
+    let damage = |change: &dyn Fn(&mut [u8])| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes[at..at + shares.len()]);
+        let end = at + shares.len() + 5;
+        let mut place = [0; 16];
+        place[..8].copy_from_slice(&9u64.to_le_bytes());
+        place[8..].copy_from_slice(&(frame_start as u64).to_le_bytes());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[frame_start..end]);
+        bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+        bed.set_bytes(bytes);
+        bed.open(&cache).and_then(|table| table.verify())
+    };
+    damage(&|_| {}).unwrap();
+    // The first index has a version more than it should.
+    assert!(matches!(damage(&|shares| shares[2] += 1), Err(Error::Corruption { .. })));
+    // The second index has another number: the sums are right.
+    assert_eq!(shares[1], 0, "the first distance");
+    let second = shares.iter().skip(1).position(|&byte| byte == 3).unwrap() + 1;
+    assert!(matches!(damage(&|shares| shares[second] = 2), Err(Error::Corruption { .. })));
+}
+
 /// Plain files are written byte for byte as ever (compressors may change their output, the format may not).
 #[test]
 fn the_plain_file_is_written_as_stored() {
@@ -609,19 +692,20 @@ fn the_plain_file_is_written_as_stored() {
     let (name, options) = fixture_options()[0];
     bed.write(&small_rows(), options);
     assert!(bed.bytes() == fs::read(fixtures(2).join(name)).unwrap());
+    let plain: Vec<Row> = shared_rows().into_iter().filter(|row| IndexId::of(&row.0).0 != 7).collect();
+    bed.write(&plain, shared_options());
+    assert!(bed.bytes() == fs::read(fixtures(3).join("shared-plain.sst")).unwrap());
 }
 
 /// Writes the fixtures of the newest version; to be run by hand when one is introduced, never for an old one.
 #[test]
 #[ignore = "writes the stored files"]
 fn store_files() {
-    fs::create_dir_all(fixtures(2)).unwrap();
-    for (name, options) in fixture_options() {
-        let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
-        write(&disk, &fixtures(2).join(name), &small_rows(), options);
-    }
+    fs::create_dir_all(fixtures(3)).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
-    write(&disk, &fixtures(2).join("shuffled-rows.sst"), &number_rows(), TableOptions::default());
+    write(&disk, &fixtures(3).join("shared.sst"), &shared_rows(), shared_options());
+    let plain: Vec<Row> = shared_rows().into_iter().filter(|row| IndexId::of(&row.0).0 != 7).collect();
+    write(&disk, &fixtures(3).join("shared-plain.sst"), &plain, shared_options());
 }
 
 fn document() -> String {
@@ -679,6 +763,7 @@ fn the_documented_example_is_what_the_code_writes() {
         data_end: 4000,
         top: frame::Handle { offset: 4400, len: 100 },
         properties: frame::Handle { offset: 4500, len: 60 },
+        shared: false,
     };
     assert_eq!(to_hex(&footer.encode()), to_hex(&hex_of(&document(), "footer")));
     let mut filter = Vec::new();

@@ -2,6 +2,10 @@
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
 //! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Warm`]).
+//!
+//! A file may have several indexes, one behind the other. Rows of two indexes share a block only where the first has little
+//! in it, and both are compressed in the same way: unlike rows compress badly side by side, and a block for each of a
+//! thousand indexes with three rows would be mostly headers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +14,7 @@ use super::block::BlockBuilder;
 use super::filter::{Filter, key_hash};
 use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
+use super::meta::Shares;
 use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
 use super::{Compression, TableMeta, TableOptions, Warm};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -19,6 +24,9 @@ use crate::io::{AlignedBuf, Disk, File, Mode};
 
 /// Bytes gathered for one write.
 pub const WRITE_BYTES: usize = 512 << 10;
+
+/// Rows of another index go into a block that is filled up to one part in this many.
+const MIXED_PART: usize = 4;
 
 /// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
 pub struct TableWriter<'a> {
@@ -36,6 +44,7 @@ pub struct TableWriter<'a> {
     partition_bytes: u64,
     entries_cut: u64,
     meta: TableMeta,
+    shares: Shares,
     last_seq: SeqNo,
     /// The block being filled is a row with a large value, which has been written.
     large: Option<Handle>,
@@ -142,7 +151,9 @@ impl<'a> TableWriter<'a> {
                 tombstones: 0,
                 raw_bytes: 0,
                 stamped: false,
+                shares: Arc::default(),
             },
+            shares: Shares::default(),
             last_seq: SeqNo::MAX,
             large: None,
         })
@@ -154,8 +165,27 @@ impl<'a> TableWriter<'a> {
         self
     }
 
-    /// Appends a version. `Error::Invalid` if it is out of internal order, of another index than the first, too long, a
-    /// tombstone with a value, or numbered above [`SeqNo::MAX`].
+    /// Says that the next version, whose key is given, is the first of its index in this file, and how the index is
+    /// compressed. Optional: without it the index is compressed as the one before.
+    pub fn begin_index(&mut self, key: &[u8], compression: Compression) -> Result<()> {
+        let switches = compression != self.options.compression;
+        if !self.block.is_empty() {
+            if self.block.last_key() >= key {
+                return Err(Error::Invalid(format!("index of {key:02x?} begins behind one that follows it")));
+            }
+            if switches || self.block.size_with(key, 0, self.last_seq) > self.options.block_bytes / MIXED_PART {
+                self.cut_block(Some(key))?;
+            }
+        }
+        if switches {
+            self.packer.switch(compression).map_err(|e| Error::io("start compression", &self.out.path, e))?;
+            self.options.compression = compression;
+        }
+        Ok(())
+    }
+
+    /// Appends a version. `Error::Invalid` if it is out of internal order, too long, a tombstone with a value, or numbered
+    /// above [`SeqNo::MAX`].
     #[inline]
     pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
         if value.len() >= LARGE && kind == Kind::Put {
@@ -180,6 +210,7 @@ impl<'a> TableWriter<'a> {
         let handle = large::write(&mut |piece| self.out.write(piece), &path, no, offset, compress, &head, parts)?;
         self.large = Some(handle);
         self.place(new_key, key, seq, Kind::Put, &[]);
+        self.shares.add_bytes(bytes as u64);
         self.meta.raw_bytes += bytes as u64;
         Ok(())
     }
@@ -192,8 +223,10 @@ impl<'a> TableWriter<'a> {
             if key.len() < IndexId::LEN {
                 return Err(Error::Invalid("key shorter than its index number".into()));
             }
-            self.meta.index = IndexId::of(key);
-            self.meta.smallest = key.to_vec();
+            if self.meta.entries == 0 {
+                self.meta.index = IndexId::of(key);
+                self.meta.smallest = key.to_vec();
+            }
             true
         } else {
             let last = self.block.last_key();
@@ -201,9 +234,9 @@ impl<'a> TableWriter<'a> {
             if order.is_gt() || (order.is_eq() && self.last_seq <= seq) {
                 return Err(Error::Invalid(format!("versions out of order: {last:02x?} before {key:02x?} @{seq}")));
             }
-            // Keys ascend from one that has the prefix, so a longer key either has it or lies above all that do.
-            if key.len() < IndexId::LEN || key[..IndexId::LEN] != self.meta.index.prefix() {
-                return Err(Error::Invalid("keys of two indexes in one table".into()));
+            // Keys ascend from one that is longer, but a short one may lie above it.
+            if key.len() < IndexId::LEN {
+                return Err(Error::Invalid("key shorter than its index number".into()));
             }
             order.is_ne()
         };
@@ -230,6 +263,7 @@ impl<'a> TableWriter<'a> {
         self.last_seq = seq;
         self.meta.min_seq = self.meta.min_seq.min(seq);
         self.meta.max_seq = self.meta.max_seq.max(seq);
+        self.shares.count(key, kind, value.len());
         self.meta.entries += 1;
         self.meta.tombstones += u64::from(kind == Kind::Delete);
         self.meta.raw_bytes += (key.len() + value.len()) as u64;
@@ -333,13 +367,20 @@ impl<'a> TableWriter<'a> {
         let top = self.out.framed(&mut self.packer, no, &self.raw, true)?.0;
         // The size of the file is known only after the properties; readers take it from the footer.
         self.raw.clear();
+        self.meta.shares = std::mem::take(&mut self.shares)
+            .finish()
+            .ok_or_else(|| Error::Invalid("an index of this size needs a file of its own".into()))?;
         self.meta.encode(&mut self.raw);
+        let shared = self.meta.is_shared();
+        if shared {
+            self.meta.encode_shares(&mut self.raw);
+        }
         let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?.0;
         let end = (self.out.position() + FOOTER_BYTES as u64).next_multiple_of(IO_ALIGN as u64);
         let padding = end - FOOTER_BYTES as u64 - self.out.position();
         self.out.zeros(padding as usize)?;
         self.meta.file_bytes = end;
-        self.out.write(&Footer { no, file_bytes: end, data_end, top, properties }.encode())?;
+        self.out.write(&Footer { no, file_bytes: end, data_end, top, properties, shared }.encode())?;
         self.out.finish()?;
         Ok(self.meta)
     }

@@ -1,7 +1,18 @@
 //! Jobs out of L0: stacks of files, oldest first.
 
 use super::{Action, CompactionJob, Inputs, Picker, Reason, bytes_of, hull, overlapping, overlaps};
+use crate::base::IndexId;
 use crate::sst::TableMeta;
+
+/// Whether files lie among the indexes of one of these parts of a job.
+fn meets_any<'m>(parts: &[Inputs<'_>], files: impl Iterator<Item = &'m TableMeta>) -> bool {
+    let indexes = |low: &[u8], high: &[u8]| (IndexId::of(low), IndexId::of(high));
+    let Some((first, last)) = hull(files).map(|(low, high)| indexes(low, high)) else { return false };
+    parts.iter().filter_map(|part| hull(part.files())).any(|(low, high)| {
+        let (from, to) = indexes(low, high);
+        from <= last && first <= to
+    })
+}
 
 impl<'a> Picker<'a> {
     /// The stack of L0 files (oldest first) over the smallest key of each file; the deepest free stack first. The
@@ -98,8 +109,7 @@ impl<'a> Picker<'a> {
         }
         let mut parts: Vec<Inputs<'a>> = Vec::new();
         for (at, stack) in stacks.iter().enumerate() {
-            let index = stack[0].1.index;
-            if parts.iter().any(|part| part.upper[0].1.index == index) {
+            if meets_any(&parts, stack.iter().map(|(_, file)| *file)) {
                 continue;
             }
             // Small indexes share a job, so that a store with many of them is not drowned in tiny jobs.
@@ -109,6 +119,9 @@ impl<'a> Picker<'a> {
                 break;
             }
             let Some(part) = self.l0_inputs(stack) else { continue };
+            if meets_any(&parts, part.files()) {
+                continue;
+            }
             if self.can_move(&part, 0) {
                 if parts.is_empty() {
                     return Some(self.job(vec![part], 0, self.base, Reason::L0, Action::Move));
@@ -137,11 +150,7 @@ impl<'a> Picker<'a> {
     fn within_l0(&self, stacks: &[Vec<(usize, &'a TableMeta)>]) -> Option<CompactionJob> {
         let mut parts: Vec<Inputs<'a>> = Vec::new();
         for stack in stacks {
-            let index = stack[0].1.index;
-            if parts.iter().any(|part| part.upper[0].1.index == index) {
-                continue;
-            }
-            let Some(part) = self.newest_of(stack) else { continue };
+            let Some(part) = self.newest_of(stack).filter(|part| !meets_any(&parts, part.files())) else { continue };
             let bytes = parts.iter().chain([&part]).map(Inputs::bytes).sum::<u64>();
             if parts.is_empty() || bytes <= self.options.target_file_bytes {
                 parts.push(part);

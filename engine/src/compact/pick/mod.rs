@@ -21,13 +21,14 @@
 //! - Level to next: the file with the least overlap below for its size, the oldest one of equals. Written once, it
 //!   frees the most.
 //! - A file that overlaps nothing below is moved by name, unless it is to be compressed anew or full of tombstones.
+//! - Files with much of dropped indexes are rewritten where they are.
 //! - A file that a merge could not read is left where it is, and out of the scores, as if a job had it: the jobs that need
 //!   it would fail again, and only they have to wait. It goes with its index.
 //!
 //! Parts: `score` says how full the levels are, `l0` makes the jobs out of L0; the rest is here.
 //!
 //! # Invariants
-//! No two jobs share an input file or write overlapping key ranges of one level. Each range is within one index. The
+//! No two jobs share an input file or write overlapping key ranges of one level. No two ranges of a job share an index. The
 //! base level is never below a level that holds data or is being written, or newer data would be put below older.
 //!
 //! # Rejected
@@ -133,7 +134,8 @@ pub struct CompactionJob {
     /// True if no file below the output level overlaps the inputs, so the whole job works at the bottom. Always false
     /// within L0.
     pub bottommost: bool,
-    /// Disjoint key ranges (both ends included) that inputs and outputs lie in, one per index, in key order.
+    /// Disjoint key ranges (both ends included) that inputs and outputs lie in, in key order; no output spans two. No two
+    /// share an index.
     pub ranges: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of the input files.
     pub bytes: u64,
@@ -152,6 +154,19 @@ impl Reason {
 }
 
 impl CompactionJob {
+    /// No job, but ranges of a level that jobs must keep out of while it is among those that run.
+    pub fn reservation(level: u8, ranges: Vec<(Vec<u8>, Vec<u8>)>) -> CompactionJob {
+        CompactionJob {
+            inputs: Vec::new(),
+            output_level: level,
+            reason: Reason::Manual,
+            action: Action::Move,
+            bottommost: true,
+            ranges,
+            bytes: 0,
+        }
+    }
+
     /// All input files.
     pub fn files(&self) -> impl Iterator<Item = FileNo> + '_ {
         self.inputs.iter().flat_map(|(_, files)| files.iter().copied())
@@ -183,6 +198,8 @@ pub struct PickInput<'a> {
     pub oldest_read: SeqNo,
     /// True for an index whose data is to vanish.
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
+    /// Uncompressed bytes of a file that belong to dropped indexes.
+    pub void_bytes: &'a dyn Fn(FileNo) -> u64,
     /// True for a file that a merge could not read (see `aside`): only a job that does not read it takes it.
     pub is_aside: &'a dyn Fn(FileNo) -> bool,
     /// Only jobs more urgent than one of this reason: what a thread may do in the middle of it.
@@ -227,7 +244,7 @@ fn hull<'m>(files: impl IntoIterator<Item = &'m TableMeta>) -> Option<(&'m [u8],
     })
 }
 
-/// Inputs of one job within one index.
+/// Inputs of one job within one range of keys.
 #[derive(Clone, Default)]
 struct Inputs<'a> {
     /// From the upper level; for L0 with the sublevel of each.
@@ -294,7 +311,7 @@ impl<'a> Picker<'a> {
     }
 
     fn dropped(&self) -> Option<CompactionJob> {
-        let dropped = |file: &TableMeta| (self.input.is_dropped)(file.index) && !self.busy.contains(&file.no);
+        let dropped = |file: &TableMeta| file.indexes().all(self.input.is_dropped) && !self.busy.contains(&file.no);
         let mut inputs: Vec<(u8, Vec<FileNo>)> = Vec::new();
         let mut bytes = 0;
         for level in 0..LEVELS {
@@ -391,7 +408,59 @@ impl<'a> Picker<'a> {
             && (level > 0 || file.file_bytes >= self.options.target_file_bytes / 4)
     }
 
+    /// The share of a file that belongs to dropped indexes, in thousandths, if it is worth rewriting the file.
+    fn void_share(&self, file: &TableMeta) -> Option<u64> {
+        let share = (self.input.void_bytes)(file.no).saturating_mul(1000) / file.raw_bytes.max(1);
+        (share > self.options.garbage_percent * 10).then_some(share)
+    }
+
+    /// Files of dropped indexes are rewritten where they are, with their neighbours of the kind and small ones, so that
+    /// few files are left of many.
+    fn void(&self) -> Option<CompactionJob> {
+        let mut found: Vec<(u64, u8, usize, &'a TableMeta)> = Vec::new();
+        let upper = (1..=LAST).flat_map(|level| {
+            self.shape.levels[usize::from(level)].iter().enumerate().map(move |(at, file)| (level, at, *file))
+        });
+        for (level, at, file) in self.l0_files().map(|(sublevel, file)| (0, sublevel, file)).chain(upper) {
+            if let Some(share) = self.void_share(file).filter(|_| !self.is_busy(file)) {
+                found.push((share, level, at, file));
+            }
+        }
+        found.sort_by(|a, b| b.0.cmp(&a.0).then(a.3.no.cmp(&b.3.no)));
+        found.into_iter().find_map(|(_, level, at, file)| {
+            let mut files = vec![file];
+            if level > 0 {
+                let run = &self.shape.levels[usize::from(level)];
+                let mut bytes = file.file_bytes;
+                let mut joins = |file: &TableMeta| {
+                    let small = file.is_shared() && file.file_bytes < self.options.target_file_bytes / 4;
+                    bytes += file.file_bytes;
+                    (small || self.void_share(file).is_some())
+                        && !self.is_busy(file)
+                        && bytes <= self.options.max_job_bytes
+                };
+                let after = run[at + 1..].iter().copied().take_while(|file| joins(file)).collect::<Vec<_>>();
+                let before = run[..at].iter().rev().copied().take_while(|file| joins(file)).collect::<Vec<_>>();
+                files.extend(after);
+                files.extend(before);
+                let (low, high) = hull(files.iter().copied())?;
+                if self.is_written(level, low, high) {
+                    files.truncate(1);
+                }
+            }
+            if self.is_written(level, &file.smallest, &file.largest) {
+                return None;
+            }
+            files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            let upper = files.into_iter().map(|file| (if level == 0 { at } else { 0 }, file)).collect();
+            Some(self.job(vec![Inputs { upper, lower: Vec::new() }], level, level, Reason::Garbage, Action::Merge))
+        })
+    }
+
     fn garbage(&self) -> Option<CompactionJob> {
+        if let Some(job) = self.void() {
+            return Some(job);
+        }
         let mut found: Vec<(u64, u8, usize, &'a TableMeta)> = Vec::new();
         let upper = (1..=LAST)
             .flat_map(|level| self.shape.levels[usize::from(level)].iter().map(move |file| (level, 0, *file)));
@@ -425,7 +494,7 @@ impl<'a> Picker<'a> {
         reason: Reason,
         action: Action,
     ) -> CompactionJob {
-        parts.sort_by(|a, b| a.upper[0].1.index.cmp(&b.upper[0].1.index));
+        parts.sort_by_key(|part| part.upper[0].1.index);
         let mut upper: Vec<(usize, &TableMeta)> = parts.iter().flat_map(|part| part.upper.iter().copied()).collect();
         upper.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.smallest.cmp(&b.1.smallest)));
         let lower: Vec<FileNo> = parts.iter().flat_map(|part| part.lower.iter().map(|file| file.no)).collect();

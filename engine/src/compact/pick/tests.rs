@@ -1,9 +1,11 @@
 //! Tables of trees and the jobs they call for, and a tree that is run by the picker.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
 use crate::compact::testing::sublevels;
+use crate::sst::Share;
 use proptest::prelude::*;
 
 fn options() -> PickOptions {
@@ -23,7 +25,8 @@ fn show_key(key: &[u8]) -> String {
     if index == 1 { name.into_owned() } else { format!("{index}{name}") }
 }
 
-/// `7[a-c]*20#900~50@3-9`: number, keys, bytes, versions, percent of tombstones among them, sequence numbers.
+/// `7[a-c]*20#900~50@3-9`: number, keys, bytes, versions, percent of tombstones among them, sequence numbers. A file whose
+/// keys are of two indexes has the same of each from the one to the other.
 fn parse_file(word: &str) -> TableMeta {
     let (no, rest) = word.split_once('[').expect(word);
     let (keys, rest) = rest.split_once(']').expect(word);
@@ -40,18 +43,29 @@ fn parse_file(word: &str) -> TableMeta {
         (min.parse().expect(word), max.parse().expect(word))
     });
     let smallest = parse_key(small);
+    let largest = parse_key(large);
+    let indexes = IndexId::of(&smallest).0..=IndexId::of(&largest).0;
+    let count = indexes.clone().count() as u64;
+    let share = |index| Share {
+        index: IndexId(index),
+        entries: (number('#', 100) / count) as u32,
+        tombstones: 0,
+        raw_bytes: (number('*', 10) / count) as u32,
+    };
+    let shares = if count > 1 { indexes.map(share).collect() } else { Arc::default() };
     TableMeta {
         no: FileNo(no),
         index: IndexId::of(&smallest),
         file_bytes: number('*', 10),
         smallest,
-        largest: parse_key(large),
+        largest,
         min_seq: SeqNo(min),
         max_seq: SeqNo(max),
         entries: number('#', 100),
         tombstones: number('#', 100) * number('~', 0) / 100,
         raw_bytes: number('*', 10),
         stamped: false,
+        shares,
     }
 }
 
@@ -90,6 +104,7 @@ fn table() {
         let mut files: Vec<(u8, usize, TableMeta)> = Vec::new();
         let mut running: Vec<CompactionJob> = Vec::new();
         let (mut oldest_read, mut dropped, mut ahead_of) = (SeqNo(1000), None, None);
+        let mut void: BTreeMap<FileNo, u64> = BTreeMap::new();
         let mut aside: Vec<FileNo> = Vec::new();
         let mut checked = 0;
         for line in &lines {
@@ -119,6 +134,14 @@ fn table() {
                     }
                 }
                 "aside" => aside = rest.split_whitespace().map(|no| FileNo(no.parse().expect(line))).collect(),
+                // File and percent of its bytes, `void: 4 50 7 80`
+                "void" => {
+                    let words: Vec<u64> = rest.split_whitespace().map(|word| word.parse().expect(line)).collect();
+                    for pair in words.chunks(2) {
+                        let file = files.iter().find(|(_, _, file)| file.no.0 == pair[0]).expect(line);
+                        void.insert(file.2.no, file.2.raw_bytes * pair[1] / 100);
+                    }
+                }
                 "dropped" => dropped = Some(IndexId(rest.parse().expect(line))),
                 // Files, output level, range: `running: 4 5 to 6 a-f`
                 "running" => {
@@ -144,6 +167,7 @@ fn table() {
                         running: &all,
                         oldest_read,
                         is_dropped: &|index| Some(index) == dropped,
+                        void_bytes: &|no| void.get(&no).copied().unwrap_or(0),
                         is_aside: &|no| aside.contains(&no),
                         ahead_of,
                     };
@@ -186,6 +210,16 @@ fn table() {
 /// A file and the newest number of each of its keys.
 type SimFile = (TableMeta, BTreeMap<Vec<u8>, u64>);
 
+/// What keys in order have of each index.
+fn shares<'k>(keys: impl Iterator<Item = &'k Vec<u8>>) -> Arc<[Share]> {
+    let mut counts: BTreeMap<IndexId, u32> = BTreeMap::new();
+    keys.for_each(|key| *counts.entry(IndexId::of(key)).or_default() += 1);
+    if counts.len() < 2 {
+        return Arc::default();
+    }
+    counts.into_iter().map(|(index, entries)| Share { index, entries, tombstones: 0, raw_bytes: entries }).collect()
+}
+
 /// A tree of such files, run by the picker.
 #[derive(Default)]
 struct Sim {
@@ -199,6 +233,7 @@ impl Sim {
     fn file(&mut self, data: BTreeMap<Vec<u8>, u64>) -> SimFile {
         self.next += 1;
         let smallest = data.keys().next().unwrap().clone();
+        let shares = shares(data.keys());
         let meta = TableMeta {
             no: FileNo(self.next),
             index: IndexId::of(&smallest),
@@ -211,6 +246,7 @@ impl Sim {
             tombstones: 0,
             raw_bytes: 0,
             stamped: false,
+            shares,
         };
         (meta, data)
     }
@@ -252,9 +288,9 @@ impl Sim {
         if job.action == Action::Merge {
             let mut data: Vec<(Vec<u8>, u64)> = merged.into_iter().collect();
             while !data.is_empty() {
-                let index = IndexId::of(&data[0].0);
-                let same = data.iter().take_while(|(key, _)| IndexId::of(key) == index).count();
-                // Within L0 the output is one file; L0 files are cut nowhere here.
+                let behind = job.ranges.iter().map(|(low, _)| low).find(|low| **low > data[0].0);
+                let same = data.iter().take_while(|(key, _)| behind.is_none_or(|behind| key < behind)).count();
+                // Within L0 the output is one file per range; L0 files are cut nowhere here.
                 let cut = if job.output_level == 0 { same } else { same.min(10) };
                 let rest = data.split_off(cut);
                 outputs.push(self.file(data.into_iter().collect()));
@@ -315,7 +351,7 @@ proptest! {
         let start = |sim: &Sim, running: &[CompactionJob]| {
             let all: Vec<&CompactionJob> = running.iter().collect();
             let shape = sim.shape();
-            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, is_aside: &|_| false, ahead_of: None };
+            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_aside: &|_| false, ahead_of: None };
             pick(&input, &options)
         };
         for (what, which, keys) in steps {
@@ -328,7 +364,12 @@ proptest! {
                         sim.newest.insert(key.clone(), seq);
                         by_index.entry(index).or_default().insert(key, seq);
                     }
-                    for data in by_index.into_values() {
+                    // Each index in a file of its own, or all in one.
+                    let files: Vec<_> = match what {
+                        0 | 1 => vec![by_index.into_values().flatten().collect()],
+                        _ => by_index.into_values().collect(),
+                    };
+                    for data in files {
                         let file = sim.file(data);
                         sim.l0.push(file);
                     }
@@ -353,7 +394,7 @@ proptest! {
             prop_assert!(jobs < 2000, "work ends");
         }
         let shape = sim.shape();
-        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, is_aside: &|_| false, ahead_of: None };
+        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_aside: &|_| false, ahead_of: None };
         let quiet = scores(&input, &options);
         prop_assert!(quiet.levels.iter().all(|score| *score < 1.0), "{quiet:?}");
     }
