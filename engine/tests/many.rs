@@ -80,12 +80,14 @@ fn the_number_of_files_follows_the_bytes() {
         write(&engine, &mut model, &mut rng, FIRST..FIRST + INDEXES, 15_000);
         if round % 4 == 3 {
             let gone: Vec<Vec<u8>> = model.keys().filter(|_| rng.chance(10)).cloned().collect();
-            let mut txn = engine.begin();
-            for key in gone {
-                txn.delete(&key).unwrap();
-                model.remove(&key);
+            for some in gone.chunks(1000) {
+                let mut txn = engine.begin();
+                for key in some {
+                    txn.delete(key).unwrap();
+                    model.remove(key);
+                }
+                txn.commit().unwrap();
             }
-            txn.commit().unwrap();
         }
         let before = counts.created.load(Ordering::Relaxed);
         engine.flush().unwrap();
