@@ -1,4 +1,4 @@
-//! Of which indexes a store holds keys, told from what is in memory: the tables' bounds and the memtables.
+//! Of which indexes a store holds keys, told from what is in memory: the descriptions of table files and the memtables.
 //!
 //! The engine does not know which indexes there ought to be. Who does asks once, when the store is opened, and drops those
 //! that nobody owns: what a defect, or a transaction that wrote to an index after its drop, has left.
@@ -13,11 +13,9 @@ use crate::state::ReadState;
 /// and memtable.
 pub(crate) fn indexes(state: &ReadState) -> Result<BTreeSet<IndexId>> {
     let mut found = BTreeSet::new();
-    for (_, file) in state.version.files() {
-        found.extend([&file.meta.smallest, &file.meta.largest].map(|key| IndexId::of(key)));
-    }
-    for file in state.sealed.iter().flat_map(|sealed| sealed.files.iter()) {
-        found.extend([&file.meta.smallest, &file.meta.largest].map(|key| IndexId::of(key)));
+    let waiting = state.sealed.iter().flat_map(|sealed| sealed.files.iter());
+    for file in state.version.files().map(|(_, file)| file).chain(waiting) {
+        found.extend(file.meta.indexes());
     }
     for mem in state.memtables() {
         let mut keys = mem.table.iter();
