@@ -75,7 +75,9 @@ fn options(disk: &MemDisk) -> Options {
         disk: Arc::new(disk.clone()),
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
-        log_segment_bytes: 128 << 10,
+        log_segment_bytes: 64 << 10,
+        // Indexes of some hundred bytes have files of their own, which go with them; others share files.
+        table_bytes: 32 << 10,
         // Hundreds of rows are a large transaction.
         transaction_bytes: 16 << 10,
         ..Options::default()
