@@ -66,7 +66,7 @@ fn main() {
     let rows: u64 = args.next().and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
     let dir = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = dir.join(format!("bench_sst.{}", std::process::id()));
-    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     disk.create_dir_all(&dir).expect("directory");
 
     let mut payload = Vec::new();

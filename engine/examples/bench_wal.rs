@@ -16,31 +16,31 @@ struct Cached;
 
 impl Disk for Cached {
     fn open(&self, path: &Path, mode: Mode, _direct: bool) -> Result<Arc<dyn File>> {
-        PosixDisk.open(path, mode, false)
+        PosixDisk::default().open(path, mode, false)
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        PosixDisk.rename(from, to)
+        PosixDisk::default().rename(from, to)
     }
     fn remove(&self, path: &Path) -> Result<()> {
-        PosixDisk.remove(path)
+        PosixDisk::default().remove(path)
     }
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        PosixDisk.list(dir)
+        PosixDisk::default().list(dir)
     }
     fn exists(&self, path: &Path) -> Result<bool> {
-        PosixDisk.exists(path)
+        PosixDisk::default().exists(path)
     }
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        PosixDisk.create_dir_all(dir)
+        PosixDisk::default().create_dir_all(dir)
     }
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        PosixDisk.sync_dir(dir)
+        PosixDisk::default().sync_dir(dir)
     }
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        PosixDisk.hard_link(from, to)
+        PosixDisk::default().hard_link(from, to)
     }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        PosixDisk.lock_dir(dir)
+        PosixDisk::default().lock_dir(dir)
     }
 }
 
@@ -71,7 +71,8 @@ fn main() {
     for threads in [1, 2, 4, 16, 64] {
         // In turn, since the device's speed changes.
         for round in 1..=3 {
-            let ways: [(&str, Arc<dyn Disk>); 2] = [("direct", Arc::new(PosixDisk)), ("cached", Arc::new(Cached))];
+            let ways: [(&str, Arc<dyn Disk>); 2] =
+                [("direct", Arc::new(PosixDisk::default())), ("cached", Arc::new(Cached))];
             for (name, disk) in ways {
                 println!(
                     "{threads:3} threads, {name}, {round}: {}",

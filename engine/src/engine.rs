@@ -18,6 +18,7 @@ use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
 use crate::drops::Drops;
 use crate::install::Installer;
+use crate::io::BoundedDisk;
 use crate::lock::{LockOwner, LockTable};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::metrics::{Metrics, status_text};
@@ -100,7 +101,10 @@ impl Core {
         }
         let path = table_path(&self.dir, file.meta.no);
         let stamp = file.meta.stamped.then_some(file.meta.max_seq);
-        let table = Table::open_stamped(&self.options.disk, &path, file.meta.no, self.cache.clone(), stamp)?;
+        let table = {
+            let (no, life) = (file.meta.no, file.life().clone());
+            Table::open_kept(&self.options.disk, &path, no, self.cache.clone(), stamp, Some(life))?
+        };
         Ok(file.table.get_or_init(|| table))
     }
 
@@ -298,6 +302,7 @@ impl Engine {
     /// Fails with `Error::InUse` if another process has it open.
     pub fn open(dir: &Path, options: Options) -> Result<Engine> {
         let mut options = options;
+        options.disk = Arc::new(BoundedDisk::new(options.disk, options.open_files));
         options.memtable_budget_bytes = options.memtable_budget_bytes.max(MEMTABLE_BUDGET_MIN);
         let parts = recover::recover(dir, options)?;
         let core = Arc::new(Core {

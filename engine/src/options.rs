@@ -67,6 +67,9 @@ pub struct Options {
     /// Bytes of memory for a transaction's writes, above which it spills them to files; 0: an eighth of a memtable, but no
     /// less than 8 MiB.
     pub transaction_bytes: u64,
+    /// Descriptors that table files may hold at once, 8 or more; those of the log and the manifest, a handful, and those of
+    /// files that are being written come on top.
+    pub open_files: usize,
     /// Told, in words, about failures of background work. Called from background threads.
     pub on_report: Option<Report>,
     /// Told once, in words, that the store has stopped: what the disk, or a defect, has done, and that nothing is accepted
@@ -87,7 +90,7 @@ impl Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            disk: Arc::new(PosixDisk),
+            disk: Arc::new(PosixDisk::default()),
             clock: Arc::new(SystemClock::default()),
             scheduler: Arc::new(SystemScheduler),
             block_cache_bytes: 64 << 20,
@@ -97,6 +100,7 @@ impl Default for Options {
             durability: Durability::EveryCommit,
             table_bytes: 64 << 20,
             transaction_bytes: 0,
+            open_files: 512,
             on_report: None,
             on_stop: None,
             on_step: None,

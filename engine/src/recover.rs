@@ -51,6 +51,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         Manifest::open(disk.clone(), dir)?
     } else {
         check_is_new(&*disk, dir, &log_dir)?;
+        // The store's own name, before anything in it counts.
+        let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+        disk.sync_dir(above.unwrap_or(Path::new(".")))?;
         let created = Manifest::create(disk.clone(), dir, options.log_segment_bytes)?;
         disk.sync_dir(dir)?;
         created

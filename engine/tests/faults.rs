@@ -416,7 +416,7 @@ fn a_panic_in_the_background_stops_the_store() {
 fn a_store_is_opened_once() {
     let dir = tempfile::tempdir().unwrap();
     let disk = MemDisk::new();
-    let on_disk = Options { disk: Arc::new(PosixDisk), ..options(Arc::new(disk.clone())) };
+    let on_disk = Options { disk: Arc::new(PosixDisk::default()), ..options(Arc::new(disk.clone())) };
     for (path, options) in [(dir.path(), on_disk), (Path::new(DIR), options(Arc::new(disk)))] {
         let engine = Engine::open(path, options.clone()).unwrap();
         engine.write(&[(key(INDEX, 1), Some(b"a".to_vec()))], true).unwrap();

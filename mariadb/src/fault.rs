@@ -136,7 +136,7 @@ mod tests {
         let fault = parse(&format!("sync:eio:/log/:{}", switch.display())).unwrap();
         let log = folder.path().join("log");
         std::fs::create_dir(&log).unwrap();
-        let disk = FaultDisk { disk: Arc::new(PosixDisk), fault: Arc::new(fault) };
+        let disk = FaultDisk { disk: Arc::new(PosixDisk::default()), fault: Arc::new(fault) };
         let file = disk.open(&log.join("1"), Mode::Create, false).unwrap();
         let other = disk.open(&folder.path().join("2"), Mode::Create, false).unwrap();
         file.sync_data().unwrap();

@@ -155,7 +155,8 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
 
 /// Keeps the error of a job, if it failed, and reports it the first time. See `work_on` for the result.
 fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
-    let shared = &mut *core.background.shared.lock();
+    let mut guard = core.background.shared.lock();
+    let shared = &mut *guard;
     let Err(error) = result else {
         shared.compact_error = None;
         return true;
@@ -166,11 +167,14 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
         Verdict::New => true,
         Verdict::Again => false,
     };
-    if is_new && !shared.stopping {
-        core.options.report(&format!("compaction failed: {error}"));
-    }
+    let tell = is_new && !shared.stopping;
     if verdict == Verdict::General {
-        shared.compact_error = Some(error);
+        shared.compact_error = Some(error.clone());
+    }
+    // Who listens may ask for the status, which needs the lock.
+    drop(guard);
+    if tell {
+        core.options.report(&format!("compaction failed: {error}"));
     }
     verdict != Verdict::General
 }

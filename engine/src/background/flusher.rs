@@ -65,17 +65,18 @@ pub(super) fn flush_loop(core: &Core) {
         background.rank_flush(core);
         let result = flush_as_room_allows(core, &mut batch);
         let failed = result.is_err();
-        {
+        let news = {
             let mut shared = background.shared.lock();
             shared.flushing = false;
             shared.attempts += 1;
-            if let Err(error) = &result
-                && shared.flush_error.is_none()
-            {
-                core.options.report(&format!("flush failed: {error}"));
-            }
+            let news = result.as_ref().err().filter(|_| shared.flush_error.is_none()).cloned();
             shared.flush_error = result.err();
             background.progress.notify_all();
+            news
+        };
+        // Who listens may ask for the status, which needs the lock.
+        if let Some(error) = news {
+            core.options.report(&format!("flush failed: {error}"));
         }
         background.look(core);
         background.wake_cleaner();

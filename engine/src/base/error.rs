@@ -76,6 +76,12 @@ impl Error {
     pub fn corruption(path: &Path, offset: u64, what: impl Into<String>) -> Error {
         Error::Corruption { path: path.to_owned(), offset, what: what.into() }
     }
+    /// True if the process or the system had no file descriptor left: what was asked for has not been begun.
+    pub fn lacks_descriptors(&self) -> bool {
+        use rustix::io::Errno;
+        let is = |source: &io::Error, errno: Errno| source.raw_os_error() == Some(errno.raw_os_error());
+        matches!(self, Error::Io { source, .. } if is(source, Errno::MFILE) || is(source, Errno::NFILE))
+    }
     /// True if the device or quota is full.
     pub fn is_disk_full(&self) -> bool {
         match self {

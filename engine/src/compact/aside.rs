@@ -74,6 +74,8 @@ impl SetAside {
 /// The file that cannot be read as it should.
 fn named(error: &Error) -> Option<&Path> {
     match error {
+        // It says nothing of the file.
+        _ if error.lacks_descriptors() => None,
         Error::Io { path, .. } | Error::Corruption { path, .. } | Error::Incompatible { path, .. } => Some(path),
         _ => None,
     }

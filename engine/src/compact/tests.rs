@@ -65,7 +65,7 @@ impl Place {
     fn new() -> Place {
         Place {
             dir: tempfile::tempdir().unwrap(),
-            disk: Arc::new(PosixDisk),
+            disk: Arc::new(PosixDisk::default()),
             cache: BlockCache::new(1 << 20),
             next: Cell::new(1),
             cancel_after: Cell::new(None),

@@ -82,6 +82,11 @@ struct State {
     locks: BTreeSet<PathBuf>,
     fault: Option<Fault>,
     capacity: Option<u64>,
+    /// Files that are open.
+    descriptors: usize,
+    descriptors_max: Option<usize>,
+    /// Openings left until one is refused for want of a descriptor, counting down to 1; and whether all later ones are.
+    no_descriptor: Option<(u64, bool)>,
     counters: MemDiskCounters,
 }
 
@@ -261,6 +266,28 @@ impl MemDisk {
         self.state.lock().capacity = bytes;
     }
 
+    /// Limits the files that are open at once: beyond it, opening and listing fail as they do for a process without
+    /// descriptors. `None` lifts the limit.
+    pub fn set_descriptors_max(&self, most: Option<usize>) {
+        self.state.lock().descriptors_max = most;
+    }
+
+    /// Files that are open.
+    pub fn descriptors(&self) -> usize {
+        self.state.lock().descriptors
+    }
+
+    /// Refuses the `n`-th next opening (or listing) for want of a descriptor, and with `for_ever` all after it; 1 is the
+    /// very next.
+    pub fn refuse_open(&self, n: u64, for_ever: bool) {
+        self.state.lock().no_descriptor = Some((n.max(1), for_ever));
+    }
+
+    /// Ends what [`MemDisk::refuse_open`] began; true if it had not struck yet.
+    pub fn clear_refusal(&self) -> bool {
+        self.state.lock().no_descriptor.take().is_some_and(|(n, _)| n > 0)
+    }
+
     /// Sum of the sizes of all files, in bytes.
     pub fn used(&self) -> u64 {
         self.state.lock().used()
@@ -381,6 +408,26 @@ impl State {
         Err(fault.kind.error())
     }
 
+    /// Counts an opening; the error if there is no descriptor for it.
+    fn take_descriptor(&mut self) -> std::result::Result<(), io::Error> {
+        let refused = match &mut self.no_descriptor {
+            Some((0, _)) => true,
+            Some((n, for_ever)) => {
+                *n -= 1;
+                let now = *n == 0;
+                if now && !*for_ever {
+                    self.no_descriptor = None;
+                }
+                now
+            }
+            None => false,
+        };
+        if refused || self.descriptors_max.is_some_and(|most| self.descriptors >= most) {
+            return Err(FaultKind::TooManyFiles.error());
+        }
+        Ok(())
+    }
+
     fn used(&self) -> u64 {
         let mut seen: Vec<*const Mutex<Node>> = Vec::new();
         let mut used = 0;
@@ -415,6 +462,7 @@ impl Disk for MemDisk {
     fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
         let mut state = self.state.lock();
         state.counters.opens += 1;
+        state.take_descriptor().map_err(|e| Error::io("open", path, e))?;
         let existing = state.names.get(path).cloned();
         if mode != Mode::Create {
             state.pass("open", Needs::Descriptor).map_err(|e| Error::io("open", path, e))?;
@@ -435,6 +483,7 @@ impl Disk for MemDisk {
             (_, Some(node)) => node,
             (_, None) => return Err(Error::io("open", path, absent())),
         };
+        state.descriptors += 1;
         Ok(Arc::new(MemFile { disk: self.clone(), node, path: path.to_owned(), direct, writable: mode != Mode::Read }))
     }
 
@@ -461,6 +510,7 @@ impl Disk for MemDisk {
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let mut state = self.state.lock();
         state.pass("list", Needs::Descriptor).map_err(|e| Error::io("list", dir, e))?;
+        state.take_descriptor().map_err(|e| Error::io("list", dir, e))?;
         if !state.dirs.contains(dir) {
             return Err(Error::io("list", dir, absent()));
         }
@@ -533,6 +583,12 @@ struct MemFile {
     path: PathBuf,
     direct: bool,
     writable: bool,
+}
+
+impl Drop for MemFile {
+    fn drop(&mut self) {
+        self.disk.state.lock().descriptors -= 1;
+    }
 }
 
 impl MemFile {

@@ -6,6 +6,7 @@
 mod blocking;
 mod buffer;
 mod clock;
+mod handles;
 mod mem;
 mod posix;
 mod sched;
@@ -19,6 +20,7 @@ pub(crate) use self::blocking::Waiting;
 pub use self::blocking::{Blocking, BlockingHook, set_blocking_hook};
 pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use handles::BoundedDisk;
 pub use mem::{FaultKind, MemDisk, MemDiskCounters};
 pub use posix::PosixDisk;
 pub use sched::{NICE_MAX, Scheduler, SystemScheduler};
@@ -40,6 +42,11 @@ pub trait Disk: Send + Sync + 'static {
     /// lengths and buffers are then multiples of [`crate::base::limits::IO_ALIGN`] (callers always align if they ask
     /// for `direct`).
     fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>>;
+    /// Opens a file that is complete and never changes for direct reads. A disk that bounds its descriptors may close it
+    /// between two reads and open it again by its name, which must stay as long as the file is held.
+    fn open_bounded(&self, path: &Path) -> Result<Arc<dyn File>> {
+        self.open(path, Mode::Read, true)
+    }
     /// Renames a file, replacing the target. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file. Durable after `sync_dir`.

@@ -1,11 +1,13 @@
 //! The real disk: positioned reads and writes on the host's file system.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 
 use super::{Disk, File, Mode};
@@ -13,7 +15,22 @@ use crate::base::{Error, Result};
 
 /// The host's file system.
 #[derive(Default)]
-pub struct PosixDisk;
+pub struct PosixDisk {
+    /// Directories that were synced: kept open, so that a change of names that has happened can be made durable by a
+    /// process that has no descriptor left.
+    dirs: Mutex<BTreeMap<PathBuf, Arc<fs::File>>>,
+}
+
+impl PosixDisk {
+    fn dir(&self, path: &Path) -> io::Result<Arc<fs::File>> {
+        if let Some(dir) = self.dirs.lock().get(path) {
+            return Ok(dir.clone());
+        }
+        let dir = Arc::new(fs::File::open(path)?);
+        self.dirs.lock().insert(path.to_owned(), dir.clone());
+        Ok(dir)
+    }
+}
 
 struct PosixFile {
     file: fs::File,
@@ -64,11 +81,12 @@ impl Disk for PosixDisk {
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
+        // As the server makes its own: nobody else looks into a database.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| Error::io("create directory", dir, e))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        fs::File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
+        self.dir(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {

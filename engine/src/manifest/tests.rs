@@ -541,7 +541,7 @@ fn stored_bytes_stay_the_same() {
         let content = disk.content(&dir().join(name)).unwrap();
         check_fixture(&format!("v2/manifest/{name}"), without_room(&content));
     }
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
     assert_eq!(number, 2);
     assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
@@ -550,7 +550,7 @@ fn stored_bytes_stay_the_same() {
 /// A manifest of the first format is read, and what is written next is of the newest.
 #[test]
 fn stores_of_the_first_format_are_still_read() {
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
     assert_eq!(state.format, FORMAT_VERSION);
     let mut expected = State {

@@ -38,7 +38,7 @@ use crate::sst::{Table, TableMeta};
 pub const LEVELS: usize = 7;
 
 /// Collects the numbers of files that nobody needs any more, for someone off the hot paths to delete them.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Graveyard {
     numbers: Mutex<Vec<FileNo>>,
 }
@@ -63,15 +63,36 @@ pub struct FileEntry {
     pub table: OnceLock<Arc<Table>>,
     /// Heads of the smallest and the largest key: a search among files compares integers and follows few pointers.
     heads: (u128, u128),
+    life: Arc<FileLife>,
+}
+
+/// Keeps the name of a table file. Its entry and its open reader hold it: a reader may have to open the file again.
+#[derive(Debug)]
+pub struct FileLife {
+    no: FileNo,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
+}
+
+impl Drop for FileLife {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.graveyard.bury(self.no);
+        }
+    }
 }
 
 impl FileEntry {
     /// An entry for a file in use.
     pub fn new(meta: TableMeta, graveyard: Arc<Graveyard>) -> FileEntry {
         let heads = (head_of(&meta.smallest), head_of(&meta.largest));
-        FileEntry { meta, table: OnceLock::new(), heads, obsolete: AtomicBool::new(false), graveyard }
+        let life = Arc::new(FileLife { no: meta.no, obsolete: AtomicBool::new(false), graveyard });
+        FileEntry { meta, table: OnceLock::new(), heads, life }
+    }
+
+    /// What keeps the file's name.
+    pub fn life(&self) -> &Arc<FileLife> {
+        &self.life
     }
 
     /// Are all its keys below `key`, whose head is `head`?
@@ -89,20 +110,12 @@ impl FileEntry {
     /// Says that no version from now on has the file, durably. When the last holder lets go of it, its number goes to
     /// the graveyard.
     pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        self.life.obsolete.store(true, Ordering::Release);
     }
 
     /// True if marked obsolete.
     pub fn is_obsolete(&self) -> bool {
-        self.obsolete.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for FileEntry {
-    fn drop(&mut self) {
-        if *self.obsolete.get_mut() {
-            self.graveyard.bury(self.meta.no);
-        }
+        self.life.obsolete.load(Ordering::Acquire)
     }
 }
 

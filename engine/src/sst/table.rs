@@ -26,7 +26,8 @@ use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
 use crate::cache::Queue;
-use crate::io::{Disk, File, Mode};
+use crate::io::{Disk, File};
+use crate::manifest::FileLife;
 use crate::sst::BlockCache;
 
 /// Data blocks per index partition.
@@ -145,23 +146,27 @@ pub struct Table {
     pub(super) stamp: Option<SeqNo>,
     meta: TableMeta,
     doubt: Doubt,
+    /// Dropped last: the file may be removed from then on.
+    _life: Option<Arc<FileLife>>,
 }
 
 impl Table {
     /// Opens the file and checks its footer, properties and top-level index.
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
-        Table::open_stamped(disk, path, no, cache, None)
+        Table::open_kept(disk, path, no, cache, None, None)
     }
 
-    /// As `open`; the versions have the number `stamp`, if one is given. Then the file has one version per key.
-    pub fn open_stamped(
+    /// As `open`; the versions have the number `stamp`, if one is given. Then the file has one version per key. `life` keeps
+    /// the file's name as long as the table is held.
+    pub fn open_kept(
         disk: &Arc<dyn Disk>,
         path: &Path,
         no: FileNo,
         cache: Arc<BlockCache>,
         stamp: Option<SeqNo>,
+        life: Option<Arc<FileLife>>,
     ) -> Result<Arc<Table>> {
-        let file = disk.open(path, Mode::Read, true)?;
+        let file = disk.open_bounded(path)?;
         let len = file.len()?;
         if len < IO_ALIGN as u64 || len % IO_ALIGN as u64 != 0 {
             return Err(Error::corruption(path, len, "table file of an impossible length"));
@@ -195,6 +200,7 @@ impl Table {
             stamp,
             meta,
             doubt: Doubt::default(),
+            _life: life,
         };
         Ok(Arc::new(table))
     }

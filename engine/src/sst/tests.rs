@@ -553,7 +553,7 @@ fn foreign_files_and_versions_are_told_apart() {
 fn real_files_work_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.sst");
-    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let rows = small_rows();
     let meta = write(&disk, &path, &rows, TableOptions { block_bytes: 512, ..TableOptions::default() });
     assert_eq!(fs::metadata(&path).unwrap().len(), meta.file_bytes);
@@ -583,7 +583,7 @@ fn stored_files_are_still_read() {
     for version in [1, 2] {
         for (name, _) in fixture_options() {
             let cache = Cache::new(1 << 20);
-            let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+            let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
             let table = Table::open(&disk, &fixtures(version).join(name), FileNo(9), cache.clone()).unwrap();
             let rows = small_rows();
             assert_eq!(table.top.rows(), if name == "lz4.sst" { 2 } else { 1 });
@@ -603,7 +603,7 @@ fn number_rows() -> Vec<Row> {
 #[test]
 fn stored_shuffled_rows_are_still_read() {
     let (rows, path) = (number_rows(), fixtures(2).join("shuffled-rows.sst"));
-    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
     let (block, _) = table.entry(&table.index(0).unwrap(), 0).unwrap();
     assert_eq!(fs::read(&path).unwrap()[block.end() as usize - frame::TRAILER_BYTES], 4);
@@ -632,7 +632,7 @@ fn shared_options() -> TableOptions {
 /// Files of several indexes say what they have of each.
 #[test]
 fn stored_shared_files_are_still_read() {
-    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let rows = shared_rows();
     let table = Table::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20)).unwrap();
     check(&table, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
@@ -702,7 +702,7 @@ fn the_plain_file_is_written_as_stored() {
 #[ignore = "writes the stored files"]
 fn store_files() {
     fs::create_dir_all(fixtures(3)).unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     write(&disk, &fixtures(3).join("shared.sst"), &shared_rows(), shared_options());
     let plain: Vec<Row> = shared_rows().into_iter().filter(|row| IndexId::of(&row.0).0 != 7).collect();
     write(&disk, &fixtures(3).join("shared-plain.sst"), &plain, shared_options());

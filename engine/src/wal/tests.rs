@@ -854,7 +854,7 @@ fn stored_bytes_stay_the_same() {
     let bytes = example().content(&format::segment_path(dir(), 3)).unwrap();
     check_fixture("v1/wal/000000000003.log", &bytes);
     let mut found = Vec::new();
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk);
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let folder = super::testtext::engine_path("fixtures/v1/wal");
     let tail = scan(&disk, &folder, 4 * PAGE, Lsn(12 * PAGE), &mut |start, _, bytes| {
         found.push((start.0, bytes.to_vec()));
