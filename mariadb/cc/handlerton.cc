@@ -311,6 +311,14 @@ void commit_checkpoint_request(void *cookie)
   commit_checkpoint_notify_ha(cookie);
 }
 
+/* At the first stage of a backup. A tool that copies files knows nothing of the store, and says that all went well. */
+void prepare_for_backup()
+{
+  if (store && strata_has_tables(store))
+    sql_print_warning("Strata: a backup begins. Tables of ENGINE=STRATA are not in it: mariadb-backup does not copy them. Use "
+                      "mariadb-dump --single-transaction, or copy the data directory of a stopped server.");
+}
+
 /* All sessions have ended, and the server has not yet marked its own log as closed. */
 void pre_shutdown()
 {
@@ -452,6 +460,7 @@ void install_transaction_hooks(handlerton *hton)
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->flush_logs= flush_logs;
   hton->pre_shutdown= pre_shutdown;
+  hton->prepare_for_backup= prepare_for_backup;
   hton->drop_database= drop_database;
   hton->signal_ddl_recovery_done= ddl_recovery_done;
   hton->show_status= show_status;

@@ -45,6 +45,7 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         log_segment_bytes: or_default(config.log_segment_bytes, || base.log_segment_bytes),
         compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
         durability: durability(config.flush_log)?,
+        open_files: machine::open_files(),
         on_step: crash::watch()?,
         disk: fault::disk(base.disk)?,
         on_stop: Some(Arc::new(move |cause: &str| log(&calls, 2, &stopped(cause)))),
@@ -287,6 +288,12 @@ pub unsafe extern "C" fn strata_table_create(
     autoinc_start: u64,
 ) -> c_int {
     unsafe { on_running(store, |s| s.store.create_table(text(name)?, &table_def(def, &s.calls)?, autoinc_start)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_has_tables(store: *mut StoreHandle) -> c_int {
+    guard_value(0, || unsafe { reference(store) }.map_or(0, |s| c_int::from(!s.store.catalog().names("").is_empty())))
 }
 
 /// See the header.
