@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::background::Background;
 use crate::base::value::ValueOut;
@@ -48,6 +49,9 @@ const TRANSACTION_BYTES_MIN: u64 = 8 << 20;
 /// Smallest target of the base level in bytes.
 const BASE_BYTES_MIN: u64 = 16 << 20;
 
+/// How long the end of a prepared transaction waits for the session that holds it to go.
+const DETACH_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A prepared transaction that no session holds.
 pub(crate) struct Detached {
     pub id: TxnId,
@@ -74,6 +78,8 @@ pub(crate) struct Core {
     pub read_points: ReadPoints,
     pub installer: Installer,
     pub prepared: Mutex<BTreeMap<Vec<u8>, Detached>>,
+    /// Signalled when one more is there.
+    pub detached: Condvar,
     pub cache: Arc<BlockCache>,
     pub graveyard: Arc<Graveyard>,
     pub next_file: AtomicU64,
@@ -322,6 +328,7 @@ impl Engine {
             locks: parts.locks,
             installer: parts.installer,
             prepared: Mutex::new(parts.prepared),
+            detached: Condvar::new(),
             cache: parts.cache,
             graveyard: parts.graveyard,
             next_file: AtomicU64::new(parts.next_file.0),
@@ -544,7 +551,7 @@ impl Engine {
 
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
-        let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
+        let Some(prepared) = self.take_detached(xid) else { return Ok(false) };
         let core = &self.core;
         core.step(Step::OrderBegins);
         let ordered = match core.committer.order_prepared(core.sinks(), prepared.id) {
@@ -565,9 +572,26 @@ impl Engine {
         Ok(true)
     }
 
+    /// The prepared transaction of this id that no session holds, for its end. The server lets others end a transaction a
+    /// moment before the session that prepared it lets go of it, and takes no "there is none" for an answer: it would tell
+    /// the client that it is done. So that moment is waited for.
+    fn take_detached(&self, xid: &[u8]) -> Option<Detached> {
+        let core = &self.core;
+        let mut prepared = core.prepared.lock();
+        let until = Instant::now() + DETACH_PATIENCE;
+        loop {
+            if let Some(found) = prepared.remove(xid) {
+                return Some(found);
+            }
+            if !core.committer.is_prepared(xid) || core.detached.wait_until(&mut prepared, until).timed_out() {
+                return prepared.remove(xid);
+            }
+        }
+    }
+
     /// Rolls back a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<bool> {
-        let Some(prepared) = self.core.prepared.lock().remove(xid) else { return Ok(false) };
+        let Some(prepared) = self.take_detached(xid) else { return Ok(false) };
         let core = &self.core;
         match core.rollback_prepared(prepared.id) {
             Ok((end, batch)) => {

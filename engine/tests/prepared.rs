@@ -373,3 +373,30 @@ fn a_commit_that_nobody_repeats_is_durable() {
         assert_eq!(engine.metrics().log_syncs, before);
     }
 }
+
+/// The server may end a prepared transaction from another session a moment before the one that prepared it is gone. It
+/// tells its client that this is done whatever the engine says, so it has to be done.
+#[test]
+fn a_decision_waits_for_the_session_to_let_go() {
+    let disk = MemDisk::new();
+    let engine = open(&disk).unwrap();
+    for n in 0..200 {
+        let mut txn = engine.begin();
+        txn.put(&held(n), b"x").unwrap();
+        txn.prepare(&xid(n)).unwrap();
+        let both = std::sync::Barrier::new(2);
+        let ended = std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                both.wait();
+                if n % 2 == 0 { engine.rollback_prepared(&xid(n)) } else { engine.commit_prepared(&xid(n)) }
+            });
+            both.wait();
+            (0..n * 50).for_each(|_| std::hint::spin_loop());
+            drop(txn);
+            other.join().unwrap()
+        });
+        assert!(ended.unwrap(), "transaction {n} was said not to be there");
+    }
+    assert!(engine.prepared().is_empty());
+    assert!(!engine.rollback_prepared(&xid(999)).unwrap());
+}

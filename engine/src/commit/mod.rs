@@ -229,6 +229,11 @@ impl Committer {
         Ok(ordered)
     }
 
+    /// Whether a transaction of this id is prepared and has no decision, whoever holds it.
+    pub fn is_prepared(&self, xid: &[u8]) -> bool {
+        self.undecided.lock().has(xid)
+    }
+
     /// Bytes of the writes of prepared transactions without a decision.
     pub fn prepared_bytes(&self) -> u64 {
         self.undecided.lock().batches().map(|batch| batch.len() as u64).sum()

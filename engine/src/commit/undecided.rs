@@ -70,6 +70,11 @@ impl Undecided {
         self.places.range(..floor).map(|(_, id)| (*id, self.by_id[id].place))
     }
 
+    /// Whether one of them has this id.
+    pub fn has(&self, xid: &[u8]) -> bool {
+        self.by_id.values().any(|prepared| *prepared.xid == *xid)
+    }
+
     /// What they write.
     pub fn batches(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.by_id.values().map(|prepared| &prepared.batch)

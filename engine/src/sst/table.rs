@@ -27,7 +27,6 @@ use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
 use crate::cache::Queue;
 use crate::io::{Disk, File};
-use crate::manifest::FileLife;
 use crate::sst::BlockCache;
 
 /// Data blocks per index partition.
@@ -135,6 +134,9 @@ pub struct Extent {
     pub exact: bool,
 }
 
+/// Whatever keeps the name of a file from being removed while the file may have to be opened again.
+pub type NameKeeper = Arc<dyn std::any::Any + Send + Sync>;
+
 /// An open table file. Shared by all threads; immutable.
 pub struct Table {
     pub(super) file: Arc<dyn File>,
@@ -147,7 +149,7 @@ pub struct Table {
     meta: TableMeta,
     doubt: Doubt,
     /// Dropped last: the file may be removed from then on.
-    _life: Option<Arc<FileLife>>,
+    _life: Option<NameKeeper>,
 }
 
 impl Table {
@@ -164,7 +166,7 @@ impl Table {
         no: FileNo,
         cache: Arc<BlockCache>,
         stamp: Option<SeqNo>,
-        life: Option<Arc<FileLife>>,
+        life: Option<NameKeeper>,
     ) -> Result<Arc<Table>> {
         let file = disk.open_bounded(path)?;
         let len = file.len()?;
