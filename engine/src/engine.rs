@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::background::Background;
+use crate::base::limits::{check_key, check_value};
 use crate::base::value::ValueOut;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::{Beside, cache_capacity};
@@ -416,9 +417,8 @@ impl Engine {
     ) -> Result<SeqNo> {
         let mut buffer = WriteBuffer::new();
         for (key, value) in ops {
-            if key.len() < IndexId::LEN {
-                return Err(Error::Invalid(format!("key of {} bytes; at least 4 are needed", key.len())));
-            }
+            check_key(key)?;
+            check_value(value.as_ref().map_or(0, Vec::len))?;
             match value {
                 Some(value) => buffer.push(Kind::Put, key, value),
                 None => buffer.push(Kind::Delete, key, &[]),

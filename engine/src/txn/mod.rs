@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::background::with_env;
-use crate::base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::limits::{check_key, check_value};
 use crate::base::slots::LARGE;
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
@@ -81,9 +81,7 @@ impl Txn {
     }
 
     fn check_key(&self, key: &[u8]) -> Result<()> {
-        if key.len() < IndexId::LEN || key.len() > KEY_BYTES_MAX {
-            return Err(Error::Invalid(format!("key of {} bytes; allowed are 4 to {KEY_BYTES_MAX}", key.len())));
-        }
+        check_key(key)?;
         match self.state {
             State::Active => Ok(()),
             _ => Err(Error::Invalid("write in a transaction that is already prepared".into())),
@@ -106,9 +104,7 @@ impl Txn {
     pub fn put_parts(&mut self, key: &[u8], parts: &[&[u8]]) -> Result<()> {
         self.check_key(key)?;
         let bytes = parts.iter().map(|part| part.len()).sum();
-        if bytes > VALUE_BYTES_MAX {
-            return Err(Error::Invalid(format!("value of {bytes} bytes; allowed are {VALUE_BYTES_MAX}")));
-        }
+        check_value(bytes)?;
         if bytes >= self.core.transaction_bytes().max(LARGE) {
             self.spill_value(key, bytes, parts)?;
         } else {
