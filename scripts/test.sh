@@ -65,7 +65,7 @@ mtr_step() {
 # Keys of text in every collation of the server; random SQL beside InnoDB, from a
 # fixed seed, so that a change and not the day decides.
 step_collations() { lab_step collations --seed 1 --texts 60; }
-step_differ() { lab_step differ --seed 1 --programs 60 --seconds 300; }
+step_differ() { lab_step differ --seed 1 --programs 250 --seconds 300; }
 # The known phenomena of isolation, on Strata and InnoDB; then random histories,
 # with and without kills of the server.
 step_isolation() {

@@ -88,10 +88,12 @@ impl Filters<'_> {
             };
             table.excludes(key, hash, || self.may_read())
         };
-        self.version.runs_below(self.level).filter_map(|run| find_in(run, key)).all(|file| {
-            let known: Result<bool> = excluded(file);
-            known.unwrap_or(false)
-        })
+        self.version.runs_below(self.level).filter_map(|run| find_in(run, key).filter(|file| file.may_hold(key))).all(
+            |file| {
+                let known: Result<bool> = excluded(file);
+                known.unwrap_or(false)
+            },
+        )
     }
 }
 

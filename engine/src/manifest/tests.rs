@@ -590,3 +590,22 @@ fn unit_payload(bytes: &[u8], page: usize) -> &[u8] {
     let length = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
     &unit[48..48 + length]
 }
+
+/// A shared file is not asked for keys of an index that lies within its bounds and has files of its own.
+#[test]
+fn a_shared_file_is_visited_for_its_own_indexes_only() {
+    let version = Version::new(&[(0, shared_meta())], &Arc::default()).unwrap();
+    let visits = |key: &[u8]| {
+        let mut count = 0;
+        let visited = version.visit(key, |_| {
+            count += 1;
+            Ok(false)
+        });
+        visited.map(|()| count).unwrap()
+    };
+    assert_eq!(visits(&key(9, "a")), 1);
+    assert_eq!(visits(&key(8, "x")), 0);
+    assert_eq!(visits(&key(300, "a")), 1);
+    assert_eq!(visits(&key(6, "x")), 0);
+    assert_eq!(visits(&[0, 0, 1]), 0, "no whole index id");
+}

@@ -90,6 +90,12 @@ impl FileEntry {
         FileEntry { meta, table: OnceLock::new(), heads, life }
     }
 
+    /// Whether the file has anything of the key's index, within its bounds. Between those of a shared file other indexes may
+    /// lie, large ones too, whose look-ups need not ask its filter.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        !self.meta.is_shared() || key.first_chunk().is_some_and(|&id| self.meta.holds(IndexId(u32::from_be_bytes(id))))
+    }
+
     /// What keeps the file's name.
     pub fn life(&self) -> &Arc<FileLife> {
         &self.life
@@ -269,7 +275,7 @@ impl Version {
     /// Calls `look` for each file that may hold `key`, newest first, until it says that it is done.
     pub fn visit(&self, key: &[u8], mut look: impl FnMut(&Arc<FileEntry>) -> Result<bool>) -> Result<()> {
         for run in self.all_runs() {
-            if let Some(file) = find_in(run, key) {
+            if let Some(file) = find_in(run, key).filter(|file| file.may_hold(key)) {
                 if look(file)? {
                     return Ok(());
                 }
