@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: u64 = 200;
 /// "Disk got full", of a statement.
 const DISK_FULL: u16 = 1021;
-/// "Got error 189 "Disk full" during COMMIT".
+/// Of a commit: the message names the file and what the system said of it.
 const ERROR_DURING_COMMIT: u16 = 1180;
 
 fn full_disk(bench: &mut Bench) -> Result<String> {
@@ -136,7 +136,7 @@ fn all_there(bench: &mut Bench, recent: u64) -> Result<()> {
 }
 
 fn is_disk_full(error: &mysql::error::MySqlError) -> bool {
-    error.code == DISK_FULL || error.code == ERROR_DURING_COMMIT && error.message.contains("Disk full")
+    error.code == DISK_FULL || error.code == ERROR_DURING_COMMIT && error.message.contains("No space left on device")
 }
 
 fn size_of(files: &Files) -> Result<u64> {
