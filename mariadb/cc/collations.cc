@@ -153,8 +153,8 @@ size_t weights_padded(const void *cs, uint32_t form, const uint8_t *src, size_t 
         charset->strnxfrm(level_weights.data(), level_weights.size(), UINT_MAX32, src, length, flag) / WEIGHT_BYTES;
     if ((size_t) (dst + capacity - to) < count * MARKED_WEIGHT_BYTES + 1)
       break;
-    /* The server compares but the first level of a NO PAD collation without padding: 'e' and an accented one differ in
-       the number of their weights of the third level. */
+    /* Of a NO PAD collation the server compares the first level without padding and the others with it: 'e' and an
+       accented one differ in the number of their weights of the third level. */
     bool padded= pad || (form > 1 && level > 0);
     to= put_level(level_weights.data(), count, padded, padded ? space_weight(charset, flag) : 0, to);
   }
