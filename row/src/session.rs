@@ -15,6 +15,9 @@
 //! rows these are: the transaction holds the lock of a row it wrote, so what is committed of it stays newer than the read
 //! point, or stays not newer.
 //!
+//! A unique entry may have passed from another row to the one that the transaction writes; what consistent reads make of that
+//! is told in `scan/handed.rs`.
+//!
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::error::{Error, Result};
@@ -141,6 +144,8 @@ pub struct Session {
     point: Option<ReadPoint>,
     /// The transaction wrote rows that had changed since the read point.
     overwrote: bool,
+    /// The transaction wrote unique entries that had changed since the read point.
+    handed_over: bool,
     /// The key that the transaction locked exclusively last, if it still holds it.
     latest_lock: Vec<u8>,
     epoch: u64,
@@ -172,6 +177,7 @@ impl Session {
             statement: None,
             point: None,
             overwrote: false,
+            handed_over: false,
             latest_lock: Vec::new(),
             epoch: 0,
             transactions: 0,
@@ -519,8 +525,25 @@ impl Session {
         Ok(self.overwrote && self.txn.wrote(key)? && !self.txn.wrote(entry)? && self.changed_since_read_point(key)?)
     }
 
+    /// To be called before an entry of a unique index, whose key is its value alone, is written or deleted: once the row has
+    /// been locked, and for another value the key too.
+    pub(crate) fn writes_unique(&mut self, key: &[u8]) -> Result<()> {
+        if !self.handed_over && self.changed_since_read_point(key)? {
+            self.handed_over = true;
+            // Scans that are open need a second cursor from now on.
+            self.epoch += 1;
+        }
+        Ok(())
+    }
+
+    /// True if the transaction's unique entries may lie over those of rows that it has not written.
+    pub(crate) fn has_handed_over(&self) -> bool {
+        self.handed_over
+    }
+
     fn drop_read_point(&mut self) {
         self.overwrote = false;
+        self.handed_over = false;
         if self.point.take().is_some() {
             self.epoch += 1;
         }

@@ -1,4 +1,4 @@
-//! Rows and indexes against a model, in one session.
+//! Rows and indexes against a model: one session writes, others hold snapshots from before, during and after its transactions.
 
 mod common;
 
@@ -39,6 +39,29 @@ enum Op {
     Rollback,
     FailStatement(Row),
     Flush,
+    /// Another session takes a snapshot, which it keeps to the end.
+    Snapshot,
+}
+
+/// A session with a snapshot, and what it is to see for ever.
+struct Watcher {
+    client: Client,
+    sees: BTreeMap<Key, Row>,
+}
+
+/// Watchers at a time.
+const WATCHERS: usize = 3;
+
+/// Every index counted and compared, in the reader's transaction.
+fn compare(reader: &mut Client, sees: &BTreeMap<Key, Row>) {
+    for index in [PRIMARY, BY_B, BY_E, BY_B_A] {
+        let want = model_order(sees, index);
+        assert_eq!(reader.scan(Some(index), true).unwrap(), want, "index {index} forward");
+        let mut back = reader.scan(Some(index), false).unwrap();
+        back.reverse();
+        assert_eq!(back, want, "index {index} backward");
+        assert_eq!(reader.count(index), want.len(), "index {index} counted");
+    }
 }
 
 fn rows() -> impl Strategy<Value = Row> {
@@ -56,6 +79,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Rollback),
         1 => rows().prop_map(Op::FailStatement),
         1 => Just(Op::Flush),
+        1 => Just(Op::Snapshot),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -83,6 +107,12 @@ fn run(ops: &[Op]) {
     let mut client = Client::new(&store, &table);
     let mut model: BTreeMap<Key, Row> = BTreeMap::new();
     let mut committed = model.clone();
+    let watch = |sees: &BTreeMap<Key, Row>| {
+        let mut client = Client::new(&store, &table);
+        assert_eq!(client.count(PRIMARY), sees.len());
+        Watcher { client, sees: sees.clone() }
+    };
+    let mut watchers = vec![watch(&committed)];
     for op in ops {
         match op {
             Op::Insert(r) => {
@@ -112,6 +142,12 @@ fn run(ops: &[Op]) {
                 model = committed.clone();
             }
             Op::Flush => store.engine().flush().unwrap(),
+            Op::Snapshot => {
+                if watchers.len() == WATCHERS {
+                    watchers.remove(0);
+                }
+                watchers.push(watch(&committed));
+            }
             Op::FailStatement(r) => {
                 client.begin();
                 let bytes = r.record();
@@ -119,7 +155,14 @@ fn run(ops: &[Op]) {
                 client.session.statement_rollback();
             }
         }
+        // The writer's own view, that of each snapshot, and that of a session which begins now.
+        compare(&mut client, &model);
+        for watcher in &mut watchers {
+            compare(&mut watcher.client, &watcher.sees);
+        }
+        compare(&mut watch(&committed).client, &committed);
     }
+    drop(watchers);
     for index in [PRIMARY, BY_B, BY_E, BY_B_A] {
         let want = model_order(&model, index);
         for lock in [None, Some(LockMode::Exclusive)] {

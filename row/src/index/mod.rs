@@ -180,6 +180,7 @@ impl Writer<'_> {
             codec.encode_value(record, row_id, &mut b.value)?;
             if enforced(codec, record) {
                 claim(self.session, &b.key, &mut b.found, i)?;
+                self.session.writes_unique(&b.key)?;
             } else {
                 self.session.enter(&b.key)?;
             }
@@ -217,15 +218,20 @@ impl Writer<'_> {
             if b.old_key == b.key {
                 codec.encode_value(old, row_id, &mut b.old_value)?;
                 if overwrites || b.old_value != b.value {
+                    if enforced(codec, new) {
+                        self.session.writes_unique(&b.key)?;
+                    }
                     self.session.txn_mut().put(&b.key, &b.value)?;
                 }
                 continue;
             }
             if enforced(codec, old) {
                 self.session.lock(&b.old_key, LockMode::Exclusive, Waiting::Wait)?;
+                self.session.writes_unique(&b.old_key)?;
             }
             if enforced(codec, new) {
                 claim(self.session, &b.key, &mut b.found, i)?;
+                self.session.writes_unique(&b.key)?;
             } else {
                 self.session.enter(&b.key)?;
             }
@@ -251,6 +257,7 @@ impl Writer<'_> {
             codec.encode_record(record, row_id, &mut b.key)?;
             if enforced(codec, record) {
                 self.session.lock(&b.key, LockMode::Exclusive, Waiting::Wait)?;
+                self.session.writes_unique(&b.key)?;
             }
             self.session.txn_mut().delete(&b.key)?;
         }

@@ -18,9 +18,11 @@
 //! - `take`: what happens with one entry (condition, lock, row)
 //! - `locking`: which locks a read takes and keeps
 //! - `cover`: locking the intervals that were read
+//! - `handed`: entries that the transaction's own lie over
 //! - `position`: row references
 
 mod cover;
+mod handed;
 pub mod locking;
 mod position;
 mod seek;
@@ -110,6 +112,7 @@ struct Scan {
     /// `entry_key` holds the key of the entry that the engine cursor stands on.
     entry_saved: bool,
     target: Vec<u8>,
+    stand: handed::Stand,
 }
 
 fn neighbourhood(index: &Index) -> Option<usize> {
@@ -128,6 +131,8 @@ pub struct RowCursor {
     /// The scan before, for its memory.
     former: Option<Scan>,
     walk: kv::Cursor,
+    /// While the scan may have to show covered entries.
+    committed: Option<Box<handed::Committed>>,
     entry_key: Vec<u8>,
     entry_value: Value,
     /// Clustered key of the row read last.
@@ -164,6 +169,7 @@ impl RowCursor {
             scan: None,
             former: None,
             walk: table.engine().cursor(),
+            committed: None,
             entry_key: Vec::new(),
             entry_value: Value::default(),
             current: Vec::new(),
@@ -263,6 +269,7 @@ impl RowCursor {
             version: 0,
             entry_saved: false,
             target,
+            stand: handed::Stand::Plain,
             codec,
         });
         Ok(())
@@ -282,6 +289,7 @@ impl RowCursor {
 
     /// Ends the scan and lets go of the engine's memory and files.
     pub fn end(&mut self) {
+        self.forget_committed();
         if let Some(mut scan) = self.scan.take() {
             if scan.open {
                 self.walk.close();
@@ -295,6 +303,7 @@ impl RowCursor {
     /// stay open between statements.
     pub fn suspend(&mut self) {
         self.save_place();
+        self.forget_committed();
         if let Some(scan) = &mut self.scan {
             if scan.open {
                 self.walk.close();

@@ -55,6 +55,10 @@ impl RowCursor {
                 let whole = given.parts == scan.codec.own_parts();
                 let unique = scan.clustered || scan.codec.is_unique() && !given.has_null;
                 scan.single = mode == Seek::Exact && whole && unique && given.parts > 0;
+                if scan.single && !scan.clustered && self.lock.is_none() && session.has_handed_over() {
+                    // Two rows may have the value.
+                    scan.single = false;
+                }
                 mode
             }
         };
@@ -86,6 +90,7 @@ impl RowCursor {
             prefix_end_in_place(&mut scan.target);
         }
         match way {
+            _ if self.committed.is_some() => self.seek_both(session, way)?,
             Way::Forward => self.walk.seek_ge(session.txn(), &scan.target)?,
             Way::Backward => self.walk.seek_lt(session.txn(), &scan.target)?,
         }

@@ -4,6 +4,7 @@
 //! another transaction, or (at a new search only) own writes. The place is then found again by its key.
 
 use super::cover::End;
+use super::handed::Committed;
 use super::take::{Verdict, copy};
 use super::{Place, RowCursor};
 use crate::error::{Error, Result};
@@ -56,15 +57,14 @@ impl RowCursor {
         // The row given out without a lock is wanted: it is read again, this time with.
         let again = std::mem::take(&mut self.unlocked);
         if place == Place::Engine && !self.is_stale(session) {
-            match way {
-                _ if again => {}
-                Way::Forward => self.walk.next(session.txn())?,
-                Way::Backward => self.walk.prev(session.txn())?,
+            if !again {
+                self.advance(session, way)?;
             }
         } else {
             self.save_place();
             self.ensure_open(session, way, false)?;
             match way {
+                _ if self.committed.is_some() => self.go_on_both(session, way)?,
                 Way::Forward => {
                     self.walk.seek_ge(session.txn(), &self.entry_key)?;
                     if !again && self.walk.valid() && self.walk.key() == self.entry_key {
@@ -97,6 +97,16 @@ impl RowCursor {
         }
     }
 
+    #[inline]
+    fn advance(&mut self, session: &Session, way: Way) -> Result<()> {
+        match way {
+            _ if self.committed.is_some() => self.step_both(session, way)?,
+            Way::Forward => self.walk.next(session.txn())?,
+            Way::Backward => self.walk.prev(session.txn())?,
+        }
+        Ok(())
+    }
+
     /// From the entry under the engine cursor on: the first that the read takes.
     pub(super) fn find(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
         let mut steps = 0;
@@ -123,10 +133,7 @@ impl RowCursor {
             if steps % STEPS_PER_POLL == 0 {
                 session.check_killed()?;
             }
-            match way {
-                Way::Forward => self.walk.next(session.txn())?,
-                Way::Backward => self.walk.prev(session.txn())?,
-            }
+            self.advance(session, way)?;
         };
         if !found {
             self.forget_row();
@@ -201,6 +208,9 @@ impl RowCursor {
             scan.ends_at_bound = ends_at_bound;
             return Ok(());
         }
+        if let Some(mut committed) = self.committed.take() {
+            committed.restore(&mut self.walk);
+        }
         if covers {
             scan.version = session.range_version(scan.index_id);
         }
@@ -210,6 +220,9 @@ impl RowCursor {
         scan.opened_upper.clear();
         scan.opened_upper.extend_from_slice(upper);
         scan.open = true;
+        if consistent && !scan.clustered && session.has_handed_over() && scan.codec.is_unique() {
+            self.committed = Some(Committed::open(session, &self.walk, self.table.engine().cursor(), scan)?);
+        }
         scan.ends_at_bound = ends_at_bound;
         scan.epoch = session.epoch();
         scan.transaction = session.transactions();

@@ -228,6 +228,19 @@ impl Client {
         self.session.statement_end();
         Ok(rows)
     }
+    /// Rows of an index, counted from its entries alone.
+    pub fn count(&mut self, index: usize) -> usize {
+        self.begin();
+        self.cursor.begin(Some(index), true).unwrap();
+        let mut count = 0;
+        let mut found = self.cursor.seek(&mut self.session, Seek::First, &[], &mut self.record).unwrap();
+        while found {
+            count += 1;
+            found = self.cursor.next(&mut self.session, &mut self.record).unwrap();
+        }
+        self.session.statement_end();
+        count
+    }
     pub fn position(&self, record: &[u8], out: &mut [u8]) {
         let id = self.cursor.shared_row_id().load(std::sync::atomic::Ordering::Relaxed);
         let record = unsafe { Record::new(record) };
