@@ -256,10 +256,20 @@ void ha_strata::update_create_info(HA_CREATE_INFO *create_info)
   }
 }
 
-/* Asked by EXCHANGE PARTITION: may the rows of one table stand in another? */
+/* Asked by EXCHANGE PARTITION: may the rows of this table stand in the other? The server has compared columns and, by name,
+   indexes; it does not see what the order of indexes makes of them. The partitioned table is the statement's first. */
 bool ha_strata::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
 {
-  return table_changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+  if (table_changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
+  const TABLE_LIST *first= thd()->lex->query_tables;
+  if (!first || !first->table || first->table == table)
+    return COMPATIBLE_DATA_YES;
+  Definition definition;
+  if (definition.describe(first->table, false, -1))
+    return COMPATIBLE_DATA_NO;
+  return strata_table_fits(strata::store, table_, definition.get()) == STRATA_OK ? COMPATIBLE_DATA_YES
+                                                                                  : COMPATIBLE_DATA_NO;
 }
 
 /* ---- statements ---- */
@@ -509,7 +519,7 @@ int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
 
 int ha_strata::analyze(THD *thd, HA_CHECK_OPT *)
 {
-  int result= strata_table_analyze(table_);
+  int result= strata_table_analyze(cursor_);
   if (result != STRATA_OK)
   {
     print_error(handler_error(result, thd), MYF(0));

@@ -178,8 +178,10 @@ int strata_table_drop(StrataStore *store, const char *name);             /* STRA
 int strata_table_rename(StrataStore *store, const char *from, const char *to);
 int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
 int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */
-/* Opens by name; checks that `def` agrees with the catalog (column layout, indexes, collations). */
+/* Opens by name; checks that `def` agrees with the catalog (column layout, indexes in any order, collations). */
 int strata_table_open(StrataStore *store, const char *name, const StrataTableDef *def, StrataTable **table);
+/* An error if the table could not be opened with `def`. The order of indexes may differ. */
+int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
 int strata_table_version(StrataStore *store, const char *name, uint8_t version[16]);
 /* At start, after the server's DDL recovery: temporary tables of the last run, and tables without a definition in the server. */
@@ -288,7 +290,7 @@ int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t c
 /* Estimate of rows between two key images (NULL = open); flags: bit0 low inclusive, bit1 high inclusive. */
 int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t *low, uint32_t low_len,
                             const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
-int strata_table_analyze(StrataTable *table);
+int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of each index; a kill ends it */
 int strata_table_optimize(StrataCursor *cursor);           /* compacts the table's key ranges; a kill ends it */
 int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. */

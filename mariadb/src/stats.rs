@@ -123,8 +123,12 @@ pub unsafe extern "C" fn strata_records_in_range(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_analyze(table: *mut TableHandle) -> c_int {
-    unsafe { on_table(table, Table::analyze) }
+pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(cursor)? };
+        handle.table.analyze(unsafe { handle.session()? })?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.

@@ -375,6 +375,16 @@ pub unsafe extern "C" fn strata_table_open(
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_fits(
+    store: *mut StoreHandle,
+    table: *mut TableHandle,
+    def: *const CTableDef,
+) -> c_int {
+    unsafe { on_store(store, |s| reference(table)?.table.refuse_other(&table_def(def, &s.calls)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_close(table: *mut TableHandle) {
     guard_value((), || {
         if !table.is_null() {

@@ -155,7 +155,7 @@ impl Store {
     /// Opens a table whose definition in the server is `def`.
     pub fn open_table(self: &Arc<Store>, name: &str, mut def: TableDef) -> Result<Arc<Table>> {
         let meta = self.catalog.get(name)?;
-        compare::check(name, &meta, &def)?;
+        let places = compare::check(name, &meta, &def)?;
         compare::keep_forms(name, &meta, &mut def)?;
         let state = {
             let mut tables = self.tables.lock();
@@ -169,7 +169,7 @@ impl Store {
                 }
             }
         };
-        let table = Arc::new(Table::new(self, state, def)?);
+        let table = Arc::new(Table::new(self, state, def, places)?);
         table.state.start_counters(&table)?;
         Ok(table)
     }

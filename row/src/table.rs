@@ -5,7 +5,7 @@
 //! offsets in the record belong to the server's share, not to the catalog.
 
 use crate::catalog::format::TableMeta;
-use crate::catalog::refuse_prepared;
+use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, TableDef};
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
@@ -120,27 +120,29 @@ pub struct Table {
     pub indexes: Vec<Arc<KeyCodec>>,
     /// Numbers of the secondary indexes.
     pub secondary: Vec<usize>,
+    /// The catalog's number of each index: the server may have them in another order.
+    pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
 }
 
 impl Table {
-    /// Builds the codecs. The definition agrees with the catalog.
-    pub fn new(store: &Arc<Store>, state: Arc<TableState>, def: TableDef) -> Result<Table> {
+    /// Builds the codecs. The definition agrees with the catalog, where its indexes have the numbers `places`.
+    pub fn new(store: &Arc<Store>, state: Arc<TableState>, def: TableDef, places: Vec<usize>) -> Result<Table> {
         let meta = &state.meta;
         let id = meta.clustered_id();
         let clustered = Arc::new(KeyCodec::new(&def, def.primary, id, id)?);
         let row = RowCodec::new(&def, &clustered)?;
         let mut indexes = Vec::with_capacity(def.indexes.len());
-        for (i, index) in meta.indexes.iter().enumerate() {
+        for (i, place) in places.iter().enumerate() {
             indexes.push(match def.primary == Some(i) {
                 true => clustered.clone(),
-                false => Arc::new(KeyCodec::new(&def, Some(i), index.id, id)?),
+                false => Arc::new(KeyCodec::new(&def, Some(i), meta.indexes[*place].id, id)?),
             });
         }
         let secondary = (0..indexes.len()).filter(|i| def.primary != Some(*i)).collect();
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
-        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, has_blobs })
+        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, places, has_blobs })
     }
 
     /// The database.
@@ -164,7 +166,7 @@ impl Table {
     /// The engine's id of an index; `None` is the table scan order.
     pub fn index_id(&self, index: Option<usize>) -> IndexId {
         match index {
-            Some(i) => self.state.meta.indexes[i].id,
+            Some(i) => self.state.meta.indexes[self.places[i]].id,
             None => self.state.meta.clustered_id(),
         }
     }
@@ -172,6 +174,11 @@ impl Table {
     /// An error if a prepared transaction without a session has written to the table: it is not to be altered.
     pub fn refuse_prepared(&self) -> Result<()> {
         refuse_prepared(self.engine(), &self.state.meta)
+    }
+
+    /// An error if a handler with another definition could not open the table: it is not to change places with one of that.
+    pub fn refuse_other(&self, def: &TableDef) -> Result<()> {
+        compare::check(&self.state.name(), &self.state.meta, def).map(drop)
     }
 
     /// Reads go to the newest state, whatever the snapshot: only one session can see the table, or its rows are not part

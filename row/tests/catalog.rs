@@ -104,12 +104,128 @@ fn definitions_that_differ_are_refused_with_a_reason() {
     refuse(&|d| d.indexes[1].parts[0].length = 10, "index 'b'");
     refuse(&|d| d.indexes[2].unique = false, "index 'e'");
     refuse(&|d| drop(d.indexes.pop()), "indexes");
+    refuse(&|d| d.indexes[3].parts[1].descending = false, "index 'b_a' has other parts");
+    refuse(&|d| d.primary = Some(3), "index 'PRIMARY' holds the rows in one, not in the other");
+    refuse(&|d| d.primary = None, "another clustered index");
     // What says nothing about stored bytes may differ.
     let mut def = definition(false);
     def.temporary = true;
     def.version = [9; 16];
     def.columns[4].name = "renamed".into();
     store.open_table("./db/t", def).unwrap();
+}
+
+/// The server exchanges a partition with a table whose indexes stand in another order.
+#[test]
+fn a_table_is_read_by_a_definition_with_its_indexes_in_another_order() {
+    let ordered = |order: [usize; 4]| {
+        let def = definition(false);
+        TableDef { indexes: order.map(|i| def.indexes[i].clone()).to_vec(), ..def }
+    };
+    let (here, there) = (ordered([0, 1, 2, 3]), ordered([0, 3, 1, 2]));
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.create_table("./db/here", &here, 0).unwrap();
+    store.create_table("./db/there", &there, 0).unwrap();
+    let names = [("./db/here", &here), ("./db/there", &there)];
+    // What a table has, by each of its indexes, after a row more. `had` is what it had.
+    let visit =
+        |store: &std::sync::Arc<strata_row::store::Store>, name: &str, def: &TableDef, mut had: Vec<Row>, c: i64| {
+            let table = store.open_table(name, def.clone()).unwrap();
+            let place = |index: &str| def.indexes.iter().position(|i| i.name == index).unwrap();
+            let mut t = Client::new(store, &table);
+            let new = row(c, 1, Some(["aaab", "aaac", "x"][c as usize % 3]), Some(1000 + c as i32));
+            t.insert(&new).unwrap();
+            t.commit();
+            had.push(new.clone());
+            had.sort();
+            let twice = row(c + 500, 1, None, new.e);
+            match t.insert(&twice) {
+                Err(Error::Duplicate(index)) => assert_eq!(index, place("e"), "the server's number"),
+                other => panic!("{other:?}"),
+            }
+            t.session.rollback().unwrap();
+            for index in ["PRIMARY", "b", "e", "b_a"] {
+                let mut found = t.scan(Some(place(index)), true).unwrap();
+                found.sort();
+                assert_eq!(found, had, "{name} by {index}");
+                assert_eq!(t.count(place(index)), had.len());
+            }
+            assert_eq!(t.get(place("e"), &image_e(new.e)).unwrap().as_ref(), Some(&new));
+            assert_eq!(t.get(place("b"), &image_b(new.b.as_deref(), 20)).unwrap().unwrap().b, new.b);
+            t.session.statement_end();
+            // A prefix, then a descending column.
+            let by_prefix = t.scan(Some(place("b_a")), true).unwrap();
+            let key = |row: &Row| (row.b.as_ref().map(|b| b[..b.len().min(3)].to_owned()), std::cmp::Reverse(row.a));
+            assert!(by_prefix.is_sorted_by_key(key), "{by_prefix:?}");
+            let changed = Row { e: new.e.map(|e| e + 5000), a: 1, ..new.clone() };
+            t.update(&new, &changed).unwrap();
+            t.commit();
+            had.retain(|row| *row != new);
+            had.push(changed);
+            if let Some(first) = had.first().cloned().filter(|_| had.len() > 3) {
+                t.delete(&first).unwrap();
+                t.commit();
+                had.remove(0);
+            }
+            t.check();
+            // e has as many values as rows, b_a fewer; those of a sample from before the exchange stand at their indexes.
+            assert_eq!(table.rec_per_key(place("e")).unwrap()[0], 1.0);
+            assert_eq!(table.rec_per_key(place("b_a")).unwrap().len(), 3, "two parts, and c of the primary key");
+            table.analyze(&t.session).unwrap();
+            had
+        };
+    let mut rows = [Vec::new(), Vec::new()];
+    for round in 0..6 {
+        for (which, (name, def)) in names.iter().enumerate() {
+            for n in 0..2 {
+                let c = 10 * round + 2 * which as i64 + n;
+                rows[which] = visit(&store, name, def, std::mem::take(&mut rows[which]), c);
+            }
+        }
+        for (from, to) in [(0, "./db/aside"), (1, "./db/here")] {
+            store.rename_table(names[from].0, to).unwrap();
+        }
+        store.rename_table("./db/aside", "./db/there").unwrap();
+        rows.swap(0, 1);
+        if round % 3 == 1 {
+            if round == 4 {
+                store.truncate_table("./db/here").unwrap();
+                rows[0].clear();
+            }
+            store.close().unwrap();
+            drop(store);
+            store = open(dir.path());
+        }
+    }
+}
+
+/// The hidden column of a long unique is numbered by the order of the indexes; names tell which is which.
+#[test]
+fn long_uniques_are_told_by_their_names() {
+    let def = |names: [&str; 2]| {
+        let mut def = definition(false);
+        let column = def.columns[4].clone();
+        for (name, number) in names.iter().zip([5, 6]) {
+            def.columns.push(strata_row::def::Column {
+                name: format!("hash_{number}"),
+                is_virtual: true,
+                ..column.clone()
+            });
+            let mut index = def.indexes[2].clone();
+            (index.name, index.unique, index.long_hash) = ((*name).into(), false, true);
+            index.parts[0].column = number;
+            def.indexes.push(index);
+        }
+        def
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    store.create_table("./db/t", &def(["one", "two"]), 0).unwrap();
+    let id = |names, index| store.open_table("./db/t", def(names)).unwrap().index_id(Some(index));
+    assert_eq!(id(["one", "two"], 4), id(["two", "one"], 5));
+    assert_eq!(id(["one", "two"], 5), id(["two", "one"], 4));
+    assert_eq!(id(["ONE", "Two"], 5), id(["one", "two"], 5));
 }
 
 #[test]
@@ -301,7 +417,7 @@ fn statistics_follow_the_data() {
     t.commit();
     let rows = table.stats().unwrap().rows;
     assert!((400..=600).contains(&rows), "{rows}");
-    table.analyze().unwrap();
+    table.analyze(&t.session).unwrap();
     let by_b = table.rec_per_key(BY_B).unwrap();
     assert_eq!(by_b.len(), 3);
     assert!((45.0..=55.0).contains(&by_b[0]), "{by_b:?}");

@@ -4,16 +4,25 @@
 //! clustered index, collations by number *and* name (a server release may give a number to another collation, or change a
 //! collation under its number; the latter cannot be seen here). Names of columns and indexes may differ: renaming them is
 //! the server's business.
+//!
+//! The order of indexes may differ, too: the server exchanges a partition with a table that has the same indexes in another
+//! order. Each index of the server is given the catalog's of the same name if what it says of bytes agrees, else any other
+//! that agrees: two indexes of the same parts and kind hold the same entries. The hidden column of a long unique is left out
+//! where names agree, since its number follows the order of the indexes, and nothing of it is in the rows.
+//!
+//! Rejected: bringing the catalog's entry into the server's order at the first open. That is a write, and open handlers,
+//! samples and reports would each have to follow it.
 
-use super::format::{StoredColumn, TableMeta};
-use crate::def::TableDef;
+use super::format::{StoredColumn, StoredIndex, TableMeta};
+use crate::def::{Index, TableDef};
 use crate::error::{Error, Result};
 
-/// Compares; an error names the first difference.
-pub fn check(name: &str, meta: &TableMeta, def: &TableDef) -> Result<()> {
+/// Compares, and gives for each index of the definition its number in the catalog. An error names the first difference.
+pub fn check(name: &str, meta: &TableMeta, def: &TableDef) -> Result<Vec<usize>> {
+    let differs = |what: String| Error::invalid(format!("table '{name}': definition differs: {what}"));
     match difference(meta, def) {
-        Some(what) => Err(Error::invalid(format!("table '{name}': definition differs: {what}"))),
-        None => Ok(()),
+        Some(what) => Err(differs(what)),
+        None => places(meta, def).map_err(differs),
     }
 }
 
@@ -41,27 +50,65 @@ fn difference(meta: &TableMeta, def: &TableDef) -> Option<String> {
     if meta.indexes.len() != def.indexes.len() {
         return Some(format!("{} indexes in the engine, {} in the server", meta.indexes.len(), def.indexes.len()));
     }
-    if meta.primary != def.primary {
-        return Some("another clustered index".into());
-    }
     if meta.autoinc_column != def.autoinc_column {
         return Some("another auto-increment column".into());
     }
-    for (stored, index) in meta.indexes.iter().zip(&def.indexes) {
-        let parts_agree = stored.parts.len() == index.parts.len()
-            && stored
-                .parts
-                .iter()
-                .zip(&index.parts)
-                .all(|(s, p)| s.column == p.column && s.length == p.length && s.descending == p.descending);
-        if !parts_agree {
-            return Some(format!("index '{}' has other parts", index.name));
-        }
-        if stored.unique != index.unique || stored.long_hash != index.long_hash {
-            return Some(format!("index '{}' is of another kind", index.name));
+    None
+}
+
+/// The catalog's number of each index of the definition.
+fn places(meta: &TableMeta, def: &TableDef) -> std::result::Result<Vec<usize>, String> {
+    let mut free = vec![true; meta.indexes.len()];
+    let mut places = vec![None; def.indexes.len()];
+    // Those of the same name first: no other may take their places.
+    for by_name in [true, false] {
+        for (number, index) in def.indexes.iter().enumerate() {
+            if places[number].is_some() {
+                continue;
+            }
+            let fits = |place: &usize| {
+                let stored = &meta.indexes[*place];
+                free[*place]
+                    && (!by_name || same_name(stored, index))
+                    && (meta.primary == Some(*place)) == (def.primary == Some(number))
+                    && index_difference(stored, index).is_none()
+            };
+            // Two tables may be the same but for names: then the position decides.
+            places[number] = Some(number).filter(fits).or_else(|| (0..free.len()).find(fits));
+            if let Some(place) = places[number] {
+                free[place] = false;
+            }
         }
     }
-    None
+    let missing = |number: usize| {
+        let index = &def.indexes[number];
+        let stored = meta.indexes.iter().find(|stored| same_name(stored, index)).unwrap_or(&meta.indexes[number]);
+        let what = index_difference(stored, index);
+        what.unwrap_or_else(|| format!("index '{}' holds the rows in one, not in the other", index.name))
+    };
+    if def.primary.is_some() != meta.primary.is_some() {
+        return Err("another clustered index".into());
+    }
+    places.iter().enumerate().map(|(number, place)| place.ok_or_else(|| missing(number))).collect()
+}
+
+/// Names of indexes are compared as identifiers are.
+fn same_name(stored: &StoredIndex, index: &Index) -> bool {
+    stored.name.to_lowercase() == index.name.to_lowercase()
+}
+
+fn index_difference(stored: &StoredIndex, index: &Index) -> Option<String> {
+    if stored.unique != index.unique || stored.long_hash != index.long_hash {
+        return Some(format!("index '{}' is of another kind", index.name));
+    }
+    let parts_agree = stored.parts.len() == index.parts.len()
+        && stored
+            .parts
+            .iter()
+            .zip(&index.parts)
+            .all(|(s, p)| s.column == p.column && s.length == p.length && s.descending == p.descending);
+    let renumbered = index.long_hash && same_name(stored, index);
+    (!parts_agree && !renumbered).then(|| format!("index '{}' has other parts", index.name))
 }
 
 fn column_difference(stored: &StoredColumn, given: &StoredColumn) -> Option<String> {

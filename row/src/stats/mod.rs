@@ -47,7 +47,7 @@ const SIZES_AGE_US: u64 = 200_000;
 pub(crate) struct Sample {
     /// Rows of the table when the sample was taken.
     rows: u64,
-    /// Per index and count of leading parts: mean rows per value.
+    /// Per index, by its number in the catalog, and count of leading parts: mean rows per value.
     means: Vec<Vec<f64>>,
 }
 
@@ -112,15 +112,15 @@ impl Table {
         let fresh = |s: &Arc<Sample>| s.rows / 4 <= rows && rows / 4 <= s.rows;
         let sample = match cached.filter(fresh) {
             Some(sample) => sample,
-            None => Arc::new(sample::take(self, rows)?),
+            None => Arc::new(sample::take(self, rows, &self.engine().begin(), &|| Ok(()))?),
         };
         *self.state.statistics.sample.lock() = Some(sample.clone());
-        Ok(sample.means.get(index).cloned().unwrap_or_default())
+        Ok(self.places.get(index).and_then(|place| sample.means.get(*place)).cloned().unwrap_or_default())
     }
 
-    /// ANALYZE: takes a new sample and stores it.
-    pub fn analyze(&self) -> Result<()> {
-        let sample = Arc::new(sample::take(self, self.stats()?.rows)?);
+    /// ANALYZE: takes a new sample, until the statement is killed, and stores it.
+    pub fn analyze(&self, session: &Session) -> Result<()> {
+        let sample = Arc::new(sample::take(self, self.stats()?.rows, session.txn(), &|| session.check_killed())?);
         let key = statistics_key(self.state.meta.table_id);
         self.engine().write(&[(key, Some(encode_statistics(sample.rows, &sample.means)))], true)?;
         *self.state.statistics.sample.lock() = Some(sample);

@@ -16,35 +16,37 @@ use crate::table::Table;
 const SPOTS: u64 = 20;
 const KEYS_PER_SPOT: u64 = 100;
 
-/// Samples all indexes of a table that has about `rows` rows.
-pub(super) fn take(table: &Table, rows: u64) -> Result<Sample> {
-    let none = table.engine().begin();
-    let mut means = Vec::with_capacity(table.indexes.len());
-    for i in 0..table.indexes.len() {
-        means.push(sample_index(table, i, rows, &none)?);
+/// Samples all indexes of a table that has about `rows` rows. The cursors are those of `own`; `tick` is asked before each
+/// walk, and ends the work by an error.
+pub(super) fn take(table: &Table, rows: u64, own: &Txn, tick: &dyn Fn() -> Result<()>) -> Result<Sample> {
+    let mut means = vec![Vec::new(); table.indexes.len()];
+    for (i, place) in table.places.iter().enumerate() {
+        means[*place] = sample_index(table, i, rows, own, tick)?;
     }
     Ok(Sample { rows, means })
 }
 
-fn sample_index(table: &Table, index: usize, rows: u64, none: &Txn) -> Result<Vec<f64>> {
+fn sample_index(table: &Table, index: usize, rows: u64, own: &Txn, tick: &dyn Fn() -> Result<()>) -> Result<Vec<f64>> {
+    tick()?;
     let parts = table.indexes[index].parts();
     let id = table.index_id(Some(index));
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     let point = table.engine().read_point();
     let mut cursor = table.engine().cursor();
-    cursor.open(none, point.seq(), &lower, &upper)?;
+    cursor.open(own, point.seq(), &lower, &upper)?;
     let mut shares = Shares { table, index, sums: vec![0.0; parts], walks: 0 };
     if rows <= SPOTS * KEYS_PER_SPOT {
-        cursor.seek_ge(none, &lower)?;
-        shares.walk(&mut cursor, none, u64::MAX)?;
+        cursor.seek_ge(own, &lower)?;
+        shares.walk(&mut cursor, own, u64::MAX)?;
     } else {
-        cursor.seek_lt(none, &upper)?;
+        cursor.seek_lt(own, &upper)?;
         let last = if cursor.valid() { cursor.key().to_vec() } else { Vec::new() };
-        cursor.seek_ge(none, &lower)?;
+        cursor.seek_ge(own, &lower)?;
         let first = if cursor.valid() { cursor.key().to_vec() } else { Vec::new() };
         for spot in 0..SPOTS {
-            cursor.seek_ge(none, &between(&first, &last, spot))?;
-            shares.walk(&mut cursor, none, KEYS_PER_SPOT)?;
+            tick()?;
+            cursor.seek_ge(own, &between(&first, &last, spot))?;
+            shares.walk(&mut cursor, own, KEYS_PER_SPOT)?;
         }
     }
     let mut means: Vec<f64> = shares.sums.iter().map(|sum| f64::from(shares.walks) / sum.max(1e-9)).collect();
@@ -52,13 +54,13 @@ fn sample_index(table: &Table, index: usize, rows: u64, none: &Txn) -> Result<Ve
         means.fill(1.0);
     }
     // More parts never match more rows; a whole unique key matches one.
-    let own = table.indexes[index].own_parts();
+    let own_parts = table.indexes[index].own_parts();
     let unique = table.def.indexes[index].unique && !table.def.indexes[index].long_hash;
     let cap = rows.max(1) as f64;
     let mut limit = cap;
     for (n, mean) in means.iter_mut().enumerate() {
         *mean = mean.clamp(1.0, limit);
-        if n + 1 == parts || unique && n + 1 >= own {
+        if n + 1 == parts || unique && n + 1 >= own_parts {
             *mean = 1.0;
         }
         limit = *mean;
@@ -75,7 +77,7 @@ struct Shares<'a> {
 }
 
 impl Shares<'_> {
-    fn walk(&mut self, cursor: &mut Cursor, none: &Txn, limit: u64) -> Result<()> {
+    fn walk(&mut self, cursor: &mut Cursor, own: &Txn, limit: u64) -> Result<()> {
         let codec = &self.table.indexes[self.index];
         let (mut ends, mut former) = (Vec::new(), Vec::new());
         let mut changes = vec![0u64; self.sums.len()];
@@ -94,7 +96,7 @@ impl Shares<'_> {
             former.clear();
             former.extend_from_slice(key);
             keys += 1;
-            cursor.next(none)?;
+            cursor.next(own)?;
         }
         if keys == 0 {
             return Ok(());
