@@ -60,14 +60,15 @@ int ha_strata::check_entry(void *self)
    beginnings of columns, or virtual ones, tells neither. The server checks the filter's condition on rows anyway. */
 bool ha_strata::filters_entries() const
 {
-  return pushed_rowid_filter && (uint) scan_index_ != table->s->primary_key && traits_[scan_index_].prefixed.empty() &&
+  return (uint) scan_index_ != table->s->primary_key && traits_[scan_index_].prefixed.empty() &&
          !traits_[scan_index_].has_virtual;
 }
 
 void ha_strata::sync_condition()
 {
   bool wanted= scan_index_ >= 0 &&
-               ((pushed_idx_cond && pushed_idx_cond_keyno == (uint) scan_index_) || filters_entries());
+               ((pushed_idx_cond && pushed_idx_cond_keyno == (uint) scan_index_) ||
+                (pushed_rowid_filter && filters_entries()));
   if (wanted == condition_)
     return;
   condition_= wanted;
@@ -91,7 +92,7 @@ bool ha_strata::wants_key_only(int32_t index) const
 /* Must a read of rows through the index compute its virtual columns? Mostly the server does it itself, after the read. Not
    with keyread on, nor in another record than the table's, nor where a second handler of the table reads for it: a
    partition, or a part of index merge. */
-bool ha_strata::computes_virtual()
+bool ha_strata::scan_computes_virtual()
 {
   return traits_[scan_index_].has_virtual && (keyread_enabled() || table->file != this);
 }
@@ -115,10 +116,10 @@ int ha_strata::compute_virtual()
   return error;
 }
 
-int ha_strata::finish_read(int error, uchar *buf)
+int ha_strata::add_virtual(uchar *buf)
 {
-  if (error || key_only_ || scan_index_ < 0 || !computes_virtual())
-    return error;
+  if (key_only_ || scan_index_ < 0 || !scan_computes_virtual())
+    return 0;
   return buf == table->record[0] ? compute_virtual() : compute_neighbour(buf);
 }
 

@@ -124,9 +124,12 @@ private:
 
   int begin_scan(int32_t index);
   bool wants_key_only(int32_t index) const;
-  bool computes_virtual();
+  bool computes_virtual() { return !indexed_virtual_.empty() && scan_computes_virtual(); }
+  bool scan_computes_virtual();
   bool filters_entries() const;
-  int finish_read(int error, uchar *buf);
+  /* Few tables have virtual columns in indexes, and this is called for each row. */
+  int finish_read(int error, uchar *buf) { return error || indexed_virtual_.empty() ? error : add_virtual(buf); }
+  int add_virtual(uchar *buf);
   int compute_virtual();
   int compute_neighbour(uchar *buf);
   void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */

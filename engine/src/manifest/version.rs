@@ -136,7 +136,12 @@ type Run = Arc<Vec<Arc<FileEntry>>>;
 
 /// The file of a sorted run that may hold `key`.
 pub fn find_in<'a>(run: &'a [Arc<FileEntry>], key: &[u8]) -> Option<&'a Arc<FileEntry>> {
-    let head = head_of(key);
+    find_at(run, key, head_of(key))
+}
+
+/// As `find_in`, for the key's head.
+#[inline]
+fn find_at<'a>(run: &'a [Arc<FileEntry>], key: &[u8], head: u128) -> Option<&'a Arc<FileEntry>> {
     let at = run.partition_point(|file| file.ends_before(key, head));
     run.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
 }
@@ -274,8 +279,10 @@ impl Version {
 
     /// Calls `look` for each file that may hold `key`, newest first, until it says that it is done.
     pub fn visit(&self, key: &[u8], mut look: impl FnMut(&Arc<FileEntry>) -> Result<bool>) -> Result<()> {
-        for run in self.all_runs() {
-            if let Some(file) = find_in(run, key).filter(|file| file.may_hold(key)) {
+        let head = head_of(key);
+        // Most levels of most stores are empty.
+        for run in self.all_runs().filter(|run| !run.is_empty()) {
+            if let Some(file) = find_at(run, key, head).filter(|file| file.may_hold(key)) {
                 if look(file)? {
                     return Ok(());
                 }

@@ -355,7 +355,8 @@ impl VersionIter for TableIter {
         Ok(())
     }
 
-    #[inline]
+    // Of the body of each scan's loop.
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid);
         if self.row as usize + 1 < self.block.rows() {
