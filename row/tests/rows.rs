@@ -317,6 +317,48 @@ fn covering_reads_conditions_and_positions() {
 }
 
 #[test]
+fn check_compares_what_covering_reads_are_answered_from() {
+    let (_dir, store, mut client) = filled();
+    let table = client.cursor.table().clone();
+    let findings = |client: &Client| {
+        let mut lines = Vec::new();
+        let good = table.check(&client.session, false, &mut |line| lines.push(line.to_owned())).unwrap();
+        assert_eq!(good, lines.is_empty());
+        lines
+    };
+    assert_eq!(findings(&client), Vec::<String>::new());
+    for (index, name) in [(BY_B, "b"), (BY_E, "e"), (BY_B_A, "b_a")] {
+        // The first entry that has a value: of a text in another case, of a unique key the clustered one.
+        let id = table.index_id(Some(index));
+        let mut walk = store.engine().cursor();
+        walk.open(client.session.txn(), store.engine().visible(), &id.prefix(), &kv::IndexId(id.0 + 1).prefix())
+            .unwrap();
+        walk.seek_ge(client.session.txn(), &id.prefix()).unwrap();
+        while walk.valid() && walk.value().is_empty() {
+            walk.next(client.session.txn()).unwrap();
+        }
+        if !walk.valid() {
+            assert_eq!(index, BY_B_A, "an entry of '{name}' has a value");
+            continue;
+        }
+        let (key, value) = (walk.key().to_vec(), walk.value().to_vec());
+        walk.close();
+        for planted in [value[..value.len() - 1].to_vec(), [value.as_slice(), &[0]].concat(), {
+            let mut other = value.clone();
+            *other.last_mut().unwrap() ^= 1;
+            other
+        }] {
+            store.engine().write(&[(key.clone(), Some(planted))], false).unwrap();
+            let lines = findings(&client);
+            assert!(lines.iter().any(|line| line.contains(&format!("'{name}'"))), "{lines:?}");
+        }
+        store.engine().write(&[(key, Some(value))], false).unwrap();
+        assert_eq!(findings(&client), Vec::<String>::new());
+    }
+    client.commit();
+}
+
+#[test]
 fn hidden_row_ids_find_their_rows_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

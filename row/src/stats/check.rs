@@ -1,8 +1,10 @@
 //! CHECK TABLE: blocks, and agreement of the indexes with the rows.
 //!
-//! At one read point every row is decoded and every secondary entry is followed to its row; the entry must be the one that
-//! the row encodes to (not checked where the key has virtual columns, which only the server can compute), and counts must
-//! agree. Together that proves that secondary indexes and rows are in one-to-one correspondence.
+//! At one read point every row is decoded and every secondary entry is followed to its row. The entry must be the one that
+//! the row encodes to, key and value: from the value covering reads restore what the key does not say (the case of letters,
+//! trailing spaces, the clustered key behind a unique one). An entry is only followed where the key has virtual columns, which the
+//! server alone can compute. The counts must agree. Together that proves that secondary indexes and rows are in one-to-one
+//! correspondence.
 
 use crate::error::{Error, Result};
 use crate::kv::{self, IndexId, SeqNo};
@@ -72,7 +74,8 @@ impl Table {
         let codec = &self.indexes[index];
         let virtual_key = self.def.indexes[index].parts.iter().any(|p| self.def.columns[p.column as usize].is_virtual);
         let mut record = vec![0; self.def.record_bytes as usize];
-        let (mut row_key, mut row_value, mut expected) = (Vec::new(), Value::default(), Vec::new());
+        let (mut row_key, mut row_value) = (Vec::new(), Value::default());
+        let (mut expected_key, mut expected_value) = (Vec::new(), Vec::new());
         let (mut entries, mut bad) = (0, 0);
         self.walk_all(Some(index), session, seq, &mut |key, value| {
             entries += 1;
@@ -87,8 +90,13 @@ impl Table {
                 self.row.decode(&row_key, &row_value, &mut record, None)?;
                 let row_id = if self.def.primary.is_none() { self.clustered.row_id(&row_key)? } else { 0 };
                 // SAFETY: the record was just decoded; its BLOB pointers point into `row_value`.
-                codec.encode_record(unsafe { Record::new(&record) }, row_id, &mut expected)?;
-                Ok((expected != key).then_some("is not the one its row has"))
+                let row = unsafe { Record::new(&record) };
+                codec.encode_record(row, row_id, &mut expected_key)?;
+                if expected_key != key {
+                    return Ok(Some("is not the one its row has"));
+                }
+                codec.encode_value(row, row_id, &mut expected_value)?;
+                Ok((expected_value != value).then_some("restores other values than its row has"))
             };
             let finding = match find() {
                 Ok(finding) => finding.map(str::to_owned),
