@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{DIR, Map, dump, key, open, options, within};
-use strata_engine::io::MemDisk;
+use strata_engine::io::{FaultKind, MemDisk};
 use strata_engine::{Engine, Options, Result};
 
 const INDEXES: u32 = 120;
@@ -122,9 +122,13 @@ fn case(n: u64, for_ever: bool) -> bool {
     let (mut sure, mut maybe) = (Map::new(), Vec::new());
     let engine = Engine::open(Path::new(DIR), spilling()).unwrap();
     assert!(script(&engine, 0, &mut sure, &mut maybe).is_empty());
-    disk.refuse_open(n, for_ever);
+    let refuse = |disk: &MemDisk| match for_ever {
+        true => disk.fail_from(n, FaultKind::TooManyFiles),
+        false => disk.fail_after(n, FaultKind::TooManyFiles),
+    };
+    refuse(&disk);
     let errors = script(&engine, 1, &mut sure, &mut maybe);
-    let struck = !disk.clear_refusal();
+    let struck = !disk.clear_fault();
     // It goes on as if nothing had been.
     let after = script(&engine, 2, &mut sure, &mut maybe);
     assert!(after.is_empty(), "afterwards: {after:?}; before: {errors:?}");
@@ -140,12 +144,12 @@ fn case(n: u64, for_ever: bool) -> bool {
     check(&engine);
     engine.close().unwrap();
     drop(engine);
-    disk.refuse_open(n, for_ever);
+    refuse(&disk);
     // A start that finds no descriptor fails, and the next one succeeds.
     if let Ok(engine) = Engine::open(Path::new(DIR), spilling()) {
         let _ = engine.close();
     }
-    disk.clear_refusal();
+    disk.clear_fault();
     check(&open(&disk).unwrap());
     struck
 }

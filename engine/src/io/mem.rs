@@ -85,8 +85,6 @@ struct State {
     /// Files that are open.
     descriptors: usize,
     descriptors_max: Option<usize>,
-    /// Openings left until one is refused for want of a descriptor, counting down to 1; and whether all later ones are.
-    no_descriptor: Option<(u64, bool)>,
     counters: MemDiskCounters,
 }
 
@@ -277,17 +275,6 @@ impl MemDisk {
         self.state.lock().descriptors
     }
 
-    /// Refuses the `n`-th next opening (or listing) for want of a descriptor, and with `for_ever` all after it; 1 is the
-    /// very next.
-    pub fn refuse_open(&self, n: u64, for_ever: bool) {
-        self.state.lock().no_descriptor = Some((n.max(1), for_ever));
-    }
-
-    /// Ends what [`MemDisk::refuse_open`] began; true if it had not struck yet.
-    pub fn clear_refusal(&self) -> bool {
-        self.state.lock().no_descriptor.take().is_some_and(|(n, _)| n > 0)
-    }
-
     /// Sum of the sizes of all files, in bytes.
     pub fn used(&self) -> u64 {
         self.state.lock().used()
@@ -408,24 +395,12 @@ impl State {
         Err(fault.kind.error())
     }
 
-    /// Counts an opening; the error if there is no descriptor for it.
-    fn take_descriptor(&mut self) -> std::result::Result<(), io::Error> {
-        let refused = match &mut self.no_descriptor {
-            Some((0, _)) => true,
-            Some((n, for_ever)) => {
-                *n -= 1;
-                let now = *n == 0;
-                if now && !*for_ever {
-                    self.no_descriptor = None;
-                }
-                now
-            }
-            None => false,
-        };
-        if refused || self.descriptors_max.is_some_and(|most| self.descriptors >= most) {
-            return Err(FaultKind::TooManyFiles.error());
+    /// The error if there is no descriptor for another open file.
+    fn take_descriptor(&self) -> std::result::Result<(), io::Error> {
+        match self.descriptors_max.is_some_and(|most| self.descriptors >= most) {
+            true => Err(FaultKind::TooManyFiles.error()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn used(&self) -> u64 {
