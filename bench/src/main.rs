@@ -1,5 +1,5 @@
 //! Compares Strata's engine with RocksDB, fjall and LMDB: in one process, on the same data, with the same durability and
-//! the same memory, in alternating rounds. What is held equal and what cannot be is told in `docs/benchmarking.md`.
+//! the same memory, in alternating rounds. What is held equal and what cannot be is told in `docs/results/method.md`.
 //!
 //! Stores alternate within a round, and begin it in turn; a round is repeated for each workload, so that whatever the
 //! machine does in a minute hits all of them alike.

@@ -1,8 +1,8 @@
 //! The façade: a store that is open.
 //!
-//! `Core` is what the parts share; `Engine` is the public handle. Lock order inside the engine (docs/invariants.md):
-//! commit order -> state change -> queue; manifest -> state change; nothing is held across I/O but the manifest mutex,
-//! which only background work and index drops take.
+//! `Core` is what the parts share; `Engine` is the public handle. Lock order inside the engine
+//! (docs/develop/invariants.md): commit order -> state change -> queue; manifest -> state change; nothing is held
+//! across I/O but the manifest mutex, which only background work and index drops take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Strata's storage engine: a transactional, ordered key-value store on a log-structured merge tree. It knows no SQL.
 //!
 //! Open a store with [`Engine::open`], write through [`Txn`], read through [`Txn::get`] and [`Cursor`]. The way of a
-//! write, of a read and the life of a file are told in `docs/architecture.md`; what must always hold, in
-//! `docs/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
+//! write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
+//! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
 pub mod base;
 pub mod io;

@@ -3,9 +3,10 @@
 //!
 //! Each changes a row of its own and adds one, so at the end it is known which rows there are, on either side.
 //!
-//! MariaDB 10.11 is not safe against a crash *while* an XA statement runs or is applied (`docs/crash-matrix.md`): neither
-//! binary log and engine nor position and engine change in one step. So nobody is killed then: what is held is prepared
-//! on both sides before the first kill, and ended after the last one; the stream runs when nobody is killed any more.
+//! MariaDB 10.11 is not safe against a crash *while* an XA statement runs or is applied
+//! (`docs/develop/crash-matrix.md`): neither binary log and engine nor position and engine change in one step. So
+//! nobody is killed then: what is held is prepared on both sides before the first kill, and ended after the last one;
+//! the stream runs when nobody is killed any more.
 
 use crate::server::Instance;
 use anyhow::{Context, Result, ensure};

@@ -7,7 +7,7 @@
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
 //! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
-//! `docs/benchmarking.md` says what each number means.
+//! `docs/results/method.md` says what each number means.
 
 mod anomalies;
 mod binlog;

@@ -37,7 +37,7 @@ pub fn seed_of_now() -> u64 {
 /// Isolation level of all sessions.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Isolation {
-    /// The server's default; RocksDB gets READ COMMITTED all the same, see docs/benchmarking.md
+    /// The server's default; RocksDB gets READ COMMITTED all the same, see docs/results/method.md
     RepeatableRead,
     /// The same for all engines
     ReadCommitted,

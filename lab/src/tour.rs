@@ -50,7 +50,8 @@ pub fn run(args: Args) -> Result<()> {
     );
     // Before any work: a missing plugin is said at once.
     let instances = args.engines.iter().map(|&kind| Instance::new(&lab, kind)).collect::<Result<Vec<_>>>()?;
-    let mut report = Report::new(&lab, "A short tour; see docs/benchmarking.md for what the figures mean")?.with(BRIEF);
+    let mut report =
+        Report::new(&lab, "A short tour; see docs/results/method.md for what the figures mean")?.with(BRIEF);
     for instance in &instances {
         instance.reset()?;
         let mut server = instance.start(&conditions)?;

@@ -53,7 +53,7 @@ enum { STRATA_CS_PAD = 1,      /* PAD SPACE */
        STRATA_CS_BYTES = 2,    /* order of values = order of their bytes (binary, *_bin of 8-bit sets and UTF-8) */
        STRATA_CS_BINARY = 4,   /* the binary pseudo charset: BINARY pads with 0x00, no character set */
        STRATA_CS_MULTILEVEL = 8, /* weights come in several levels: no padding can be cut from them */
-       STRATA_CS_TWO_FORMS = 16  /* keys are made of weights in form 2; older tables have form 1 (docs/format/keys.md) */ };
+       STRATA_CS_TWO_FORMS = 16  /* keys are made of weights in form 2; older tables have form 1 (docs/develop/format/keys.md) */ };
 typedef struct {
   uint32_t id;                 /* CHARSET_INFO::number */
   uint32_t flags;

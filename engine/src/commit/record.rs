@@ -1,6 +1,6 @@
 //! Records of the log.
 //!
-//! Bytes and meaning: docs/format/batch.md.
+//! Bytes and meaning: docs/develop/format/batch.md.
 
 use crate::base::codec::{Reader, put_bytes};
 use crate::base::{SeqNo, TxnId};
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(decode(&bytes), Some(Record::Carried { id: TxnId(3), xid: b"xid", batch: b"b" }));
     }
 
-    /// docs/format/batch.md shows what is written.
+    /// docs/develop/format/batch.md shows what is written.
     #[test]
     fn the_documented_bytes_are_the_written_ones() {
         use crate::base::{FileNo, IndexId, Kind};
@@ -131,7 +131,7 @@ mod tests {
             [&carried_header(TxnId(4096), b"x1")[..], &batch].concat(),
             [&commit_batch_header(SeqNo(9))[..], &encode_files(&[file])].concat(),
         ];
-        let document = include_str!("../../../docs/format/batch.md");
+        let document = include_str!("../../../docs/develop/format/batch.md");
         let example = document.split("## Example").nth(1).unwrap();
         let shown: Vec<String> =
             example.lines().filter(|line| line.starts_with("    ")).map(|line| line.replace(' ', "")).collect();

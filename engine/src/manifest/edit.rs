@@ -1,4 +1,4 @@
-//! A change of the store's state, and its encoding. Normative text: docs/format/manifest.md.
+//! A change of the store's state, and its encoding. Normative text: docs/develop/format/manifest.md.
 
 use crate::base::codec::{Reader, put_varint};
 use crate::base::{FileNo, IndexId, Lsn, SeqNo};

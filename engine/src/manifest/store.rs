@@ -1,4 +1,4 @@
-//! The state on disk: a log of edits. Normative text: docs/format/manifest.md.
+//! The state on disk: a log of edits. Normative text: docs/develop/format/manifest.md.
 //!
 //! `MANIFEST-<no>` begins with a snapshot of the state and goes on with edits. It is written in the units of the log,
 //! so that the same verdict tells a torn end from damage. Each append writes and syncs the edit's units, then leaves an

@@ -15,7 +15,8 @@
 //! Age in level 0 is the greatest sequence number, then the smallest, then the file number. Sublevels are computed from
 //! the set of files alone, so the manifest does not store them.
 //!
-//! Invariants (checked by [`Version::apply`]; 5, 13, 14, 16 of docs/invariants.md): a file is in one place; runs are sorted and disjoint; metas make sense.
+//! Invariants (checked by [`Version::apply`]; 5, 13, 14, 16 of docs/develop/invariants.md): a file is in one place;
+//! runs are sorted and disjoint; metas make sense.
 //!
 //! Rejected: updating sublevels in place on removal (moving files down may cascade; level 0 is small, so they are
 //! assigned anew).

@@ -7,11 +7,11 @@
 //!                oldest                       [0..50]         [0..40]
 //! ```
 //!
-//! When the write buffer is full, its operations are written, in key order, as table files (docs/format/sst.md), one per
-//! index; the number of a version is that of its operation, counted from 1. Per index there is a stack of *runs*, sets of
-//! files that do not overlap. A file whose keys lie above all of the newest run joins it, so that writes in key order
-//! form one run however many files there are. Otherwise the file begins a run, and [`FAN`] runs of one tier are merged
-//! into one of the next, so that reading a key asks few files.
+//! When the write buffer is full, its operations are written, in key order, as table files
+//! (docs/develop/format/sst.md), one per index; the number of a version is that of its operation, counted from 1. Per
+//! index there is a stack of *runs*, sets of files that do not overlap. A file whose keys lie above all of the newest
+//! run joins it, so that writes in key order form one run however many files there are. Otherwise the file begins a
+//! run, and [`FAN`] runs of one tier are merged into one of the next, so that reading a key asks few files.
 //!
 //! A newer run has newer operations. Going back to a savepoint removes files that begin behind it and lowers the limit of
 //! the file in the middle of which it lies: nothing is written.

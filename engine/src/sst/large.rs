@@ -6,9 +6,9 @@
 //! is read back in windows into the memory where it stays. The checksum is carried along, and nothing is handed out before it
 //! has been compared.
 //!
-//! The frame is that of any block (docs/format/sst.md), of a kind that can be made and undone in one pass: plain, or one zstd
-//! frame of the block as it is. There is nothing to shuffle in a block of one row. Whether compression pays is tried on three
-//! samples.
+//! The frame is that of any block (docs/develop/format/sst.md), of a kind that can be made and undone in one pass:
+//! plain, or one zstd frame of the block as it is. There is nothing to shuffle in a block of one row. Whether
+//! compression pays is tried on three samples.
 //!
 //! Rejected: cutting large values into chunks under keys of their own (every reader would have to put them together, and a
 //! read of one row would be several).

@@ -1,8 +1,8 @@
 //! Table files (SSTs): immutable sorted files of versions, the persistent levels of the tree.
 //!
 //! A file is a row of data blocks, then filter partitions, index partitions, the top-level index, properties and a
-//! footer; docs/format/sst.md has the bytes. [`TableWriter`] makes one from versions in internal order, [`Table`] reads
-//! it, [`TableIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::Cache`].
+//! footer; docs/develop/format/sst.md has the bytes. [`TableWriter`] makes one from versions in internal order,
+//! [`Table`] reads it, [`TableIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::Cache`].
 //!
 //! # Invariants
 //!

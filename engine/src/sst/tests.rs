@@ -709,7 +709,7 @@ fn store_files() {
 }
 
 fn document() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/format/sst.md")).unwrap()
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/develop/format/sst.md")).unwrap()
 }
 
 /// The hex of a fenced block that starts with ```` ```hex NAME ````; text behind `#` is commentary.

@@ -1,4 +1,4 @@
-//! The bytes of the log: units, record frames, file names. Normative text: docs/format/wal.md.
+//! The bytes of the log: units, record frames, file names. Normative text: docs/develop/format/wal.md.
 //!
 //! A *unit* is what one write puts on the disk: a header, a payload, zeros up to the next multiple of 4096.
 //!

@@ -7,8 +7,8 @@
 //! * [`verdict`]: torn tail or damage, as pure functions
 //! * [`Cut`]: what lies behind a torn tail
 //!
-//! Normative text: docs/format/wal.md. Invariants: a record is recovered if it was durable; what is recovered is a
-//! prefix of what was appended; nothing that lies behind a cut ever comes back.
+//! Normative text: docs/develop/format/wal.md. Invariants: a record is recovered if it was durable; what is recovered
+//! is a prefix of what was appended; nothing that lies behind a cut ever comes back.
 
 mod cut;
 pub mod format;

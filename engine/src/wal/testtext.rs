@@ -52,10 +52,10 @@ pub(crate) fn check_fixture(name: &str, bytes: &[u8]) {
     assert!(stored == bytes, "today's code writes other bytes than fixture {name}");
 }
 
-/// Compares `bytes` with the first block fenced as `hex` after the line `heading` of docs/format/`name`: lines of an
-/// offset, a colon, bytes, two spaces, text.
+/// Compares `bytes` with the first block fenced as `hex` after the line `heading` of docs/develop/format/`name`: lines
+/// of an offset, a colon, bytes, two spaces, text.
 pub(crate) fn check_doc_example(name: &str, heading: &str, bytes: &[u8]) {
-    let path = engine_path("../docs/format").join(name);
+    let path = engine_path("../docs/develop/format").join(name);
     let text = std::fs::read_to_string(&path).unwrap();
     let start = text.find(&format!("{heading}\n")).unwrap();
     let start = start + text[start..].find("```hex\n").unwrap() + "```hex\n".len();

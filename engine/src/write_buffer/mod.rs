@@ -1,9 +1,9 @@
 //! The write buffer of a transaction: its operations in log format, and an ordered index over the newest one per key.
 //! In a large transaction it holds the newest operations only; older ones are in [`crate::runs`].
 //!
-//! Operations are appended to one byte vector in the very encoding that the log stores (see docs/format/batch.md), so
-//! that commit copies it once. A savepoint is a count of operations; going back to it pops operations from the end and
-//! restores the index, since each operation remembers its predecessor on the same key.
+//! Operations are appended to one byte vector in the very encoding that the log stores (see
+//! docs/develop/format/batch.md), so that commit copies it once. A savepoint is a count of operations; going back to it
+//! pops operations from the end and restores the index, since each operation remembers its predecessor on the same key.
 //!
 //! The index is a sorted vector of operation numbers while the transaction is small, and an [`Order`] above [`SMALL_MAX`]
 //! entries, where moving a vector's tail on each insert would begin to cost more than it saves.

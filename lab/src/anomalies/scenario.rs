@@ -261,11 +261,14 @@ mod tests {
 
     #[test]
     fn every_difference_is_argued_in_the_documentation() {
-        let text = fs::read_to_string(crate::paths::checkout().unwrap().join("docs/isolation.md")).unwrap();
+        let text = fs::read_to_string(crate::paths::checkout().unwrap().join("docs/develop/isolation.md")).unwrap();
         for (name, scenario) in all() {
             for (short, level) in LEVELS {
                 if scenario.because(level).is_some() {
-                    assert!(text.contains(&format!("`{name}` {short}")), "docs/isolation.md has no `{name}` {short}");
+                    assert!(
+                        text.contains(&format!("`{name}` {short}")),
+                        "docs/develop/isolation.md has no `{name}` {short}"
+                    );
                 }
             }
         }

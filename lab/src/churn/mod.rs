@@ -125,7 +125,8 @@ pub struct Cast {
     pub tables: u32,
     /// Sequences, auto-increment and temporary tables.
     pub others: bool,
-    /// Prepared XA transactions, past the binary log: the server is not crash-safe with it (`docs/crash-matrix.md`).
+    /// Prepared XA transactions, past the binary log: the server is not crash-safe with it
+    /// (`docs/develop/crash-matrix.md`).
     pub xa: bool,
 }
 

@@ -1,5 +1,5 @@
 //! The engine's files as a vandal sees them: where a table file keeps what, where the log's units lie, and the ways
-//! to spoil either. The layouts are those of `docs/format`.
+//! to spoil either. The layouts are those of `docs/develop/format`.
 
 use anyhow::{Context, Result, ensure};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Bytes of catalog entries (docs/format/catalog.md describes them exactly).
+//! Bytes of catalog entries (docs/develop/format/catalog.md describes them exactly).
 //!
 //! All entries live in reserved indexes of the engine itself, so that a change of the catalog is an ordinary atomic
 //! write. Keys are made of the index id and big-endian numbers; values start with a version byte and use varints. An
@@ -564,7 +564,7 @@ mod tests {
 
     /// Hex lines of the fenced blocks in the format's description.
     fn documented() -> Vec<Vec<u8>> {
-        let text = include_str!("../../../docs/format/catalog.md");
+        let text = include_str!("../../../docs/develop/format/catalog.md");
         let mut blocks = Vec::new();
         let mut current: Option<Vec<u8>> = None;
         for line in text.lines() {

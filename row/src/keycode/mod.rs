@@ -5,7 +5,7 @@
 //! table is opened, turns records and the server's search keys into such bytes and, for covering reads, back.
 //!
 //! # Format
-//! Exactly described in `docs/format/keys.md`. In short:
+//! Exactly described in `docs/develop/format/keys.md`. In short:
 //!
 //! ```text
 //! clustered key   = index id (4, big-endian), primary-key parts          value = row (see rowcode)

@@ -268,9 +268,9 @@ const NAME: Spec = Spec {
     is_virtual: false,
 };
 
-/// The worked examples of docs/format/keys.md: each line `hex  # name` is looked up by its name.
+/// The worked examples of docs/develop/format/keys.md: each line `hex  # name` is looked up by its name.
 fn documented(name: &str) -> String {
-    let text = include_str!("../../../docs/format/keys.md");
+    let text = include_str!("../../../docs/develop/format/keys.md");
     let line = text.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
     let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
     line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()

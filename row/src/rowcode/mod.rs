@@ -5,7 +5,7 @@
 //! columns a statement asked for from it.
 //!
 //! # Format
-//! Exactly described in `docs/format/rows.md`:
+//! Exactly described in `docs/develop/format/rows.md`:
 //!
 //! ```text
 //! schema version (varint), NULL bits of the nullable columns below, then the columns in order:

@@ -139,7 +139,7 @@ fn numbers_come_back_from_a_primary_key() {
 }
 
 fn documented(name: &str) -> String {
-    let text = include_str!("../../../docs/format/rows.md");
+    let text = include_str!("../../../docs/develop/format/rows.md");
     let line = text.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
     let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
     line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()

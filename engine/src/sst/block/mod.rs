@@ -1,6 +1,6 @@
 //! The sorted block: rows of (user key, sequence number, kind, value) in internal order, any of them in constant time.
 //!
-//! # Format (all integers little-endian except the heads; exact bytes in docs/format/sst.md)
+//! # Format (all integers little-endian except the heads; exact bytes in docs/develop/format/sst.md)
 //!
 //! ```text
 //! header 36 B | prefix | heads 8 B each | head lengths | tail offsets | value offsets | sequences | kinds | tails | values

@@ -10,7 +10,7 @@
 //! Rows of numbers, codes and short texts gain a fifth, long texts of varying lengths lose: whether rows are shuffled is
 //! decided by trial ([`super::super::dense`]).
 //!
-//! # Format (exact bytes in docs/format/sst.md)
+//! # Format (exact bytes in docs/develop/format/sst.md)
 //!
 //! Sections and their lengths are those of the [block](super). Header, prefix, head lengths and kinds stay as they are.
 //!
