@@ -178,10 +178,18 @@ int start_consistent_snapshot(HTON_FIRST THD *thd)
 
 MYSQL_THD thd_of(const void *thd) { return static_cast<MYSQL_THD>(const_cast<void *>(thd)); }
 
-int wants_waits(const void *thd) { return thd_need_wait_reports(thd_of(thd)); }
+/* Of this thread's connection: 0 nothing, 1 that it waits, 2 also for whom. For whom matters to the workers of a replica,
+   and where group commit pauses for more to come. */
+int wants_waits()
+{
+  THD *thd= current_thd;
+  if (!thd || !thd_need_wait_reports(thd))
+    return 0;
+  return thd->slave_thread || opt_binlog_commit_wait_count ? 2 : 1;
+}
 
 /* If the other one must commit later, the server has it killed, by another thread: the wait goes on until then. */
-void waits(const void *thd, const void *ahead) { thd_rpl_deadlock_check(thd_of(thd), thd_of(ahead)); }
+void waits(const void *ahead) { thd_rpl_deadlock_check(current_thd, thd_of(ahead)); }
 
 int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
 

@@ -80,9 +80,10 @@ typedef struct {
   /* non-zero once the statement of this THD must stop; polled in long scans */
   int (*killed)(const void *thd);
   /* Waits for row locks, on the waiting thread; none of these may come back into this interface. Does anybody want to
-     know what `thd` waits for? If so: it waits for a lock that `ahead` has or gets first (null: a lock of no connection). */
-  int (*wants_waits)(const void *thd);
-  void (*waits)(const void *thd, const void *ahead);
+     know that this thread's connection waits (1), and for whom (2)? If so: it waits for a lock that `ahead` has or gets
+     first (null: a lock of somebody). */
+  int (*wants_waits)(void);
+  void (*waits)(const void *ahead);
   /* The calling thread, be it a connection's or not, begins and ends a wait for others: a lock (0), the log (1),
      background work (2). A pool of threads lets another thread work meanwhile. Kept for the life of the process. */
   void (*blocking_begins)(int what);

@@ -41,10 +41,10 @@ pub struct CCallbacks {
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char, usize)>,
     /// Must the statement stop?
     pub killed: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
-    /// Does the server want to know what the connection waits for?
-    pub wants_waits: Option<unsafe extern "C" fn(*const c_void) -> c_int>,
-    /// The first connection waits for a lock that the second has or gets before (null: a lock of no connection).
-    pub waits: Option<unsafe extern "C" fn(*const c_void, *const c_void)>,
+    /// Does the server want to know that this thread's connection waits (1), and for whom (2)?
+    pub wants_waits: Option<unsafe extern "C" fn() -> c_int>,
+    /// It waits for a lock that this other connection has or gets before (null: a lock of somebody).
+    pub waits: Option<unsafe extern "C" fn(*const c_void)>,
     /// The calling thread begins a wait: for a lock (0), the log (1), background work (2).
     pub blocking_begins: Option<unsafe extern "C" fn(c_int)>,
     /// And ends it.

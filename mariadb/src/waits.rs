@@ -5,9 +5,10 @@
 //! with the lock in its hands. So every wait is told to the server, which has the later one killed and tried again. A
 //! source is asked, too: it marks transactions that had to wait in the binlog, and ends pauses of its group commit.
 //!
-//! Locks belong to owners by number, connections to the server; a session knows its owner of the moment. The search goes
-//! through all sessions: a wait costs two switches of threads, so many look-ups cost less than keeping a map up to date in
-//! every transaction would.
+//! Locks belong to owners by number, connections to the server; a session knows its owner of the moment. Who is waited for
+//! matters to the workers of a replica and where group commit pauses; elsewhere nobody is looked up. The search goes through
+//! all sessions: a wait costs two switches of threads, so many look-ups cost less than keeping a map up to date in every
+//! transaction would.
 //!
 //! Rejected: asking the server whether the order of two transactions is settled already (`thd_need_ordering_with`), to let
 //! one pass the other's interval. It saves retries of transactions that did not meet on the source and do meet here, as gap
@@ -87,22 +88,26 @@ fn thd_of(sessions: &Sessions, owner: u64) -> Option<&Thd> {
 }
 
 impl WaitObserver for Waits {
-    fn waits(&self, waiter: u64, ahead: &[u64]) {
+    fn waits(&self, _waiter: u64, ahead: &dyn Fn() -> Vec<u64>) {
         let (Some(wanted), Some(waits)) = (self.calls.wants_waits, self.calls.waits) else { return };
-        let sessions = self.sessions.read();
-        let Some(thd) = thd_of(&sessions, waiter) else { return };
-        // SAFETY: the connection lives, as this is its thread.
-        if unsafe { wanted(thd.0) } == 0 {
+        // SAFETY: asks for this thread's connection.
+        let wanted = unsafe { wanted() };
+        if wanted == 0 {
             return;
         }
         // Nobody's locks count, too: those of prepared transactions without a connection.
         // SAFETY: as above.
-        unsafe { waits(thd.0, std::ptr::null()) };
-        for (session, other) in sessions.values() {
+        unsafe { waits(std::ptr::null()) };
+        if wanted == 1 {
+            return;
+        }
+        let mut ahead = ahead();
+        ahead.sort_unstable();
+        for (session, other) in self.sessions.read().values() {
             let number = session.owner_number();
-            if ahead.contains(&number) {
+            if ahead.binary_search(&number).is_ok() {
                 // SAFETY: the other connection lives, as it cannot leave meanwhile; nor can its transaction end.
-                session.while_owner(number, || unsafe { waits(thd.0, other.0) });
+                session.while_owner(number, || unsafe { waits(other.0) });
             }
         }
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use super::gap::{Indexes, Ranges};
+use super::queue::Ticket;
 use super::shard::{Place, Shard};
 use super::{LockKind, LockMode, LockOwner, LockTable, WaitInfo, granted};
 use crate::base::IndexId;
@@ -20,7 +21,7 @@ use crate::base::IndexId;
 /// Where an owner waits: in the queue of a key, or for a place in an index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitPlace {
-    Point(Place),
+    Point(Place, Ticket),
     Range(IndexId),
 }
 
@@ -44,9 +45,9 @@ impl Latched<'_> {
     /// Whom `id` waits for. Empty if it does not wait there any more (the slot may serve another key, or be gone, by now).
     pub fn blockers(&mut self, id: u64, place: WaitPlace) -> Vec<u64> {
         match place {
-            WaitPlace::Point(place) => {
+            WaitPlace::Point(place, ticket) => {
                 let entry = self.shard(place.shard).entries.get(place.slot as usize);
-                entry.map_or_else(Vec::new, |entry| entry.queue.blockers(id))
+                entry.map_or_else(Vec::new, |entry| entry.queue.blockers(id, ticket))
             }
             WaitPlace::Range(index) => self.indexes(index).get(&index).map_or_else(Vec::new, |r| r.blockers(id)),
         }
@@ -55,9 +56,9 @@ impl Latched<'_> {
     /// Everybody who can get or keep what `id` waits for before it. Nobody can come in front at a range.
     pub fn ahead(&mut self, id: u64, place: WaitPlace) -> Vec<u64> {
         match place {
-            WaitPlace::Point(place) => {
+            WaitPlace::Point(place, ticket) => {
                 let entry = self.shard(place.shard).entries.get(place.slot as usize);
-                entry.map_or_else(Vec::new, |entry| entry.queue.ahead(id))
+                entry.map_or_else(Vec::new, |entry| entry.queue.ahead(id, ticket))
             }
             WaitPlace::Range(_) => self.blockers(id, place),
         }
@@ -67,9 +68,9 @@ impl Latched<'_> {
     pub fn wait_info(&mut self, waiter: &LockOwner, place: WaitPlace, blockers: Vec<u64>) -> WaitInfo {
         let id = waiter.id;
         let (key, kind) = match place {
-            WaitPlace::Point(place) => {
+            WaitPlace::Point(place, ticket) => {
                 let entry = &self.shard(place.shard).entries[place.slot as usize];
-                let mode = entry.queue.waiter(id).map_or(LockMode::Exclusive, |w| w.0);
+                let mode = entry.queue.waits_as(id, ticket).unwrap_or(LockMode::Exclusive);
                 LockKind::of_point(entry.key.bytes(), mode)
             }
             WaitPlace::Range(index) => {
@@ -85,9 +86,9 @@ impl Latched<'_> {
     /// Takes the waiter `id` out of where it waits.
     pub fn cancel(&mut self, id: u64, place: WaitPlace) {
         match place {
-            WaitPlace::Point(place) => {
+            WaitPlace::Point(place, ticket) => {
                 let shard = self.shard(place.shard);
-                shard.entries[place.slot as usize].queue.cancel(id, granted);
+                shard.entries[place.slot as usize].queue.cancel(id, ticket, granted);
                 shard.drop_if_free(place.slot);
             }
             WaitPlace::Range(index) => {
@@ -105,7 +106,7 @@ impl LockTable {
         let (mut ranges, mut shards) = (Vec::new(), Vec::new());
         for place in places {
             match *place {
-                WaitPlace::Point(place) => shards.push(place.shard),
+                WaitPlace::Point(place, _) => shards.push(place.shard),
                 WaitPlace::Range(index) => ranges.push(Ranges::number(index)),
             }
         }

@@ -175,10 +175,11 @@ impl LockTable {
                     return Err(Error::LockBusy);
                 };
                 let kind = if queue.held(owner.id).is_some() { GrantKind::Upgraded } else { GrantKind::New };
-                let length = queue.enqueue(owner.id, mode, owner.clone());
-                self.begin_wait(owner, WaitPlace::Point(place));
+                let (ticket, length) = queue.enqueue(owner.id, mode, owner.clone());
+                let wait = WaitPlace::Point(place, ticket);
+                self.begin_wait(owner, wait);
                 drop(shard);
-                self.finish_wait(owner, WaitPlace::Point(place), timeout_us, length)?;
+                self.finish_wait(owner, wait, timeout_us, length)?;
                 if kind == GrantKind::New {
                     owner.held.lock().push(place);
                 }

@@ -12,6 +12,9 @@
 //! an owner waits at most once; an owner that both holds and waits is upgrading.
 //!
 //! The first holder is stored inline: an uncontended lock allocates nothing.
+//!
+//! Thousands may wait for one row. Each waiter gets a ticket, by which it is found again in a number of steps that grows with
+//! the logarithm of the queue's length; what it waits for is told by the holders and the front of the queue.
 
 use std::collections::VecDeque;
 
@@ -29,17 +32,44 @@ pub(super) enum Answer {
 /// Identity of an owner.
 pub(super) type Id = u64;
 
+/// Identity of a wait in its queue; those that came later have higher ones.
+pub(super) type Ticket = u64;
+
 struct Waiter<T> {
     id: Id,
     mode: LockMode,
     upgrade: bool,
+    ticket: Ticket,
     token: T,
+}
+
+impl<T> Waiter<T> {
+    /// By which the queue is sorted: upgrades stand in front.
+    fn order(&self) -> (bool, Ticket) {
+        #[cfg(test)]
+        tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
+        (!self.upgrade, self.ticket)
+    }
 }
 
 struct Contended<T> {
     /// Holders besides the first; they and the first are shared.
     more: Vec<Id>,
     waiting: VecDeque<Waiter<T>>,
+    next_ticket: Ticket,
+}
+
+impl<T> Contended<T> {
+    /// Where a waiter stands, if it still does.
+    fn find(&self, id: Id, ticket: Ticket) -> Option<usize> {
+        let at = |behind: bool| self.waiting.binary_search_by_key(&(behind, ticket), Waiter::order).ok();
+        at(true).or_else(|| at(false)).filter(|&at| self.waiting[at].id == id)
+    }
+
+    /// How many upgrades stand in front.
+    fn upgrades(&self) -> usize {
+        self.waiting.partition_point(|w| !w.order().0)
+    }
 }
 
 /// One lock. `T` is what the caller needs to wake a waiter.
@@ -102,14 +132,16 @@ impl<T> LockQueue<T> {
         }
     }
 
-    /// Queues a request that was answered `MustWait`. Returns the number of waiters now.
-    pub fn enqueue(&mut self, id: Id, mode: LockMode, token: T) -> usize {
+    /// Queues a request that was answered `MustWait`. Returns its ticket and the number of waiters now.
+    pub fn enqueue(&mut self, id: Id, mode: LockMode, token: T) -> (Ticket, usize) {
         let upgrade = self.held(id).is_some();
-        let waiting = &mut self.contended().waiting;
-        debug_assert!(waiting.iter().all(|w| w.id != id), "an owner waits once");
-        let at = if upgrade { waiting.iter().take_while(|w| w.upgrade).count() } else { waiting.len() };
-        waiting.insert(at, Waiter { id, mode, upgrade, token });
-        waiting.len()
+        let c = self.contended();
+        debug_assert!(c.waiting.iter().all(|w| w.id != id), "an owner waits once");
+        let at = if upgrade { c.upgrades() } else { c.waiting.len() };
+        let ticket = c.next_ticket;
+        c.next_ticket += 1;
+        c.waiting.insert(at, Waiter { id, mode, upgrade, ticket, token });
+        (ticket, c.waiting.len())
     }
 
     /// Gives up what `id` holds (a pending upgrade is dropped too). `granted` is told of those whose wait ends.
@@ -123,17 +155,19 @@ impl<T> LockQueue<T> {
             c.more.retain(|&h| h != id);
         }
         if let Some(c) = &mut self.contended {
-            c.waiting.retain(|w| !(w.upgrade && w.id == id));
+            if let Some(at) = (0..c.upgrades()).find(|&at| c.waiting[at].id == id) {
+                c.waiting.remove(at);
+            }
             self.grant(granted);
         }
     }
 
     /// Takes `id` out of the queue; what it holds stays. Returns false if it was not waiting.
-    pub fn cancel(&mut self, id: Id, granted: impl FnMut(Id, &T)) -> bool {
+    pub fn cancel(&mut self, id: Id, ticket: Ticket, granted: impl FnMut(Id, &T)) -> bool {
         let Some(c) = &mut self.contended else {
             return false;
         };
-        let Some(at) = c.waiting.iter().position(|w| w.id == id) else {
+        let Some(at) = c.find(id, ticket) else {
             return false;
         };
         c.waiting.remove(at);
@@ -143,11 +177,11 @@ impl<T> LockQueue<T> {
 
     /// What the waiting `id` needs to end; empty if it does not wait. A request behind an exclusive waiter depends on
     /// that one; everything else depends on holders, through whom all other dependencies pass.
-    pub fn blockers(&self, id: Id) -> Vec<Id> {
+    pub fn blockers(&self, id: Id, ticket: Ticket) -> Vec<Id> {
         let Some(c) = &self.contended else {
             return Vec::new();
         };
-        let Some(at) = c.waiting.iter().position(|w| w.id == id) else {
+        let Some(at) = c.find(id, ticket) else {
             return Vec::new();
         };
         let mode = c.waiting[at].mode;
@@ -156,25 +190,31 @@ impl<T> LockQueue<T> {
         if !holders.is_empty() {
             return holders;
         }
+        // The front conflicts with a holder, which this one does not.
+        debug_assert!(at == 0 || c.waiting[0].mode == Exclusive);
         c.waiting.iter().take(at).find(|w| w.mode == Exclusive).map(|w| w.id).into_iter().collect()
     }
 
     /// Everybody who can get or keep the lock before the waiting `id` and excludes it: the conflicting holders and those
     /// who wait in front. Unlike `blockers` this stays true while the queue moves on.
-    pub fn ahead(&self, id: Id) -> Vec<Id> {
-        let Some((mode, _)) = self.waiter(id) else { return Vec::new() };
-        let before = self.waiters().take_while(|w| w.0 != id);
+    pub fn ahead(&self, id: Id, ticket: Ticket) -> Vec<Id> {
+        let Some(c) = &self.contended else { return Vec::new() };
+        let Some(at) = c.find(id, ticket) else { return Vec::new() };
+        let mode = c.waiting[at].mode;
+        let before = self.waiters().take(at);
         let excludes = |other: &(Id, LockMode)| other.0 != id && (mode == Exclusive || other.1 == Exclusive);
         self.holders().chain(before).filter(excludes).map(|other| other.0).collect()
     }
 
-    /// Mode in which `id` waits, and what is needed to wake it.
-    pub fn waiter(&self, id: Id) -> Option<(LockMode, &T)> {
-        self.contended.as_ref()?.waiting.iter().find(|w| w.id == id).map(|w| (w.mode, &w.token))
+    /// Mode in which `id` waits.
+    pub fn waits_as(&self, id: Id, ticket: Ticket) -> Option<LockMode> {
+        let c = self.contended.as_ref()?;
+        c.find(id, ticket).map(|at| c.waiting[at].mode)
     }
 
     fn contended(&mut self) -> &mut Contended<T> {
-        self.contended.get_or_insert_with(|| Box::new(Contended { more: Vec::new(), waiting: VecDeque::new() }))
+        let empty = || Box::new(Contended { more: Vec::new(), waiting: VecDeque::new(), next_ticket: 0 });
+        self.contended.get_or_insert_with(empty)
     }
 
     /// Grants from the front as long as the rules allow.
@@ -207,6 +247,17 @@ impl<T> LockQueue<T> {
 mod tests {
     use super::*;
 
+    std::thread_local! {
+        /// Waiters looked at in search of one.
+        pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// The ticket of a waiter, or one that nobody has.
+    fn ticket(queue: &LockQueue<()>, id: Id) -> Ticket {
+        let mut waiting = queue.contended.iter().flat_map(|c| &c.waiting);
+        waiting.find(|w| w.id == id).map_or(Ticket::MAX, |w| w.ticket)
+    }
+
     fn apply(queue: &mut LockQueue<()>, command: &str) -> String {
         let words: Vec<&str> = command.split_whitespace().collect();
         let id: Id = words.get(1).map_or(0, |w| w.parse().expect("owner number"));
@@ -223,7 +274,7 @@ mod tests {
                     Answer::AlreadyHeld => "has it".to_owned(),
                     Answer::Upgraded => "upgraded".to_owned(),
                     Answer::MustWait if words[0] == "try" => "busy".to_owned(),
-                    Answer::MustWait => format!("waits for {:?}", queue.blockers(id)),
+                    Answer::MustWait => format!("waits for {:?}", queue.blockers(id, ticket(queue, id))),
                 }
             }
             "release" => {
@@ -231,13 +282,13 @@ mod tests {
                 "ok".to_owned()
             }
             "cancel" => {
-                if queue.cancel(id, |id, ()| woken.push(id)) {
+                if queue.cancel(id, ticket(queue, id), |id, ()| woken.push(id)) {
                     "ok".to_owned()
                 } else {
                     "not waiting".to_owned()
                 }
             }
-            "blockers" => format!("{:?}", queue.blockers(id)),
+            "blockers" => format!("{:?}", queue.blockers(id, ticket(queue, id))),
             "show" => {
                 let mode = |m| if m == Shared { "S" } else { "X" };
                 let list = |l: Vec<(Id, LockMode)>| {
@@ -272,13 +323,48 @@ mod tests {
         assert!(checked > 40);
     }
 
+    /// Ten thousand waiters: each looks for its blockers a few times, some give up, the others get the lock in turn.
+    #[test]
+    fn a_long_queue_is_not_searched_from_its_front() {
+        const WAITERS: u64 = 10_000;
+        let mut queue: LockQueue<()> = LockQueue::new();
+        assert_eq!(queue.request(0, Exclusive), Answer::New);
+        let tickets: Vec<(Id, Ticket)> = (1..=WAITERS)
+            .map(|id| {
+                let mode = if id % 3 == 0 { Shared } else { Exclusive };
+                assert_eq!(queue.request(id, mode), Answer::MustWait);
+                (id, queue.enqueue(id, mode, ()).0)
+            })
+            .collect();
+        LOOKS.with(|looks| looks.set(0));
+        for _ in 0..3 {
+            for &(id, ticket) in &tickets {
+                assert_eq!(queue.blockers(id, ticket), [0]);
+            }
+        }
+        for &(id, ticket) in tickets.iter().filter(|(id, _)| id % 5 == 0) {
+            assert!(queue.cancel(id, ticket, |_, ()| ()));
+        }
+        let mut holding = vec![0];
+        let mut served = 0;
+        while let Some(id) = holding.pop() {
+            queue.release(id, |id, ()| holding.push(id));
+            served += 1;
+        }
+        assert!(queue.is_free());
+        assert_eq!(served, 1 + WAITERS - WAITERS / 5);
+        let looks = LOOKS.with(std::cell::Cell::get);
+        // Two searches of fourteen steps for each question, and one for each release.
+        assert!(looks < WAITERS * 6 * 30, "{looks} waiters looked at");
+    }
+
     proptest::proptest! {
         #[test]
         fn rules_hold_for_any_sequence(steps in proptest::collection::vec((0u8..4, 1u64..6, proptest::bool::ANY), 1..80)) {
             let mut queue: LockQueue<()> = LockQueue::new();
             for (action, id, exclusive) in steps {
                 let mode = if exclusive { Exclusive } else { Shared };
-                let waits = queue.waiter(id).is_some();
+                let waits = queue.waiters().any(|w| w.0 == id);
                 match action {
                     0 | 1 if !waits => {
                         let answer = queue.request(id, mode);
@@ -288,7 +374,7 @@ mod tests {
                     }
                     2 => queue.release(id, |_, ()| ()),
                     3 => {
-                        queue.cancel(id, |_, ()| ());
+                        queue.cancel(id, ticket(&queue, id), |_, ()| ());
                     }
                     _ => {}
                 }
@@ -299,8 +385,10 @@ mod tests {
                 ids.sort_unstable();
                 ids.dedup();
                 proptest::prop_assert_eq!(ids.len(), holders.len());
-                for (id, _) in queue.waiters() {
-                    proptest::prop_assert!(!queue.blockers(id).is_empty(), "a waiter nobody blocks");
+                for (id, mode) in queue.waiters() {
+                    let ticket = ticket(&queue, id);
+                    proptest::prop_assert_eq!(queue.waits_as(id, ticket), Some(mode));
+                    proptest::prop_assert!(!queue.blockers(id, ticket).is_empty(), "a waiter nobody blocks");
                 }
                 if let Some((id, mode)) = queue.waiters().next() {
                     let conflict = holders.iter().any(|h| h.0 != id && (mode == Exclusive || h.1 == Exclusive));

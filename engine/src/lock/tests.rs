@@ -225,6 +225,39 @@ fn a_cycle_through_a_waiter_ahead_in_the_queue_is_found() {
     assert_empty(&table);
 }
 
+/// The one whose wait closes the cycle finds it at once: the searches of those in the queue are far between.
+#[test]
+fn a_cycle_through_a_long_queue_is_found() {
+    const WAITERS: usize = 200;
+    let options = LockOptions { first_search_us: 0, next_search_us: 3_600_000_000, long_queue: 1 };
+    let table = LockTable::with_options(4, options);
+    let (a, last) = (table.new_owner(), table.new_owner());
+    a.set_weight(10);
+    table.lock(&a, b"1", Exclusive, Wait::No).unwrap();
+    table.lock(&last, b"2", Exclusive, Wait::No).unwrap();
+    thread::scope(|scope| {
+        for number in 0..WAITERS {
+            let (table, owner) = (&table, table.new_owner());
+            scope.spawn(move || {
+                table.lock(&owner, b"1", if number % 3 == 0 { Shared } else { Exclusive }, LONG).unwrap();
+                table.release_all(&owner);
+            });
+        }
+        until_waiting(&table, WAITERS);
+        let (table, last) = (&table, &last);
+        let victim = scope.spawn(move || {
+            let result = table.lock(last, b"1", Exclusive, LONG);
+            table.release_all(last);
+            result
+        });
+        until_waiting(table, WAITERS + 1);
+        assert!(table.lock(&a, b"2", Exclusive, LONG).is_ok());
+        assert!(matches!(victim.join().unwrap(), Err(Error::Deadlock)));
+        table.release_all(&a);
+    });
+    assert_empty(&table);
+}
+
 /// Writes down waits, and prefers the owner of a number as victim.
 #[derive(Default)]
 struct Observer {
@@ -233,8 +266,11 @@ struct Observer {
 }
 
 impl WaitObserver for Observer {
-    fn waits(&self, waiter: u64, ahead: &[u64]) {
-        self.told.lock().push((waiter, ahead.to_vec()));
+    fn waits(&self, waiter: u64, ahead: &dyn Fn() -> Vec<u64>) {
+        let ahead = ahead();
+        if !ahead.is_empty() {
+            self.told.lock().push((waiter, ahead));
+        }
     }
     fn victim(&self, cycle: &[u64]) -> Option<u64> {
         cycle.iter().copied().find(|&id| id == self.prefers.load(Ordering::Relaxed))

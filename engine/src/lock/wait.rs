@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::deadlock::Search;
 use super::latch::WaitPlace;
 use super::{LockOwner, LockTable};
 use crate::base::{Error, Result};
@@ -23,10 +24,11 @@ use crate::io::{Blocking, Waiting};
 
 /// Takes part in waits: replication has transactions whose order of commits is fixed, and lets the earlier go first.
 pub trait WaitObserver: Send + Sync {
-    /// `waiter` waits, and cannot have its lock before `ahead` (numbers of owners) have given it up. Told when the wait
-    /// begins, and again with each search for deadlocks, since others may have come to stand in front. Called on the
-    /// waiting thread without any lock of the table; it may interrupt owners, but must not request locks.
-    fn waits(&self, waiter: u64, ahead: &[u64]);
+    /// `waiter` waits, and cannot have its lock before those that `ahead` returns (numbers of owners) have given it up; none if
+    /// the wait is over. They may be thousands, so they are looked up only if asked for. Told when the wait begins, and
+    /// again with each search for deadlocks, since others may have come to stand in front. Called on the waiting thread
+    /// without any lock of the table; it may interrupt owners, but must not request locks.
+    fn waits(&self, waiter: u64, ahead: &dyn Fn() -> Vec<u64>);
 
     /// Which of the owners on a cycle of waits should give way, if that matters. Called like `waits`.
     fn victim(&self, cycle: &[u64]) -> Option<u64>;
@@ -69,8 +71,7 @@ impl LockTable {
         // A timeout beyond the clock's range never comes.
         let deadline = begin.checked_add(Duration::from_micros(timeout_us));
         self.report_wait(owner, place);
-        let first = if length >= self.options.long_queue { 0 } else { self.options.first_search_us };
-        let mut search_at = begin + Duration::from_micros(first);
+        let mut search_at = begin + Duration::from_micros(self.options.first_search_us(length));
         loop {
             {
                 let mut state = owner.wait.lock();
@@ -93,9 +94,16 @@ impl LockTable {
                 Error::LockTimeout
             } else {
                 // One search may only break one of several cycles.
-                while self.break_cycle(owner, place) {}
+                let mut search = self.break_cycle(owner, place);
+                while search == Search::Shot {
+                    search = self.break_cycle(owner, place);
+                }
                 self.report_wait(owner, place);
-                search_at = Instant::now() + Duration::from_micros(self.options.next_search_us);
+                let pause_us = match search {
+                    Search::Passed => self.options.first_search_us,
+                    _ => self.options.next_search_us(length),
+                };
+                search_at = Instant::now() + Duration::from_micros(pause_us);
                 continue;
             };
             let mut latched = self.latch(&[place]);
@@ -117,10 +125,7 @@ impl LockTable {
     fn report_wait(&self, owner: &LockOwner, place: WaitPlace) {
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
-            let ahead = self.latch(&[place]).ahead(owner.id, place);
-            if !ahead.is_empty() {
-                observer.waits(owner.id, &ahead);
-            }
+            observer.waits(owner.id, &|| self.latch(&[place]).ahead(owner.id, place));
         }
     }
 }
