@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -68,6 +68,30 @@ impl Tables for Core {
     }
 }
 
+/// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
+pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
+
+/// Room in the log and in memory for a write to come; see [`Engine::room`].
+pub struct WriteRoom<'a> {
+    room: Room<'a>,
+    bytes: usize,
+}
+
+impl WriteRoom<'_> {
+    /// The most bytes that the write may have, as [`Engine::write_bytes`] counts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A write that is ordered and visible; durable once [`Engine::sync_write`] has returned.
+#[must_use]
+pub struct Written {
+    /// Its sequence number.
+    pub seq: SeqNo,
+    log_end: Lsn,
+}
+
 /// What the parts of an open store share.
 pub(crate) struct Core {
     pub dir: PathBuf,
@@ -92,6 +116,8 @@ pub(crate) struct Core {
     durability: AtomicU8,
     memtable_budget: AtomicU64,
     cache_budget: AtomicU64,
+    /// See [`Engine::on_housekeeping`].
+    pub chore: OnceLock<Chore>,
     /// Held while the store is open.
     _dir_lock: Box<dyn Send + Sync>,
 }
@@ -273,11 +299,19 @@ pub(crate) fn table_path(dir: &Path, no: FileNo) -> PathBuf {
     dir.join(format!("{:012}.sst", no.0))
 }
 
+fn check_ops(ops: &[WriteOp]) -> Result<()> {
+    ops.iter().try_for_each(|(key, value)| {
+        check_key(key)?;
+        check_value(value.as_ref().map_or(0, Vec::len))
+    })
+}
+
 /// An open store. Cheap to clone; the last clone to drop closes it.
 #[derive(Clone)]
 pub struct Engine {
     core: Arc<Core>,
-    _threads: Arc<Threads>,
+    /// `None` in the hands of the threads themselves.
+    _threads: Option<Arc<Threads>>,
 }
 
 /// Ends the background threads when the last handle goes.
@@ -333,6 +367,7 @@ impl Engine {
             cache: parts.cache,
             graveyard: parts.graveyard,
             next_file: AtomicU64::new(parts.next_file.0),
+            chore: OnceLock::new(),
             _dir_lock: parts.dir_lock,
         });
         if let Some(tell) = core.options.on_stop.clone() {
@@ -341,7 +376,7 @@ impl Engine {
         core.share_memory();
         Background::start(&core)?;
         core.after_commit();
-        Ok(Engine { _threads: Arc::new(Threads(core.clone())), core })
+        Ok(Engine { _threads: Some(Arc::new(Threads(core.clone()))), core })
     }
 
     /// Fails, naming the cause, if the store has stopped after a failure: what is in memory may then hold commits that
@@ -400,44 +435,82 @@ impl Engine {
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_in(ops, durable, |core, bytes| core.admit(bytes, &|| false))
+        self.write_alone(ops, durable, false)
     }
 
     /// As [`Engine::write`], for what helps to free space: for it there is room on a full disk, too, and it does not wait
     /// for memory.
     pub fn write_relief(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_in(ops, durable, |core, bytes| core.log.reserve_relief(bytes))
+        self.write_alone(ops, durable, true)
     }
 
-    fn write_in<'a>(
-        &'a self,
-        ops: &[WriteOp],
-        durable: bool,
-        admit: impl FnOnce(&'a Core, usize) -> Result<Room<'a>>,
-    ) -> Result<SeqNo> {
+    fn write_alone(&self, ops: &[WriteOp], durable: bool, relief: bool) -> Result<SeqNo> {
+        if ops.is_empty() {
+            return Ok(self.visible());
+        }
+        check_ops(ops)?;
+        let written = self.write_within(self.room(Engine::write_bytes(ops), relief)?, ops)?;
+        if durable {
+            self.sync_write(&written)?;
+        }
+        Ok(written.seq)
+    }
+
+    /// At most so many bytes do these operations take in a write.
+    pub fn write_bytes(ops: &[WriteOp]) -> usize {
+        // Each has a kind, two lengths, and a place in the index of the batch.
+        ops.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + 64).sum()
+    }
+
+    /// The first step of a write in three, for who must order his writes under a lock and not do I/O there: room for so many
+    /// bytes, with all waits and errors for want of memory and space; `relief` as in [`Engine::write_relief`].
+    pub fn room(&self, bytes: usize, relief: bool) -> Result<WriteRoom<'_>> {
+        let room = match relief {
+            true => self.core.log.reserve_relief(bytes)?,
+            false => self.core.admit(bytes, &|| false)?,
+        };
+        Ok(WriteRoom { room, bytes })
+    }
+
+    /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes
+    /// durable before it; if it does not become durable, the store stops.
+    pub fn write_within(&self, room: WriteRoom<'_>, ops: &[WriteOp]) -> Result<Written> {
+        check_ops(ops)?;
         let mut buffer = WriteBuffer::new();
         for (key, value) in ops {
-            check_key(key)?;
-            check_value(value.as_ref().map_or(0, Vec::len))?;
             match value {
                 Some(value) => buffer.push(Kind::Put, key, value),
                 None => buffer.push(Kind::Delete, key, &[]),
             }
         }
-        if buffer.is_empty() {
-            return Ok(self.visible());
+        if buffer.is_empty() || buffer.bytes() > room.bytes {
+            let (bytes, most) = (buffer.bytes(), room.bytes);
+            return Err(Error::Invalid(format!("a write of {bytes} bytes, where there is room for 1 to {most}")));
         }
         let core = &self.core;
-        let room = admit(core, buffer.bytes())?;
         let batch = buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
-        drop(room);
+        drop(room.room);
         core.committer.apply_own(&ordered, batch);
         core.after_commit();
-        if durable {
-            core.log.sync(ordered.log_end)?;
+        Ok(Written { seq: ordered.seq, log_end: ordered.log_end })
+    }
+
+    /// The third step: the write is durable when this returns.
+    pub fn sync_write(&self, written: &Written) -> Result<()> {
+        self.core.log.sync(written.log_end)
+    }
+
+    /// Has the thread that keeps house do something each second. The first call counts.
+    pub fn on_housekeeping(&self, chore: Chore) {
+        drop(self.core.chore.set(chore));
+    }
+
+    /// Does what is to be done each second.
+    pub(crate) fn do_chore(core: &Arc<Core>) {
+        if let Some(chore) = core.chore.get() {
+            chore(&Engine { core: core.clone(), _threads: None });
         }
-        Ok(ordered.seq)
     }
 
     /// Drops whole indexes: durable when this returns. The ids must never be written again. Cursors that are open on

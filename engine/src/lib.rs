@@ -35,7 +35,7 @@ mod engine;
 
 pub use background::WorkCounters;
 pub use base::{Error, IndexId, Result, SeqNo};
-pub use engine::{Engine, WriteOp};
+pub use engine::{Chore, Engine, WriteOp, WriteRoom, Written};
 pub use metrics::Metrics;
 pub use options::{Compression, Durability, Options, Report};
 pub use read::{IndexStats, RangeEstimate};

@@ -1,17 +1,18 @@
 //! The thread that keeps house.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::sleep_or_stop;
 use crate::compact::growth::Growth;
-use crate::engine::{Core, table_path};
+use crate::engine::{Core, Engine, table_path};
 use crate::options::Durability;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
 /// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
-/// grows.
-pub(super) fn clean_loop(core: &Core) {
+/// grows, does the chore of the layer above.
+pub(super) fn clean_loop(core: &Arc<Core>) {
     let background = &core.background;
     let mut log_failed = false;
     let mut logged = Growth::default();
@@ -48,5 +49,6 @@ pub(super) fn clean_loop(core: &Core) {
             }
         }
         log_failed = log.is_err();
+        Engine::do_chore(core);
     }
 }

@@ -98,7 +98,7 @@ impl Background {
 }
 
 /// Carries out what is due until the store is closed.
-pub(super) fn compact_loop(core: &Core) {
+pub(super) fn compact_loop(core: &Arc<Core>) {
     let background = &core.background;
     loop {
         background.rank_compaction(core);

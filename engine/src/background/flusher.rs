@@ -47,7 +47,7 @@ impl Background {
 }
 
 /// Flushes what is sealed until the store is closed.
-pub(super) fn flush_loop(core: &Core) {
+pub(super) fn flush_loop(core: &Arc<Core>) {
     let background = &core.background;
     let mut batch = usize::MAX;
     loop {

@@ -136,7 +136,7 @@ impl Background {
     pub fn start(core: &Arc<Core>) -> Result<()> {
         let (background, background_of) = (&core.background, core);
         let mut threads = background.threads.lock();
-        let mut spawn = |name: &str, work: fn(&Core)| -> Result<()> {
+        let mut spawn = |name: &str, work: fn(&Arc<Core>)| -> Result<()> {
             let core = core.clone();
             let thread = std::thread::Builder::new()
                 .name(name.into())
@@ -273,7 +273,7 @@ impl Shared {
 
 /// Runs a background thread. A panic is a defect of the engine whose reach nobody knows, so the store stops writing as
 /// after a failed sync: reads go on, nothing is acknowledged, and the next opening recovers from what is on disk.
-fn guard(core: &Core, work: fn(&Core)) {
+fn guard(core: &Arc<Core>, work: fn(&Arc<Core>)) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(core))) else { return };
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
     let text = format!("thread panicked: {}", text.unwrap_or("no message"));

@@ -5,22 +5,27 @@
 //! found at open are worked off, so neither order of a crash loses space or drops a live index. Ids are given out in
 //! memory and the new counter goes with the write that uses them: ids are never used twice, even by a failed change.
 //!
-//! A change is done once its write is durable: nothing that can fail comes between that and the map in memory. What is
-//! pending is no part of the statement. If the engine cannot drop an index now, its note stays, the reason is reported, and
-//! the next change and the next start try again. Changes that drop something or give a name free are made on a full disk,
-//! too ([`Engine::write_relief`]).
+//! Changes are put in order under one mutex, with the map in memory; there is no I/O under it. Room for the write is taken
+//! before, and the wait for the disk comes after, so that changes of different tables share a sync. What others see before it
+//! is durable becomes durable before anything they do, or the store stops, which lets nobody go on.
 //!
-//! Changes are serialised by one mutex; readers take a shared lock for a map look-up only. Names are opaque strings.
+//! A change is done once its write is durable: nothing that can fail comes after that. What is pending is no part of the
+//! statement (`clearing`). Changes that drop something or give a name free are made on a full disk, too
+//! ([`Engine::write_relief`]).
+//!
+//! Readers take a shared lock for a map look-up only. Names are opaque strings.
 //!
 //! Rejected: dropping indexes within the catalog write through an engine primitive. It would tie the engine's manifest to
 //! the row layer's log records; two idempotent steps with a note need nothing new.
 
+mod clearing;
 pub mod compare;
 pub mod format;
 
 use crate::def::{Compression, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::{self, Engine, IndexId, SeqNo};
+use clearing::Clearing;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, TableMeta, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,17 +38,16 @@ const ASIDE: &str = "#aside/";
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
+/// Tables by name: entries, and the sequence number of the change that made the present indexes (zero if before start).
+type Entries = BTreeMap<String, (Arc<TableMeta>, SeqNo)>;
+
 /// The tables of a store.
 pub struct Catalog {
     engine: Engine,
-    /// Entries, and the sequence number of the change that made the table's present indexes (zero if before start).
-    tables: RwLock<BTreeMap<String, (Arc<TableMeta>, SeqNo)>>,
-    /// Next index id and table id; held during every change.
+    tables: RwLock<Entries>,
+    /// Next index id and table id; held while a change is put in order, not while it becomes durable.
     ids: Mutex<(u32, u64)>,
-    /// Indexes that no table has any more and that the engine still has to drop.
-    pending: Mutex<BTreeSet<IndexId>>,
-    /// Held by who drops them; the last failure that was reported.
-    clearing: Mutex<Option<String>>,
+    clearing: Arc<Clearing>,
 }
 
 impl Catalog {
@@ -85,11 +89,12 @@ impl Catalog {
             engine: engine.clone(),
             tables: RwLock::new(tables),
             ids: Mutex::new(ids),
-            pending: Mutex::new(pending),
-            clearing: Mutex::default(),
+            clearing: Arc::new(Clearing::new(pending)),
         };
-        catalog.clear_pending();
         catalog.clear_strays()?;
+        catalog.clearing.clear(engine);
+        let clearing = catalog.clearing.clone();
+        engine.on_housekeeping(Box::new(move |engine| clearing.try_again(engine)));
         Ok(catalog)
     }
 
@@ -123,150 +128,150 @@ impl Catalog {
         &self,
         name: &str,
         def: &TableDef,
-        extra: impl FnOnce(&TableMeta) -> Change,
+        extra: impl Fn(&TableMeta) -> Change,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
-        let mut ids = self.ids.lock();
-        if self.tables.read().contains_key(name) {
-            return Err(Error::TableExists(name.to_owned()));
-        }
-        let table_id = ids.1;
-        ids.1 += 1;
-        let mut next_id = || {
-            ids.0 += 1;
-            IndexId(ids.0 - 1)
+        let plan = |ids: &mut (u32, u64)| {
+            if self.tables.read().contains_key(name) {
+                return Err(Error::TableExists(name.to_owned()));
+            }
+            let table_id = ids.1;
+            ids.1 += 1;
+            let meta = Arc::new(TableMeta::new(def, table_id, now(), &mut || next_id(ids)));
+            let mut change = extra(&meta);
+            change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
+            change.push((format::table_key(name), Some(meta.encode())));
+            Ok((change, meta))
         };
-        let meta = Arc::new(TableMeta::new(def, table_id, now(), &mut next_id));
-        let mut change = extra(&meta);
-        change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
-        change.push((format::table_key(name), Some(meta.encode())));
-        hint_compression(&self.engine, &meta);
-        let seq = self.engine.write(&change, true)?;
-        self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
-        drop(ids);
-        self.clear_pending();
-        Ok((meta, seq))
+        self.change(false, plan, |tables, seq, meta| {
+            hint_compression(&self.engine, meta);
+            tables.insert(name.to_owned(), (meta.clone(), seq));
+        })
     }
 
     /// Removes tables, all or none; names that are absent are an error.
     pub fn drop_tables(&self, names: &[String]) -> Result<()> {
-        let ids = self.ids.lock();
-        let mut change = Change::new();
-        let mut gone = Vec::new();
-        for name in names {
-            let meta = self.get(name)?;
-            refuse_prepared(&self.engine, &meta)?;
-            change.push((format::table_key(name), None));
-            change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
-            change.push((statistics_key(meta.table_id), None));
-            gone.extend(meta.ids());
+        if names.is_empty() {
+            return Ok(());
         }
-        note_pending(&mut change, &gone);
-        self.engine.write_relief(&change, true)?;
-        {
-            let mut tables = self.tables.write();
+        let plan = |_: &mut (u32, u64)| {
+            let mut change = Change::new();
+            let mut gone = Vec::new();
+            for name in names {
+                let meta = self.get(name)?;
+                refuse_prepared(&self.engine, &meta)?;
+                change.push((format::table_key(name), None));
+                change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
+                change.push((statistics_key(meta.table_id), None));
+                gone.extend(meta.ids());
+            }
+            note_pending(&mut change, &gone);
+            Ok((change, gone))
+        };
+        let (gone, _) = self.change(true, plan, |tables, _, _| {
             for name in names {
                 tables.remove(name);
             }
-        }
-        self.pending.lock().extend(gone);
-        drop(ids);
-        self.clear_pending();
+        })?;
+        self.clearing.add(gone);
+        self.clearing.clear(&self.engine);
         Ok(())
     }
 
     /// Gives a table another name. Replaces nothing.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let ids = self.ids.lock();
-        let (meta, born) = self.entry(from)?;
-        refuse_prepared(&self.engine, &meta)?;
-        if self.tables.read().contains_key(to) {
-            return Err(Error::TableExists(to.to_owned()));
-        }
-        self.move_entry(from, to, meta, born)?;
-        drop(ids);
-        self.clear_pending();
-        Ok(())
+        self.move_entry(from, |meta| {
+            refuse_prepared(&self.engine, meta)?;
+            match self.tables.read().contains_key(to) {
+                true => Err(Error::TableExists(to.to_owned())),
+                false => Ok(to.to_owned()),
+            }
+        })
     }
 
     /// Gives the name of a temporary table free that cannot be dropped yet, since a prepared transaction has written to it.
     /// Names of temporary tables come again after a restart. It is dropped with those left over by the next start.
     pub fn set_aside(&self, name: &str) -> Result<()> {
-        let _ids = self.ids.lock();
-        let (meta, born) = self.entry(name)?;
-        let aside = format!("{ASIDE}{}", meta.table_id);
-        if name == aside {
-            return Ok(());
+        match name == aside(&*self.get(name)?) {
+            true => Ok(()),
+            false => self.move_entry(name, |meta| Ok(aside(meta))),
         }
-        self.move_entry(name, &aside, meta, born)
     }
 
-    fn move_entry(&self, from: &str, to: &str, meta: Arc<TableMeta>, born: SeqNo) -> Result<()> {
-        let change = vec![(format::table_key(from), None), (format::table_key(to), Some(meta.encode()))];
-        self.engine.write_relief(&change, true)?;
-        let mut tables = self.tables.write();
-        tables.remove(from);
-        tables.insert(to.to_owned(), (meta, born));
+    fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<String>) -> Result<()> {
+        let plan = |_: &mut (u32, u64)| {
+            let (meta, born) = self.entry(from)?;
+            let to = to(&meta)?;
+            let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
+            Ok((change, (to, meta, born)))
+        };
+        self.change(true, plan, |tables, _, (to, meta, born)| {
+            tables.remove(from);
+            tables.insert(to.clone(), (meta.clone(), *born));
+        })?;
         Ok(())
     }
 
     /// Gives a table new empty indexes and forgets its counters and statistics.
     pub fn truncate(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
-        let mut ids = self.ids.lock();
-        let old = self.get(name)?;
-        refuse_prepared(&self.engine, &old)?;
-        let mut meta = TableMeta::clone(&old);
-        let mut next_id = || {
-            ids.0 += 1;
-            IndexId(ids.0 - 1)
+        let plan = |ids: &mut (u32, u64)| {
+            let old = self.get(name)?;
+            refuse_prepared(&self.engine, &old)?;
+            let mut meta = TableMeta::clone(&old);
+            meta.hidden = meta.hidden.map(|_| next_id(ids));
+            for index in &mut meta.indexes {
+                index.id = next_id(ids);
+            }
+            let gone = old.ids();
+            let mut change = vec![
+                (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
+                (format::table_key(name), Some(meta.encode())),
+                (statistics_key(meta.table_id), None),
+            ];
+            change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
+            note_pending(&mut change, &gone);
+            Ok((change, (Arc::new(meta), gone)))
         };
-        meta.hidden = meta.hidden.map(|_| next_id());
-        for index in &mut meta.indexes {
-            index.id = next_id();
-        }
-        let gone = old.ids();
-        let meta = Arc::new(meta);
-        let mut change = vec![
-            (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
-            (format::table_key(name), Some(meta.encode())),
-            (statistics_key(meta.table_id), None),
-        ];
-        change.extend([0, 1].map(|which| (counter_key(meta.table_id, which), None)));
-        note_pending(&mut change, &gone);
-        hint_compression(&self.engine, &meta);
-        let seq = self.engine.write_relief(&change, true)?;
-        self.tables.write().insert(name.to_owned(), (meta.clone(), seq));
-        self.pending.lock().extend(gone);
-        drop(ids);
-        self.clear_pending();
+        let ((meta, gone), seq) = self.change(true, plan, |tables, seq, (meta, _)| {
+            hint_compression(&self.engine, meta);
+            tables.insert(name.to_owned(), (meta.clone(), seq));
+        })?;
+        self.clearing.add(gone);
+        self.clearing.clear(&self.engine);
         Ok((meta, seq))
     }
 
-    /// Drops pending indexes in the engine and removes their notes. What fails stays pending.
-    fn clear_pending(&self) {
-        if self.pending.lock().is_empty() {
-            return;
-        }
-        let mut reported = self.clearing.lock();
-        let ids: Vec<IndexId> = self.pending.lock().iter().copied().collect();
-        if ids.is_empty() {
-            return;
-        }
-        let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
-        // A note that outlives a crash is worked off again, which does nothing.
-        let cleared = self.engine.drop_indexes(&ids).and_then(|()| self.engine.write_relief(&notes, false));
-        match cleared {
-            Ok(_) => {
-                self.pending.lock().retain(|id| ids.binary_search(id).is_err());
-                *reported = None;
+    /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on
+    /// return; a change that helps to free space is also made on a full disk (`relief`). `plan` is also asked how much it is to
+    /// be, before there is room for it, and then gives no ids.
+    fn change<T>(
+        &self,
+        relief: bool,
+        plan: impl Fn(&mut (u32, u64)) -> Result<(Change, T)>,
+        enter: impl FnOnce(&mut Entries, SeqNo, &T),
+    ) -> Result<(T, SeqNo)> {
+        let mut trial = *self.ids.lock();
+        let mut bytes = Engine::write_bytes(&plan(&mut trial)?.0) + TRIAL_SLACK;
+        loop {
+            let room = self.engine.room(bytes, relief)?;
+            let mut ids = self.ids.lock();
+            let (change, made) = plan(&mut ids)?;
+            let needed = Engine::write_bytes(&change);
+            if needed > room.bytes() {
+                bytes = needed + TRIAL_SLACK;
+                continue;
             }
-            Err(error) => {
-                let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
-                if reported.as_ref() != Some(&what) {
-                    self.engine.report(&what);
-                }
-                *reported = Some(what);
-            }
+            // What is put in order first becomes durable first: no id is durable before the counter that is above it.
+            let written = self.engine.write_within(room, &change)?;
+            enter(&mut self.tables.write(), written.seq, &made);
+            drop(ids);
+            self.engine.sync_write(&written)?;
+            return Ok((made, written.seq));
         }
+    }
+
+    /// Indexes that were dropped and whose space is not free yet, for want of space or since the disk fails.
+    pub fn uncleared(&self) -> usize {
+        self.clearing.left()
     }
 
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
@@ -274,7 +279,7 @@ impl Catalog {
     fn clear_strays(&self) -> Result<()> {
         let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
         let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
-        strays.retain(|id| id.0 >= FIRST_INDEX_ID && !owned.contains(id) && !self.pending.lock().contains(id));
+        strays.retain(|id| id.0 >= FIRST_INDEX_ID && !owned.contains(id) && !self.clearing.has(*id));
         let Some(last) = strays.last() else { return Ok(()) };
         {
             let mut ids = self.ids.lock();
@@ -283,11 +288,28 @@ impl Catalog {
         let (count, first) = (strays.len(), strays[0]);
         let outcome = match self.engine.drop_indexes(&strays) {
             Ok(()) => "their space is given back".to_owned(),
-            Err(error) => format!("their space is not free yet: {error}"),
+            Err(error) => {
+                let outcome = format!("their space is not free yet: {error}");
+                self.clearing.add(strays.iter().copied());
+                outcome
+            }
         };
         self.engine.report(&format!("{count} indexes belong to no table (first {first}, last {last}): {outcome}"));
         Ok(())
     }
+}
+
+/// What a change may grow by between the look at its size and its order: the ids have a byte more.
+const TRIAL_SLACK: usize = 1 << 10;
+
+fn next_id(ids: &mut (u32, u64)) -> IndexId {
+    ids.0 += 1;
+    IndexId(ids.0 - 1)
+}
+
+/// The name of a temporary table that has lost its own.
+fn aside(meta: &TableMeta) -> String {
+    format!("{ASIDE}{}", meta.table_id)
 }
 
 fn note_pending(change: &mut Change, ids: &[IndexId]) {

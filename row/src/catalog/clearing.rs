@@ -1,0 +1,113 @@
+//! Giving back the space of indexes that no table has any more.
+//!
+//! A change of the catalog notes them in its own write and adds them here once it is durable; then its thread clears them. What
+//! fails then is no part of the statement: the note stays, the reason is reported once, and it is tried again by the next change
+//! that drops something, by the next start, and in between by the engine's housekeeping, after pauses that double.
+//!
+//! Rejected: leaving all clearing to housekeeping. A full disk would get its space back some time after the DROP has returned.
+
+use super::Change;
+use super::format;
+use crate::kv::{Engine, IndexId};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+
+/// See the module.
+pub struct Clearing {
+    /// Indexes that the engine still has to drop, or whose notes are there.
+    pending: Mutex<BTreeSet<IndexId>>,
+    /// Held by who drops them.
+    attempts: Mutex<Attempts>,
+}
+
+/// What came of the attempts since the last that succeeded.
+#[derive(Default)]
+struct Attempts {
+    failed: u32,
+    /// The engine's time before which housekeeping leaves it.
+    not_before_us: u64,
+    reported: Option<String>,
+}
+
+impl Clearing {
+    /// With what the notes of the catalog say.
+    pub fn new(pending: BTreeSet<IndexId>) -> Clearing {
+        Clearing { pending: Mutex::new(pending), attempts: Mutex::default() }
+    }
+
+    /// These belong to no table, durably.
+    pub fn add(&self, ids: impl IntoIterator<Item = IndexId>) {
+        self.pending.lock().extend(ids);
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.pending.lock().len()
+    }
+
+    pub fn has(&self, id: IndexId) -> bool {
+        self.pending.lock().contains(&id)
+    }
+
+    /// Drops them in the engine and removes their notes. What fails stays pending.
+    pub fn clear(&self, engine: &Engine) {
+        if self.left() > 0 {
+            self.attempt(engine, &mut self.attempts.lock());
+        }
+    }
+
+    /// As `clear`, unless it failed a short while ago or somebody is at it.
+    pub fn try_again(&self, engine: &Engine) {
+        // A store that has stopped writes nothing.
+        if self.left() == 0 || engine.check().is_err() {
+            return;
+        }
+        if let Some(mut attempts) = self.attempts.try_lock()
+            && engine.now_us() >= attempts.not_before_us
+        {
+            self.attempt(engine, &mut attempts);
+        }
+    }
+
+    fn attempt(&self, engine: &Engine, attempts: &mut Attempts) {
+        let ids: Vec<IndexId> = self.pending.lock().iter().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
+        // A note that outlives a crash is worked off again, which does nothing.
+        let cleared = engine.drop_indexes(&ids).and_then(|()| engine.write_relief(&notes, false));
+        match cleared {
+            Ok(_) => {
+                self.pending.lock().retain(|id| ids.binary_search(id).is_err());
+                *attempts = Attempts::default();
+            }
+            Err(error) => {
+                let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
+                if attempts.reported.as_ref() != Some(&what) {
+                    engine.report(&what);
+                }
+                attempts.not_before_us = engine.now_us() + pause_us(attempts.failed);
+                attempts.failed += 1;
+                attempts.reported = Some(what);
+            }
+        }
+    }
+}
+
+/// Microseconds until housekeeping tries again, after so many failures before the last.
+fn pause_us(failed: u32) -> u64 {
+    1_000_000 << failed.min(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pause_us;
+
+    #[test]
+    fn pauses_double_up_to_half_a_minute() {
+        let seconds: Vec<u64> = (0..8).map(|failed| pause_us(failed) / 1_000_000).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 32, 32]);
+        assert_eq!(pause_us(u32::MAX), pause_us(5));
+    }
+}
