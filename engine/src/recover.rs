@@ -23,7 +23,7 @@ use crate::engine::{Detached, Parts, table_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
-use crate::manifest::{FileEntry, Graveyard, Manifest, State, Version, VersionEdit};
+use crate::manifest::{FileEntry, Graveyard, Manifest, State, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::sst::{BlockCache, TableMeta};
@@ -47,20 +47,23 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let log_dir = dir.join("log");
     disk.create_dir_all(&log_dir)?;
     let graveyard = Arc::new(Graveyard::default());
-    let (manifest, state) = if Manifest::exists(&*disk, dir)? {
-        Manifest::open(disk.clone(), dir)?
+    // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
+    let (stored, created, state) = if Manifest::exists(&*disk, dir)? {
+        let stored = Manifest::load(&disk, dir)?;
+        let state = stored.state.clone();
+        (Some(stored), None, state)
     } else {
         check_is_new(&*disk, dir, &log_dir)?;
         // The store's own name, before anything in it counts.
         let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
         disk.sync_dir(above.unwrap_or(Path::new(".")))?;
-        let created = Manifest::create(disk.clone(), dir, options.log_segment_bytes)?;
+        let (created, state) = Manifest::create(disk.clone(), dir, options.log_segment_bytes)?;
         disk.sync_dir(dir)?;
-        created
+        (None, Some(created), state)
     };
     let version = Version::new(&state.files, &graveyard)?;
-    for (level, file) in version.files() {
-        check_table(&*disk, dir, &file.meta, &format!("the manifest names it at level {level}"))?;
+    if let Some(stored) = &stored {
+        check_named(&*disk, dir, &log_dir, stored)?;
     }
 
     let seal_bytes = options.memtable_budget_bytes / 4;
@@ -90,6 +93,11 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         return Err(Error::corruption(&path, offset, what));
     }
     check_segments(&*disk, &log_dir, &state, tail)?;
+    let manifest = match (created, &stored) {
+        (Some(created), _) => created,
+        (None, Some(stored)) => Manifest::resume(disk.clone(), dir, stored)?,
+        (None, None) => return Err(Error::Invalid("no manifest".into())),
+    };
     if let Some(cut) = &cut {
         options.report(&told(cut, commits, prepares));
     }
@@ -293,6 +301,40 @@ fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
 }
 
 /// Every table that somebody names must be there at its full length. Contents are checked when they are read.
+/// What the manifest names must be there. Where it is not, either the file is lost or the manifest's last edits are, one of which
+/// removed the file. Table files that are newer than all that the manifest knows of tell the second: each edit that brings
+/// files in says which numbers are used.
+fn check_named(disk: &dyn Disk, dir: &Path, log_dir: &Path, stored: &Stored) -> Result<()> {
+    let state = &stored.state;
+    let tables = state.files.iter().try_for_each(|(level, meta)| {
+        let why = format!("{}, which ends at {}, names it at level {level}", stored.path.display(), stored.end);
+        check_table(disk, dir, meta, &why)
+    });
+    let first = state.log_start.0 / state.log_segment_bytes;
+    let log_begins = disk.list(log_dir)?.iter().filter_map(|name| segment_number(name)).min();
+    let log_begins_later = log_begins.is_some_and(|begins| begins > first);
+    if tables.is_ok() && !log_begins_later {
+        return Ok(());
+    }
+    let newest = disk.list(dir)?.iter().filter_map(|name| table_number(name)).max();
+    match (newest.filter(|&newest| newest >= state.next_file), tables) {
+        (Some(newest), tables) => {
+            let gone = || format!("{} is missing", segment_path(log_dir, first).display());
+            let what = tables.err().map_or_else(gone, |e| e.to_string());
+            let what =
+                format!("edits are missing from here on, as table file {newest} is newer than all it knows of: {what}");
+            Err(Error::corruption(&stored.path, stored.end, what))
+        }
+        (None, tables) => tables,
+    }
+}
+
+/// The number of a table file.
+fn table_number(name: &Path) -> Option<FileNo> {
+    let digits = name.to_str()?.strip_suffix(".sst")?;
+    digits.parse().ok().map(FileNo)
+}
+
 fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Result<()> {
     let path = table_path(dir, meta.no);
     let expected = meta.file_bytes;

@@ -14,5 +14,5 @@ mod tests;
 mod version;
 
 pub use edit::VersionEdit;
-pub use store::{FORMAT_VERSION, FORMAT_VERSIONS, Manifest, State};
+pub use store::{FORMAT_VERSION, FORMAT_VERSIONS, Manifest, State, Stored};
 pub use version::{FileEntry, FileLife, Graveyard, LEVELS, Version, find_in, overlapping, within};

@@ -167,6 +167,18 @@ impl State {
     }
 }
 
+/// What a manifest file says.
+pub struct Stored {
+    /// Number of the file.
+    pub number: u64,
+    /// The state after its last edit.
+    pub state: State,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Where its last edit ends, in bytes. If edits behind it were lost, the damage is there.
+    pub end: u64,
+}
+
 /// The manifest of an open store.
 pub struct Manifest {
     disk: Arc<dyn Disk>,
@@ -223,17 +235,28 @@ impl Manifest {
         Ok((Manifest::begin(disk, dir, 1, state.clone())?, state))
     }
 
-    /// Opens the manifest in force and rewrites it to a fresh file.
-    ///
-    /// Errors: `Corruption`, `Incompatible`, `Io` (also if there is none).
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Manifest, State)> {
-        let (number, state) = Manifest::read(&disk, dir)?;
-        let manifest = Manifest::begin(disk, dir, number + 1, state.clone())?;
-        Ok((manifest, state))
+    /// Goes on from what `load` has found, in a fresh file.
+    pub fn resume(disk: Arc<dyn Disk>, dir: &Path, stored: &Stored) -> Result<Manifest> {
+        Manifest::begin(disk, dir, stored.number + 1, stored.state.clone())
     }
 
-    /// Reads the manifest in force and its number without changing anything.
+    /// Both in one.
+    #[cfg(test)]
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Manifest, State)> {
+        let stored = Manifest::load(&disk, dir)?;
+        Ok((Manifest::resume(disk, dir, &stored)?, stored.state))
+    }
+
+    /// Number and state of the manifest in force.
+    #[cfg(test)]
     pub fn read(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(u64, State)> {
+        Manifest::load(disk, dir).map(|stored| (stored.number, stored.state))
+    }
+
+    /// Reads the manifest in force without changing anything.
+    ///
+    /// Errors: `Corruption`, `Incompatible`, `Io` (also if there is none).
+    pub fn load(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Stored> {
         let current = dir.join("CURRENT");
         let file = disk.open(&current, Mode::Read, false)?;
         let mut text = vec![0; file.len()?.min(100) as usize];
@@ -246,7 +269,8 @@ impl Manifest {
         if !disk.exists(&path)? {
             return Err(Error::corruption(&current, 0, format!("names {}, which does not exist", name.display())));
         }
-        Ok((number, read_file(disk, &path)?))
+        let (state, end) = read_file(disk, &path)?;
+        Ok(Stored { number, state, path, end })
     }
 
     fn begin(disk: Arc<dyn Disk>, dir: &Path, number: u64, state: State) -> Result<Manifest> {
@@ -419,10 +443,10 @@ fn manifest_number(name: &Path) -> Option<u64> {
     (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
+fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<(State, u64)> {
     let mut state: Option<State> = None;
     let mut source = FileSource::of_file(disk.clone(), path);
-    walk_records(&mut source, Lsn(0), Lsn(0), &mut |start, _, record| {
+    let end = walk_records(&mut source, Lsn(0), Lsn(0), &mut |start, _, record| {
         let corrupt = |what: &str| Error::corruption(path, start.0, what);
         let mut reader = Reader::new(record);
         match (reader.u8(), &mut state) {
@@ -448,7 +472,8 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<State> {
         }
         Ok(())
     })?;
-    state.ok_or_else(|| Error::corruption(path, 0, "no snapshot"))
+    let state = state.ok_or_else(|| Error::corruption(path, 0, "no snapshot"))?;
+    Ok((state, end.cut.0))
 }
 
 /// Writes and syncs manifest `number` with a snapshot, and what will name it. In the space of the spare, if there is one.
