@@ -1,27 +1,42 @@
 //! Every wait of a thread is told to whoever runs the threads, and nothing else is.
 
+mod common;
+
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use common::{HookDisk, Rng, key, options, value, within};
+use parking_lot::{Condvar, Mutex};
 use strata_engine::io::{Blocking, BlockingHook, MemDisk, set_blocking_hook};
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, Options};
+use strata_engine::lock::{LockMode, LockOwner, Wait};
+use strata_engine::{Engine, Error, Options, Result, SeqNo, Txn};
 
 thread_local! {
     /// Waits for locks and for the log on this thread; and how deep it is in waits.
     static TOLD: Cell<(u32, u32, i32)> = const { Cell::new((0, 0, 0)) };
 }
 
+/// Threads that wait for background work now.
+static FOR_BACKGROUND: AtomicU32 = AtomicU32::new(0);
+thread_local! {
+    static WAITS_FOR: Cell<Option<Blocking>> = const { Cell::new(None) };
+}
+
 fn begins(what: Blocking) {
     let (locks, log, depth) = TOLD.get();
     let (lock, sync) = (u32::from(what == Blocking::Lock), u32::from(what == Blocking::Log));
     TOLD.set((locks + lock, log + sync, depth + 1));
+    WAITS_FOR.set(Some(what));
+    FOR_BACKGROUND.fetch_add(u32::from(what == Blocking::Background), Ordering::SeqCst);
 }
 
 fn ends() {
     let (locks, log, depth) = TOLD.get();
     TOLD.set((locks, log, depth - 1));
+    let was = WAITS_FOR.take();
+    FOR_BACKGROUND.fetch_sub(u32::from(was == Some(Blocking::Background)), Ordering::SeqCst);
 }
 
 #[test]
@@ -42,4 +57,82 @@ fn locks_and_syncs_are_told_only_where_somebody_waits() {
     assert_eq!(TOLD.get(), (1, 1, 0), "one sync");
     engine.sync().unwrap();
     assert_eq!(TOLD.get(), (1, 1, 0), "there is nothing to sync");
+}
+
+/// Who waits until a flush makes room in memory obeys an interrupt (KILL, max_statement_time) though the flush hangs: with a
+/// small commit, and with a transaction that is about to write files. What it wanted to write is not there, and the next one's
+/// writes are.
+#[test]
+fn a_writer_who_waits_for_memory_can_be_interrupted() {
+    set_blocking_hook(BlockingHook { begins, ends });
+    within("waits for memory", 60, || {
+        let gate = Arc::new((Mutex::new(true), Condvar::new()));
+        let hook = {
+            let gate = gate.clone();
+            Arc::new(move |_: &str, path: &Path| {
+                let is_flush = std::thread::current().name() == Some("strata-flush");
+                if is_flush && path.extension().is_some_and(|extension| extension == "sst") {
+                    let mut closed = gate.0.lock();
+                    while *closed {
+                        gate.1.wait(&mut closed);
+                    }
+                }
+            })
+        };
+        let disk = Arc::new(HookDisk { inner: MemDisk::new(), hook });
+        let options = Options { log_segment_bytes: 1 << 20, transaction_bytes: 64 << 10, ..options(disk) };
+        let budget = options.memtable_budget_bytes;
+        let engine = Engine::open(Path::new("/store"), options).unwrap();
+        let small = |txn: &mut Txn, n: u64, rng: &mut Rng| -> Result<()> {
+            txn.put(&key(1, n), &value(rng, n, 4000))?;
+            txn.commit().map(drop)
+        };
+        let large = |txn: &mut Txn, n: u64, rng: &mut Rng| -> Result<()> {
+            (0..200).try_for_each(|k| txn.put(&key(2, 1000 * n + k), &value(rng, n, 1000)))?;
+            txn.commit().map(drop)
+        };
+        type Write = fn(&mut Txn, u64, &mut Rng) -> Result<()>;
+        for (index, write) in [(1, small as Write), (2, large as Write)] {
+            let running: Mutex<Option<Arc<LockOwner>>> = Mutex::default();
+            let done = AtomicBool::new(false);
+            let mut rng = Rng::new(index);
+            let (mut txn, refused) = std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    for n in 0.. {
+                        let mut txn = engine.begin();
+                        *running.lock() = Some(txn.owner().clone());
+                        if let Err(error) = write(&mut txn, n, &mut rng) {
+                            done.store(true, Ordering::SeqCst);
+                            return (txn, (n, error));
+                        }
+                    }
+                    unreachable!()
+                });
+                while !done.load(Ordering::SeqCst) {
+                    let is_full = engine.metrics().memtable_bytes >= budget;
+                    if let Some(owner) = running.lock().as_ref().filter(|_| is_full)
+                        && FOR_BACKGROUND.load(Ordering::SeqCst) > 0
+                    {
+                        owner.interrupt();
+                    }
+                    std::thread::yield_now();
+                }
+                writer.join().unwrap()
+            });
+            let (n, error) = refused;
+            assert!(matches!(error, Error::Interrupted), "{error}");
+            assert!(*gate.0.lock(), "nothing was flushed meanwhile");
+            txn.rollback().unwrap();
+            let there = |n: u64| engine.get_at(&key(index as u32, n), engine.visible(), &mut Vec::new()).unwrap();
+            assert!(!there(if index == 1 { n } else { 1000 * n }));
+            assert_eq!(n > 0 && index == 1, index == 1 && there(n - 1));
+            assert_eq!(engine.metrics().work.flushes, 0);
+        }
+        *gate.0.lock() = false;
+        gate.1.notify_all();
+        let (mut txn, mut rng) = (engine.begin(), Rng::new(3));
+        small(&mut txn, 99_999, &mut rng).unwrap();
+        assert!(engine.get_at(&key(1, 99_999), SeqNo::MAX, &mut Vec::new()).unwrap());
+        engine.flush().unwrap();
+    });
 }
