@@ -449,7 +449,7 @@ impl Engine {
             return Ok(self.visible());
         }
         check_ops(ops)?;
-        let written = self.write_within(self.room(Engine::write_bytes(ops), relief)?, ops)?;
+        let written = self.write_within(self.room(Engine::write_bytes(ops), relief, &|| false)?, ops)?;
         if durable {
             self.sync_write(&written)?;
         }
@@ -463,11 +463,12 @@ impl Engine {
     }
 
     /// The first step of a write in three, for who must order his writes under a lock and not do I/O there: room for so many
-    /// bytes, with all waits and errors for want of memory and space; `relief` as in [`Engine::write_relief`].
-    pub fn room(&self, bytes: usize, relief: bool) -> Result<WriteRoom<'_>> {
+    /// bytes, with all waits and errors for want of memory and space; `relief` as in [`Engine::write_relief`]. The wait for
+    /// memory fails with `Interrupted` once `is_interrupted` says so.
+    pub fn room(&self, bytes: usize, relief: bool, is_interrupted: &dyn Fn() -> bool) -> Result<WriteRoom<'_>> {
         let room = match relief {
             true => self.core.log.reserve_relief(bytes)?,
-            false => self.core.admit(bytes, &|| false)?,
+            false => self.core.admit(bytes, is_interrupted)?,
         };
         Ok(WriteRoom { room, bytes })
     }

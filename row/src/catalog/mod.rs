@@ -252,7 +252,7 @@ impl Catalog {
         let mut trial = *self.ids.lock();
         let mut bytes = Engine::write_bytes(&plan(&mut trial)?.0) + TRIAL_SLACK;
         loop {
-            let room = self.engine.room(bytes, relief)?;
+            let room = self.engine.room(bytes, relief, &|| false)?;
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
             let needed = Engine::write_bytes(&change);

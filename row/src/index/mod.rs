@@ -21,7 +21,7 @@ pub mod limits;
 
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
-use crate::kv::{self, GrantKind, LockMode, Txn, WriteOp};
+use crate::kv::{self, Engine, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
@@ -134,12 +134,15 @@ impl Writer<'_> {
     /// row is part of the definition, and durable like that, whatever is set for commits.
     fn write_now(&self, write: WriteOp, always_durable: bool) -> Result<()> {
         let engine = self.session.engine();
-        {
+        let write = [write];
+        // Waited for without the lock, and until the statement is killed.
+        let room = engine.room(Engine::write_bytes(&write), false, &|| self.session.check_interrupted().is_err())?;
+        let written = {
             let _writing = self.table.state.autonomous.lock();
-            engine.write(&[write], false)?;
-        }
+            engine.write_within(room, &write)?
+        };
         match always_durable {
-            true => engine.sync()?,
+            true => engine.sync_write(&written)?,
             false => engine.make_durable()?,
         }
         Ok(())

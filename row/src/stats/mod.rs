@@ -14,7 +14,7 @@ mod sample;
 
 use crate::catalog::format::{decode_statistics, encode_statistics, statistics_key};
 use crate::error::Result;
-use crate::kv::{IndexId, SeqNo};
+use crate::kv::{Engine, IndexId, SeqNo};
 use crate::session::Session;
 use crate::table::Table;
 use parking_lot::Mutex;
@@ -122,7 +122,10 @@ impl Table {
     pub fn analyze(&self, session: &Session) -> Result<()> {
         let sample = Arc::new(sample::take(self, self.stats()?.rows, session.txn(), &|| session.check_killed())?);
         let key = statistics_key(self.state.meta.table_id);
-        self.engine().write(&[(key, Some(encode_statistics(sample.rows, &sample.means)))], true)?;
+        let write = [(key, Some(encode_statistics(sample.rows, &sample.means)))];
+        let bytes = Engine::write_bytes(&write);
+        let room = self.engine().room(bytes, false, &|| session.check_interrupted().is_err())?;
+        self.engine().sync_write(&self.engine().write_within(room, &write)?)?;
         *self.state.statistics.sample.lock() = Some(sample);
         Ok(())
     }
