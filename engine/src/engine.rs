@@ -228,10 +228,7 @@ impl Core {
     /// Stops all writing, as a failed write of the log does: nothing is acknowledged any more until the store has been
     /// opened again.
     pub fn stop_writing(&self, cause: &Error) {
-        if self.log.poison().is_none() {
-            self.options.report(&format!("store stopped writing: {cause}"));
-            self.log.stop(cause.clone());
-        }
+        self.log.stop(cause.clone());
     }
 
     /// Tells whoever watches that a transaction has come this far.
@@ -370,8 +367,11 @@ impl Engine {
             chore: OnceLock::new(),
             _dir_lock: parts.dir_lock,
         });
-        if let Some(tell) = core.options.on_stop.clone() {
+        let options = &core.options;
+        if let Some(tell) = options.on_stop.clone() {
             core.log.on_stop(Box::new(move |error| tell(&error.to_string())));
+        } else if let Some(report) = options.on_report.clone() {
+            core.log.on_stop(Box::new(move |error| report(&format!("the store has stopped: {error}"))));
         }
         core.share_memory();
         Background::start(&core)?;

@@ -278,7 +278,6 @@ fn guard(core: &Arc<Core>, work: fn(&Arc<Core>)) {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
     let text = format!("thread panicked: {}", text.unwrap_or("no message"));
     let error = Error::io("run background work of", &core.dir, std::io::Error::other(text));
-    core.options.report(&format!("store stopped writing: {error}"));
     core.log.stop(error.clone());
     let background = &core.background;
     background.shared.lock().failed = Some(Error::Poisoned(Arc::new(error)));
