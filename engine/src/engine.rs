@@ -20,7 +20,7 @@ use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
 use crate::drops::Drops;
 use crate::install::Installer;
-use crate::io::BoundedDisk;
+use crate::io::{Blocking, BoundedDisk, Waiting};
 use crate::lock::{LockOwner, LockTable};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::metrics::{Metrics, status_text};
@@ -651,6 +651,14 @@ impl Engine {
     /// the client that it is done. So that moment is waited for.
     fn take_detached(&self, xid: &[u8]) -> Option<Detached> {
         let core = &self.core;
+        let mut prepared = core.prepared.lock();
+        let found = prepared.remove(xid);
+        if found.is_some() || !core.committer.is_prepared(xid) {
+            return found;
+        }
+        // A pool of threads may need another one to run the session that lets go.
+        drop(prepared);
+        let _waiting = Waiting::begin(Blocking::Lock);
         let mut prepared = core.prepared.lock();
         let until = Instant::now() + DETACH_PATIENCE;
         loop {

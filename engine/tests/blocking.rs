@@ -2,16 +2,18 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
 
 use common::{HookDisk, Rng, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
-use strata_engine::io::{Blocking, BlockingHook, MemDisk, set_blocking_hook};
+use strata_engine::io::{Blocking, BlockingHook, Disk, MemDisk, set_blocking_hook};
 use strata_engine::lock::{LockMode, LockOwner, Wait};
-use strata_engine::{Engine, Error, Options, Result, SeqNo, Txn};
+use strata_engine::wal::{Log, LogOptions, Tail};
+use strata_engine::{Engine, Error, Options, Result, SeqNo, Step, Txn, Watch};
 
 thread_local! {
     /// Waits for locks and for the log on this thread; and how deep it is in waits.
@@ -22,6 +24,8 @@ thread_local! {
 static FOR_BACKGROUND: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     static WAITS_FOR: Cell<Option<Blocking>> = const { Cell::new(None) };
+    /// Where this thread counts the waits it has told of, if another one looks at them.
+    static WATCHED: RefCell<Option<Arc<AtomicU32>>> = const { RefCell::new(None) };
 }
 
 fn begins(what: Blocking) {
@@ -29,6 +33,11 @@ fn begins(what: Blocking) {
     let (lock, sync) = (u32::from(what == Blocking::Lock), u32::from(what == Blocking::Log));
     TOLD.set((locks + lock, log + sync, depth + 1));
     WAITS_FOR.set(Some(what));
+    WATCHED.with_borrow(|told| {
+        if let Some(told) = told {
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+    });
     FOR_BACKGROUND.fetch_add(u32::from(what == Blocking::Background), Ordering::SeqCst);
 }
 
@@ -134,5 +143,162 @@ fn a_writer_who_waits_for_memory_can_be_interrupted() {
         small(&mut txn, 99_999, &mut rng).unwrap();
         assert!(engine.get_at(&key(1, 99_999), SeqNo::MAX, &mut Vec::new()).unwrap());
         engine.flush().unwrap();
+    });
+}
+
+/// A thread, and the number of waits that it has told of.
+fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Arc<AtomicU32>, JoinHandle<T>) {
+    let told = Arc::new(AtomicU32::new(0));
+    let mine = told.clone();
+    let thread = std::thread::spawn(move || {
+        WATCHED.replace(Some(mine));
+        work()
+    });
+    (told, thread)
+}
+
+/// Returns when `told` says that the watched thread waits.
+fn until_waiting(told: &AtomicU32) {
+    while told.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// A gate that a thread stands at.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<(bool, bool)>,
+    moved: Condvar,
+}
+
+impl Gate {
+    /// The first to come waits here until the gate opens; later ones pass.
+    fn stand(&self) {
+        let mut state = self.state.lock();
+        if !state.0 {
+            state.0 = true;
+            self.moved.notify_all();
+            while !state.1 {
+                self.moved.wait(&mut state);
+            }
+        }
+    }
+
+    fn until_somebody_stands(&self) {
+        let mut state = self.state.lock();
+        while !state.0 {
+            self.moved.wait(&mut state);
+        }
+    }
+
+    fn open(&self) {
+        self.state.lock().1 = true;
+        self.moved.notify_all();
+    }
+}
+
+/// A commit that must wait until an earlier one is visible tells it, and tells it as ended before it returns.
+#[test]
+fn a_wait_for_an_earlier_commit_is_told() {
+    set_blocking_hook(BlockingHook { begins, ends });
+    within("waits for an earlier commit", 60, || {
+        let gate = Arc::new(Gate::default());
+        let on_step: Watch = {
+            let gate = gate.clone();
+            Arc::new(move |step| {
+                if step == Step::Ordered {
+                    gate.stand();
+                }
+            })
+        };
+        let options = Options { on_step: Some(on_step), ..options(Arc::new(MemDisk::new())) };
+        let engine = Arc::new(Engine::open(Path::new("/store"), options).unwrap());
+        let commit = |k: u64| {
+            let engine = engine.clone();
+            move || {
+                let mut txn = engine.begin();
+                txn.put(&key(1, k), b"value").unwrap();
+                txn.commit().unwrap();
+                assert_eq!(TOLD.get().2, 0, "every wait has ended");
+            }
+        };
+        let first = std::thread::spawn(commit(1));
+        gate.until_somebody_stands();
+        // It has its place behind the first one, so it cannot be visible, nor come to its own sync.
+        let (told, second) = watched(commit(2));
+        until_waiting(&told);
+        assert_eq!(engine.visible(), SeqNo(0));
+        gate.open();
+        first.join().unwrap();
+        second.join().unwrap();
+        assert_eq!(engine.visible(), SeqNo(2));
+    });
+}
+
+/// A record for which the log's buffer has no room while another thread writes waits, and tells it.
+#[test]
+fn a_wait_for_room_in_the_log_is_told() {
+    set_blocking_hook(BlockingHook { begins, ends });
+    within("waits for room in the log", 60, || {
+        let gate = Arc::new(Gate::default());
+        let armed = Arc::new(AtomicBool::new(false));
+        let hook = {
+            let (gate, armed) = (gate.clone(), armed.clone());
+            Arc::new(move |what: &str, _: &Path| {
+                if what == "write" && armed.load(Ordering::SeqCst) {
+                    gate.stand();
+                }
+            })
+        };
+        let inner = MemDisk::new();
+        let dir = Path::new("/log");
+        inner.create_dir_all(dir).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(HookDisk { inner, hook });
+        let options = LogOptions { segment_bytes: 1 << 20, epoch: 7, buffer_bytes: 64 << 10, ..LogOptions::default() };
+        let log = Arc::new(Log::open(disk, dir, options, Tail::NEW, Box::new(|_| Ok(()))).unwrap());
+        let mut rng = Rng::new(1);
+        let record = Arc::new(value(&mut rng, 1, 40 << 10));
+        let end = log.append(&record).unwrap().end;
+        armed.store(true, Ordering::SeqCst);
+        let leader = {
+            let log = log.clone();
+            std::thread::spawn(move || log.sync(end).unwrap())
+        };
+        gate.until_somebody_stands();
+        let (told, follower) = {
+            let (log, record) = (log.clone(), record.clone());
+            watched(move || {
+                log.append(&record).unwrap();
+                log.append(&record).unwrap();
+                assert_eq!(TOLD.get().2, 0, "every wait has ended");
+            })
+        };
+        until_waiting(&told);
+        gate.open();
+        leader.join().unwrap();
+        follower.join().unwrap();
+    });
+}
+
+/// Who ends a prepared transaction from another session and must wait until its own has let go tells it: in a pool that
+/// session may need a thread for that.
+#[test]
+fn a_wait_for_the_session_of_a_prepared_transaction_is_told() {
+    set_blocking_hook(BlockingHook { begins, ends });
+    within("waits for the session", 60, || {
+        let engine = Arc::new(Engine::open(Path::new("/store"), options(Arc::new(MemDisk::new()))).unwrap());
+        let mut txn = engine.begin();
+        txn.put(&key(1, 1), b"value").unwrap();
+        txn.prepare(b"xid").unwrap();
+        let (told, other) = {
+            let engine = engine.clone();
+            watched(move || {
+                assert!(engine.rollback_prepared(b"xid").unwrap());
+                assert_eq!(TOLD.get().2, 0, "every wait has ended");
+            })
+        };
+        until_waiting(&told);
+        drop(txn);
+        other.join().unwrap();
     });
 }

@@ -42,6 +42,7 @@ use self::carry::{Place, to_carry};
 pub(crate) use self::undecided::Prepared;
 use self::undecided::Undecided;
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
+use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::TableMeta;
 use crate::state::{Mem, StateCell};
@@ -326,7 +327,10 @@ impl Committer {
         }
     }
 
-    fn wait_visible(&self, mut queue: MutexGuard<'_, Queue>, seq: SeqNo) {
+    fn wait_visible(&self, queue: MutexGuard<'_, Queue>, seq: SeqNo) {
+        // Begins and ends without the lock: who is told may take a while.
+        let mut waiting = None;
+        let mut queue = queue;
         while queue.first <= seq.0 {
             let limit = ((seq.0 - queue.first) as usize + 1).min(queue.slots.len());
             let work = (0..limit).find(|&at| matches!(queue.slots[at], Slot::Waiting { .. }));
@@ -337,6 +341,8 @@ impl Committer {
                     MutexGuard::unlocked(&mut queue, move || apply(&mem, &batch, number));
                     self.mark_done(&mut queue, number);
                 }
+            } else if waiting.is_none() {
+                MutexGuard::unlocked(&mut queue, || waiting = Some(Waiting::begin(Blocking::Log)));
             } else {
                 queue.waiters += 1;
                 self.published.wait(&mut queue);

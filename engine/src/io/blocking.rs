@@ -13,9 +13,10 @@ use std::sync::OnceLock;
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocking {
-    /// A row lock, or a place in an index.
+    /// A row lock, a place in an index, or a prepared transaction that its session still has.
     Lock,
-    /// The log: a write or a sync, by this thread or another.
+    /// The log: room in its buffer, a write or a sync, by this thread or another; an earlier commit that another thread makes
+    /// visible.
     Log,
     /// Background work: a flush, a merge, a share of the disk for others.
     Background,

@@ -326,17 +326,13 @@ impl Log {
             if let Some(e) = &buffer.poison {
                 return Err(Error::Poisoned(e.clone()));
             }
-            let fits = buffer.unwritten + bytes <= self.options.buffer_bytes;
-            if fits || buffer.unwritten == 0 || bytes <= SHORT_BYTES {
+            if self.has_room(&buffer, bytes) {
                 break;
             }
-            if buffer.led {
-                self.room.wait(&mut buffer);
-            } else {
-                buffer.led = true;
-                self.lead(buffer, Want::Write);
-                buffer = self.buffer.lock();
-            }
+            // Not under the mutex: who is told of the wait may take a while.
+            drop(buffer);
+            self.make_room(bytes);
+            buffer = self.buffer.lock();
         }
         if buffer.open.is_full() {
             self.close_unit(&mut buffer);
@@ -360,6 +356,27 @@ impl Log {
         drop(buffer);
         self.counts.records.fetch_add(1, Ordering::Relaxed);
         Ok(Span { start, end })
+    }
+
+    fn has_room(&self, buffer: &Buffer, bytes: usize) -> bool {
+        let fits = buffer.unwritten + bytes <= self.options.buffer_bytes;
+        fits || buffer.unwritten == 0 || bytes <= SHORT_BYTES
+    }
+
+    /// Waits for the leader at work, or writes; whoever calls looks again whether there is room.
+    #[cold]
+    fn make_room(&self, bytes: usize) {
+        let _waiting = Waiting::begin(Blocking::Log);
+        let mut buffer = self.buffer.lock();
+        if buffer.poison.is_some() || self.has_room(&buffer, bytes) {
+            return;
+        }
+        if buffer.led {
+            self.room.wait(&mut buffer);
+        } else {
+            buffer.led = true;
+            self.lead(buffer, Want::Write);
+        }
     }
 
     /// Returns once everything below `upto` has been handed to the operating system (survives the death of the process,
