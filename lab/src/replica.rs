@@ -18,7 +18,7 @@
 //! The comparison itself is tried at the end: a row changed on the replica, an index and a table that are missing there
 //! must each be found.
 
-use crate::churn::{self, Cast, Churn};
+use crate::churn::{self, Cast, Churn, Hand};
 use crate::crash::{check_tables, fail_if};
 use crate::definer::{self, Definer};
 use crate::engine::{Conditions, Kind};
@@ -272,14 +272,23 @@ impl Pair {
                     handles.push(scope.spawn(|| definer.work(origin, !kill_source, &stop, &defined)));
                 }
             };
+            let mut acting: Vec<&mut Hand> = tables.hands().filter(|_| clean).chain(churn.hands()).collect();
+            let mut act = |handles: &mut Vec<_>| {
+                handles.extend(acting.drain(..).map(|hand| scope.spawn(|| hand.work(origin, &stop, &others))));
+            };
+            // The server logs DDL, and writes the replica's position, apart from the change itself. A replica that logs for
+            // itself and is killed in between executes it once more and refuses to log it again, with any engine.
+            let may_define = clean || !own_log(round);
+            if may_define {
+                act(&mut handles);
+            }
             if !own_log(round) {
                 define(&mut handles);
             }
-            let acting = tables.hands().filter(|_| clean).chain(churn.hands());
-            handles.extend(acting.map(|hand| scope.spawn(|| hand.work(origin, &stop, &others))));
             let ending = if clean { Ending::Shutdown } else { Ending::Kill { step: step.as_deref(), again } };
             let replica = restart_under_load(copy, replica, &conditions, first, ending);
             define(&mut handles);
+            act(&mut handles);
             if !end_source {
                 handles.push(scope.spawn(|| held.stream(origin, &stop)));
             }
