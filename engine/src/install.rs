@@ -118,6 +118,21 @@ impl Remains {
         }
     }
 
+    /// Takes note that indexes were dropped at `at`. `touched` are the files that had keys of them; those for which `stays` is
+    /// true are still in the version, since they have keys of other indexes.
+    fn drop_indexes<'a>(
+        &mut self,
+        ids: &BTreeSet<IndexId>,
+        at: SeqNo,
+        touched: impl Iterator<Item = &'a TableMeta> + Clone,
+        stays: impl Fn(&TableMeta) -> bool,
+    ) {
+        // What was void in these files before is counted anew.
+        touched.clone().for_each(|meta| self.remove(meta));
+        self.indexes.extend(ids.iter().map(|&id| (id, Dropped { at, files: 0 })));
+        touched.filter(|meta| stays(meta)).for_each(|meta| self.add(meta));
+    }
+
     /// True if the file has nothing but keys of dropped indexes.
     fn is_void(&self, meta: &TableMeta) -> bool {
         !self.indexes.is_empty() && meta.indexes().all(|index| self.indexes.contains_key(&index))
@@ -242,14 +257,9 @@ impl Installer {
         heed(core, &manifest, manifest.append_relief(&edit))?;
         {
             let at = core.committer.last_assigned();
-            let mut remains = self.remains.write();
-            // What was void in these files before is counted anew.
-            for (_, file) in touched.values() {
-                remains.remove(&file.meta);
-            }
-            remains.indexes.extend(ids.iter().map(|&id| (id, Dropped { at, files: 0 })));
-            let left = touched.values().filter(|(level, file)| next.contains(*level, file.meta.no));
-            left.for_each(|(_, file)| remains.add(&file.meta));
+            let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();
+            let metas = touched.values().map(|(_, file)| &file.meta);
+            self.remains.write().drop_indexes(&ids, at, metas, |meta| !removed.contains(&meta.no));
         }
         core.drops.lock().note(core.states.flushes(), &dropped);
         {
@@ -288,8 +298,132 @@ fn heed(core: &Core, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::insert_id;
-    use std::collections::BTreeMap;
+    use super::{Dropped, FileEntry, Remains, insert_id};
+    use crate::base::{FileNo, IndexId, SeqNo};
+    use crate::manifest::VersionEdit;
+    use crate::sst::{Share, TableMeta};
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    /// A version of files and what remains in them of dropped indexes.
+    #[derive(Default)]
+    struct World {
+        files: BTreeMap<FileNo, Arc<FileEntry>>,
+        remains: Remains,
+    }
+
+    fn ids(text: &str) -> BTreeSet<IndexId> {
+        text.split(',').filter(|id| !id.is_empty()).map(|id| IndexId(id.parse().unwrap())).collect()
+    }
+
+    /// `no:index,index,..`, each index with 10 bytes for each unit of its number.
+    fn meta(text: &str) -> TableMeta {
+        let (no, indexes) = text.split_once(':').unwrap();
+        let indexes: Vec<IndexId> = ids(indexes).into_iter().collect();
+        let share = |&index: &IndexId| Share { index, entries: 1, tombstones: 0, raw_bytes: index.0 * 10 };
+        let shares: Vec<Share> = indexes.iter().map(share).collect();
+        TableMeta {
+            no: FileNo(no.parse().unwrap()),
+            index: indexes[0],
+            file_bytes: 100,
+            smallest: indexes[0].prefix().to_vec(),
+            largest: indexes[indexes.len() - 1].prefix().to_vec(),
+            min_seq: SeqNo(1),
+            max_seq: SeqNo(2),
+            entries: indexes.len() as u64,
+            tombstones: 0,
+            raw_bytes: 0,
+            stamped: false,
+            shares: if shares.len() > 1 { shares.into() } else { Arc::default() },
+        }
+    }
+
+    impl World {
+        /// Carries out a line of the test data and tells what came of it.
+        fn run(&mut self, line: &str) -> String {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[0] {
+                "drop" => {
+                    let dropped = ids(words[1]);
+                    let at = SeqNo(words[3].parse().unwrap());
+                    let concerned = |file: &&Arc<FileEntry>| file.meta.indexes().any(|id| dropped.contains(&id));
+                    let touched: Vec<Arc<FileEntry>> = self.files.values().filter(concerned).cloned().collect();
+                    let void = |id: IndexId| dropped.contains(&id) || self.remains.indexes.contains_key(&id);
+                    let goes = |meta: &TableMeta| meta.indexes().all(void);
+                    let gone: BTreeSet<FileNo> =
+                        touched.iter().map(|file| &file.meta).filter(|meta| goes(meta)).map(|meta| meta.no).collect();
+                    let stays = |meta: &TableMeta| !gone.contains(&meta.no);
+                    self.remains.drop_indexes(&dropped, at, touched.iter().map(|file| &file.meta), stays);
+                    self.files.retain(|no, _| !gone.contains(no));
+                    format!("gone {}", list(gone.iter().map(|no| no.0)))
+                }
+                "install" => {
+                    let mut edit = VersionEdit::default();
+                    let mut removed = Vec::new();
+                    for word in &words[1..] {
+                        if let Some(added) = word.strip_prefix('+') {
+                            edit.added.push((0, meta(added)));
+                        } else if let Some(gone) = word.strip_prefix('-') {
+                            removed.extend(self.files.remove(&FileNo(gone.parse().unwrap())));
+                        } else if let Some(seq) = word.strip_prefix("flushed=") {
+                            edit.flushed_seq = Some(SeqNo(seq.parse().unwrap()));
+                        }
+                    }
+                    let refused: Vec<u64> = (edit.added.iter())
+                        .filter(|(_, meta)| self.remains.is_void(meta))
+                        .map(|(_, meta)| meta.no.0)
+                        .collect();
+                    edit.added.retain(|(_, meta)| !refused.contains(&meta.no.0));
+                    edit.undropped = self.remains.forgettable(&edit, &removed);
+                    self.remains.note(&edit, &removed);
+                    for (_, meta) in &edit.added {
+                        self.files.insert(meta.no, Arc::new(FileEntry::new(meta.clone(), Arc::default())));
+                    }
+                    let forgotten = list(edit.undropped.iter().map(|id| id.0.into()));
+                    format!("refused {}, forgets {forgotten}", list(refused.into_iter()))
+                }
+                "show" => {
+                    let dropped =
+                        self.remains.indexes.iter().map(|(id, dropped)| format!("{}x{}", id.0, dropped.files));
+                    let mut void: Vec<_> = self.remains.files.iter().map(|(no, bytes)| (no.0, *bytes)).collect();
+                    void.sort_unstable();
+                    let void: Vec<String> = void.iter().map(|(no, bytes)| format!("{no}={bytes}")).collect();
+                    format!("{} in {}", dropped.collect::<Vec<_>>().join(" "), void.join(" "))
+                }
+                other => panic!("unknown command {other}"),
+            }
+        }
+    }
+
+    fn list(numbers: impl Iterator<Item = u64>) -> String {
+        format!("[{}]", numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(","))
+    }
+
+    /// What is counted in the end is what a store counts that is opened on the same files.
+    #[test]
+    fn remains_of_dropped_indexes_follow_the_text() {
+        let mut world = World::default();
+        let mut checked = 0;
+        for (number, line) in include_str!("../testdata/remains.txt").lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() {
+                world = World::default();
+            }
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (command, want) = line.split_once("->").expect("command -> answer");
+            assert_eq!(world.run(command).trim(), want.trim(), "line {}: {command}", number + 1);
+            let indexes = world.remains.indexes.iter().map(|(&id, dropped)| (id, Dropped { at: dropped.at, files: 0 }));
+            let mut opened = Remains { indexes: indexes.collect(), ..Remains::default() };
+            world.files.values().for_each(|file| opened.add(&file.meta));
+            assert_eq!(opened.files, world.remains.files, "line {}", number + 1);
+            let counts = |remains: &Remains| remains.indexes.values().map(|dropped| dropped.files).collect::<Vec<_>>();
+            assert_eq!(counts(&opened), counts(&world.remains), "line {}", number + 1);
+            checked += 1;
+        }
+        assert!(checked > 20, "{checked}");
+    }
 
     #[test]
     fn ids_that_follow_each_other_are_one_interval() {
