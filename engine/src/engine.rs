@@ -571,7 +571,11 @@ impl Engine {
         let state = self.core.states.pin();
         for run in state.file_runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
             for file in run {
-                self.core.table(file)?.verify_with(tick)?;
+                let table = self.core.table(file)?;
+                match file.meta.is_shared() {
+                    true => table.verify_part(id, tick)?,
+                    false => table.verify_with(tick)?,
+                }
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{DIR, HookDisk, Map, Rng, dump, key, value};
-use strata_engine::io::MemDisk;
+use strata_engine::io::{Disk, MemDisk};
 use strata_engine::{Compression, Engine, IndexId, Options};
 
 /// Operations on table files.
@@ -247,4 +247,45 @@ fn neighbours_are_compressed_in_their_own_ways() {
     assert!(number <= packed_files + 2, "{number} files");
     let raw = 30 * 100 * 100;
     assert!((raw..raw * 5 / 4 + packed).contains(&(both - packed)), "{} bytes, {packed} if compressed", both - packed);
+}
+
+/// CHECK TABLE of a small index reads what the index has of a shared file, not the file; and together the indexes read all of it.
+#[test]
+fn a_small_index_is_verified_by_its_own_blocks() {
+    let disk = MemDisk::new();
+    let counts = Arc::new(Counts::default());
+    let engine = open(&disk, &counts);
+    let (mut model, mut rng) = (Map::new(), Rng::new(11));
+    write(&engine, &mut model, &mut rng, FIRST..FIRST + INDEXES, 60_000);
+    engine.flush().unwrap();
+    engine.wait_idle().unwrap();
+    let files: Vec<_> = disk
+        .list(Path::new(DIR))
+        .unwrap()
+        .into_iter()
+        .filter(|name| name.extension().is_some_and(|e| e == "sst"))
+        .collect();
+    let ids: Vec<IndexId> = (FIRST..FIRST + INDEXES).map(IndexId).collect();
+    let reads = |ids: &[IndexId]| {
+        let before = disk.counters().reads;
+        ids.iter().for_each(|&id| engine.verify_index(id).unwrap());
+        disk.counters().reads - before
+    };
+    for id in ids.iter().step_by(100) {
+        // An index partition, its filter, and a window with the block; two of each at an edge.
+        let reads = reads(&[*id]);
+        assert!(reads <= 6 * files.len() as u64, "{reads} reads in {} files", files.len());
+    }
+    for name in &files {
+        let path = Path::new(DIR).join(name);
+        let len = disk.content(&path).unwrap().len() as u64;
+        // The first half are data blocks.
+        for offset in (0..len / 2).step_by(len as usize / 12) {
+            disk.corrupt(&path, offset);
+            let noticed = ids.iter().filter(|&&id| engine.verify_index(id).is_err()).count();
+            disk.corrupt(&path, offset);
+            assert!((1..400).contains(&noticed), "byte {offset} of {}: noticed by {noticed} indexes", path.display());
+        }
+    }
+    assert_eq!(dump(&engine, FIRST, FIRST + INDEXES).unwrap(), model);
 }
