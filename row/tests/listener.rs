@@ -28,6 +28,7 @@ struct Listener {
 impl Listener {
     fn hear(&self, text: &str) {
         if let Some(store) = self.store.get().and_then(Weak::upgrade) {
+            assert!(!store.engine().status_text().is_empty());
             let _ = (store.engine().metrics(), store.engine().prepared(), store.engine().check());
             let _ = (
                 report::locks(&store),
