@@ -366,6 +366,10 @@ impl Pair {
             let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
             let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
             ensure!(text("Slave_SQL_Running") != "No", "the replica has stopped: {}", text("Last_SQL_Error"));
+            if text("Slave_IO_Running") == "No" {
+                // Connected while the source was repairing the end of its log, which it then reported as broken.
+                replica.query_drop("START SLAVE IO_THREAD")?;
+            }
             if began.elapsed() > PATIENCE {
                 let threads: Vec<(String, Option<String>)> = replica.query(
                     "SELECT COALESCE(state, ''), info FROM information_schema.processlist WHERE command LIKE 'Slave%'",
