@@ -37,12 +37,21 @@ struct Dropped {
     files: usize,
 }
 
-/// What is left of dropped indexes.
+/// What a file has of dropped indexes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Void {
+    indexes: usize,
+    /// Uncompressed.
+    bytes: u64,
+}
+
+/// What is left of dropped indexes. A drop takes steps for the indexes that are dropped and the files that hold them, however
+/// many other indexes these files have, dropped or not.
 #[derive(Default)]
 struct Remains {
     indexes: BTreeMap<IndexId, Dropped>,
-    /// Files with shares of such, and the bytes of these, uncompressed.
-    files: HashMap<FileNo, u64>,
+    /// Files with shares of such.
+    files: HashMap<FileNo, Void>,
     /// All commits up to this one are in files.
     flushed: SeqNo,
 }
@@ -53,15 +62,16 @@ impl Remains {
         if self.indexes.is_empty() || !meta.is_shared() {
             return;
         }
-        let mut bytes = 0;
+        let mut void = Void::default();
         for share in meta.shares.iter() {
             if let Some(dropped) = self.indexes.get_mut(&share.index) {
                 dropped.files += 1;
-                bytes += u64::from(share.raw_bytes);
+                void.indexes += 1;
+                void.bytes += u64::from(share.raw_bytes);
             }
         }
-        if bytes > 0 {
-            self.files.insert(meta.no, bytes);
+        if void.indexes > 0 {
+            self.files.insert(meta.no, void);
         }
     }
 
@@ -118,7 +128,21 @@ impl Remains {
         }
     }
 
-    /// Takes note that indexes were dropped at `at`. `touched` are the files that had keys of them; those for which `stays` is
+    /// Those of `ids` that have not been dropped before.
+    fn new_among(&self, ids: &BTreeSet<IndexId>) -> BTreeSet<IndexId> {
+        ids.iter().copied().filter(|id| !self.indexes.contains_key(id)).collect()
+    }
+
+    /// True if a file has nothing left once these indexes, `new` ones, are dropped.
+    fn is_void_without(&self, meta: &TableMeta, new: &BTreeSet<IndexId>) -> bool {
+        if !meta.is_shared() {
+            return new.contains(&meta.index) || self.indexes.contains_key(&meta.index);
+        }
+        let void = self.files.get(&meta.no).map_or(0, |void| void.indexes);
+        void + new.iter().filter(|&&id| meta.holds(id)).count() == meta.shares.len()
+    }
+
+    /// Takes note that indexes were dropped at `at`. `touched` are the files that have keys of them; those for which `stays` is
     /// true are still in the version, since they have keys of other indexes.
     fn drop_indexes<'a>(
         &mut self,
@@ -127,10 +151,20 @@ impl Remains {
         touched: impl Iterator<Item = &'a TableMeta> + Clone,
         stays: impl Fn(&TableMeta) -> bool,
     ) {
-        // What was void in these files before is counted anew.
-        touched.clone().for_each(|meta| self.remove(meta));
-        self.indexes.extend(ids.iter().map(|&id| (id, Dropped { at, files: 0 })));
-        touched.filter(|meta| stays(meta)).for_each(|meta| self.add(meta));
+        let new = self.new_among(ids);
+        touched.clone().filter(|meta| !stays(meta)).for_each(|meta| self.remove(meta));
+        for &id in ids {
+            self.indexes.entry(id).or_insert(Dropped { at, files: 0 }).at = at;
+        }
+        for meta in touched.filter(|meta| stays(meta)) {
+            for id in &new {
+                let (Some(part), Some(dropped)) = (meta.part_of(*id), self.indexes.get_mut(id)) else { continue };
+                dropped.files += 1;
+                let void = self.files.entry(meta.no).or_default();
+                void.indexes += 1;
+                void.bytes += part.raw_bytes;
+            }
+        }
     }
 
     /// True if the file has nothing but keys of dropped indexes.
@@ -195,7 +229,7 @@ impl Installer {
 
     /// The files with keys of dropped indexes, and the uncompressed bytes of these.
     pub fn void_bytes(&self) -> HashMap<FileNo, u64> {
-        self.remains.read().files.clone()
+        self.remains.read().files.iter().map(|(&no, void)| (no, void.bytes)).collect()
     }
 
     /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
@@ -248,8 +282,8 @@ impl Installer {
             ids.iter().flat_map(|&id| current.holding(id)).map(|(level, file)| (file.meta.no, (level, file))).collect();
         {
             let remains = self.remains.read();
-            let void = |id: IndexId| ids.contains(&id) || remains.indexes.contains_key(&id);
-            let void = touched.values().filter(|(_, file)| file.meta.indexes().all(void));
+            let new = remains.new_among(&ids);
+            let void = touched.values().filter(|(_, file)| remains.is_void_without(&file.meta, &new));
             edit.removed = void.map(|(level, file)| (*level, file.meta.no)).collect();
         }
         let dropped = edit.dropped.clone();
@@ -348,8 +382,8 @@ mod tests {
                     let at = SeqNo(words[3].parse().unwrap());
                     let concerned = |file: &&Arc<FileEntry>| file.meta.indexes().any(|id| dropped.contains(&id));
                     let touched: Vec<Arc<FileEntry>> = self.files.values().filter(concerned).cloned().collect();
-                    let void = |id: IndexId| dropped.contains(&id) || self.remains.indexes.contains_key(&id);
-                    let goes = |meta: &TableMeta| meta.indexes().all(void);
+                    let new = self.remains.new_among(&dropped);
+                    let goes = |meta: &TableMeta| self.remains.is_void_without(meta, &new);
                     let gone: BTreeSet<FileNo> =
                         touched.iter().map(|file| &file.meta).filter(|meta| goes(meta)).map(|meta| meta.no).collect();
                     let stays = |meta: &TableMeta| !gone.contains(&meta.no);
@@ -385,7 +419,7 @@ mod tests {
                 "show" => {
                     let dropped =
                         self.remains.indexes.iter().map(|(id, dropped)| format!("{}x{}", id.0, dropped.files));
-                    let mut void: Vec<_> = self.remains.files.iter().map(|(no, bytes)| (no.0, *bytes)).collect();
+                    let mut void: Vec<_> = self.remains.files.iter().map(|(no, void)| (no.0, void.bytes)).collect();
                     void.sort_unstable();
                     let void: Vec<String> = void.iter().map(|(no, bytes)| format!("{no}={bytes}")).collect();
                     format!("{} in {}", dropped.collect::<Vec<_>>().join(" "), void.join(" "))
