@@ -12,7 +12,11 @@ CXX := g++
 OPT ?= -O2 -g
 
 plugin_so := target/plugin/ha_strata.so
-rust_lib := target/release/libstrata_mariadb.a
+# The profile of cargo: 'release', or 'plugin-dev' for a build that takes a minute (Cargo.toml).
+cargo_profile := release
+rust_lib = target/$(cargo_profile)/libstrata_mariadb.a
+# Names the library that the plugin was linked from, so that going from one profile to the other links anew.
+linked := target/plugin/linked
 # What the compiler optimizes the plugin with; scripts/profile.sh records it. Under a name that changes with it: cargo looks at
 # flags, not at files that they name.
 profile := mariadb/plugin.profdata
@@ -35,12 +39,14 @@ ISOLATION_SECONDS ?= 300
 ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
-.PHONY: help setup plugin plugin-so check-symbols run stop restart client test lint \
+.PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint \
         unit profile sql-test slice suites baseline check-isolation bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
+	@echo 'make quick      format, lints, tests of engine and row layer; no server; under three minutes'
 	@echo 'make plugin     builds $(plugin_so)'
+	@echo 'make plugin-dev builds it quickly and slower to run: no optimization across crates, no recorded profile'
 	@echo 'make run        starts a private server with the plugin, runs a short tour'
 	@echo 'make stop       stops it; make client opens a client; make restart'
 	@echo 'make test       everything that must pass before a change is taken'
@@ -54,6 +60,7 @@ help:
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
 	@echo 'make clean      removes what the build made and the private server'
+	@echo 'make uninstall  takes back what setup changed on the machine (as root)'
 
 setup:
 	@scripts/setup.sh
@@ -63,16 +70,24 @@ plugin: setup
 	@$(MAKE) --no-print-directory plugin-so
 	@scripts/check-symbols.sh $(plugin_so)
 
+plugin-dev: setup
+	@$(MAKE) --no-print-directory cargo_profile=plugin-dev rust_flags= plugin-so
+	@scripts/check-symbols.sh $(plugin_so)
+
 plugin-so: $(plugin_so)
 
-$(plugin_so): $(objects) $(rust_lib) $(map) $(MARIADB_SERVICES_LIB)
+$(plugin_so): $(objects) $(rust_lib) $(linked) $(map) $(MARIADB_SERVICES_LIB)
 	@[ -n '$(objects)' ] || { echo 'there are no sources in mariadb/cc' >&2; exit 1; }
 	$(CXX) -shared -o $@ $(objects) $(rust_lib) $(MARIADB_SERVICES_LIB) \
 	  -Wl,--version-script=$(map) -Wl,-z,nodelete -Wl,--gc-sections $(link_flags) $(MARIADB_LIBS)
 
 # cargo knows what is to be done; the file's time tells make whether it did it.
 $(rust_lib): $(profile_use) FORCE
-	RUSTFLAGS="$$RUSTFLAGS $(rust_flags)" $(CARGO) build --release -p strata-mariadb
+	RUSTFLAGS="$$RUSTFLAGS $(rust_flags)" $(CARGO) build --profile $(cargo_profile) -p strata-mariadb
+
+$(linked): FORCE
+	@mkdir -p $(@D)
+	@echo '$(rust_lib)' | cmp -s - $@ || echo '$(rust_lib)' >$@
 
 $(profile_use): $(profile)
 	@mkdir -p $(@D)
@@ -104,6 +119,10 @@ client:
 
 test:
 	@scripts/test.sh
+
+# Needs cargo and a C compiler, no server and no headers of one.
+quick:
+	@scripts/test.sh fmt clippy shell core
 
 lint:
 	@scripts/test.sh fmt clippy docs shell
@@ -150,5 +169,9 @@ clean:
 
 distclean: clean
 	rm -rf target
+
+uninstall:
+	@[ ! -f run/mariadbd.pid ] || scripts/server.sh stop
+	@scripts/uninstall.sh
 
 FORCE:

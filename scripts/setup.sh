@@ -10,6 +10,7 @@
 #
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs.
 #
+# It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
 #   MARIADB_VERSION=10.11.N    ask for this version
 #   STRATA_REPLACE_SERVER=1    allow replacing an installed MariaDB of another version
@@ -21,7 +22,9 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 dest=$top/target/server
 cache=${STRATA_CACHE:-/var/cache/strata}
 marker=/var/lib/strata-setup/version
-min_cargo=1.85
+# What scripts/uninstall.sh takes back: packages that were not there before, and former versions of replaced ones.
+records=/var/lib/strata-setup
+min_cargo=1.88
 series=10.11
 
 # All of these come from one source package and must be of one version.
@@ -270,16 +273,37 @@ restore_services() {
   trap - EXIT
 }
 
-# apt-get install, with services kept from starting.
+# Each installed package: name:architecture and version.
+all_packages() {
+  dpkg-query -W -f='${db:Status-Abbrev} ${Package}:${Architecture} ${Version}\n' |
+    awk '$1 == "ii" { print $2, $3 }' | sort
+}
+# Adds to the records what has come since the list in file $1, also where the installation broke off.
+record_packages() {
+  local now
+  now=$(mktemp)
+  all_packages >"$now"
+  mkdir -p "$records"
+  awk 'NR == FNR { had[$1] = $2; next } !($1 in had) { print $1 }' "$1" "$now" >>"$records/packages"
+  awk 'NR == FNR { now[$1] = $2; next } ($1 in now) && now[$1] != $2 { print $1, $2 }' "$now" "$1" >>"$records/replaced"
+  rm -f "$now" "$1"
+}
+
+# apt-get install, with services kept from starting; what it brings is recorded.
 apt_install() {
+  local before
   say "installing: $*"
+  before=$(mktemp)
+  all_packages >"$before"
   block_services
   if ! apt_get install -y --no-install-recommends --allow-downgrades "$@" \
     >"$top/target/setup.log" 2>&1; then
     tail -n 30 "$top/target/setup.log" >&2
+    record_packages "$before"
     die "apt-get install failed; its output is in target/setup.log"
   fi
   restore_services
+  record_packages "$before"
 }
 
 install_tools() {

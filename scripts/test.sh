@@ -5,8 +5,8 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these: setup fmt clippy docs shell unit plugin
-#                       symbols sql slice collations differ isolation crash damage
+#   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
+#                       core symbols sql slice collations differ isolation crash damage
 #                       workload
 set -euo pipefail
 me='test'
@@ -14,7 +14,7 @@ me='test'
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs shell unit plugin symbols sql slice collations differ isolation crash damage workload)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -23,7 +23,7 @@ bad=()
 declare -A state
 
 # What a step needs to have passed.
-declare -A needs=([unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
+declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
   [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
@@ -49,6 +49,25 @@ step_unit() {
   timeout 1500 cargo test --workspace --no-fail-fast 2>&1 | tee "$logs/cargo" || ok=1
   awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' \
     "$logs/cargo" >"$count"
+  return $ok
+}
+# The pages make a site. Links and the summary are checked by lab/tests/pages.rs. mdbook is built once for a checkout.
+step_pages() {
+  local version=0.5.4 root=$top/target/mdbook
+  if ! "$root/bin/mdbook" --version 2>/dev/null | grep -qF "$version"; then
+    CARGO_TARGET_DIR=$root/build cargo install mdbook --version "$version" --locked --no-default-features \
+      --quiet --root "$root"
+    rm -rf "$root/build"
+  fi
+  "$root/bin/mdbook" build docs
+  if command -v python3 >/dev/null; then python3 scripts/charts.py --check; fi
+}
+# The quick half of 'unit': the tests of engine and row layer, which need no server.
+step_core() {
+  local ok=0
+  timeout 900 cargo test -p strata-engine -p strata-row --no-fail-fast >"$logs/core" 2>&1 || ok=1
+  [ $ok = 0 ] || grep -vE '^test .* ok$' "$logs/core" || true
+  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "$logs/core" >"$count"
   return $ok
 }
 step_plugin() { make --no-print-directory plugin; }
