@@ -185,9 +185,12 @@ fn nothing_is_acknowledged_after_the_manifest_has_failed() {
             drop(old);
             let listed = store.catalog().get("./db/t").is_ok();
             let (kept, refused) = if listed { fill(&store, "./db/t", 100, 110) } else { (100, Ok(())) };
-            let (other, _) = fill(&store, "./db/u", 100, 103);
-            if let Err(error) = &refused {
+            let (other, others) = fill(&store, "./db/u", 100, 103);
+            for error in [refused.as_ref().err(), others.as_ref().err()].into_iter().flatten() {
                 assert!(matches!(error, Error::Engine(EngineError::Poisoned(_))), "{error}");
+            }
+            if store.engine().check().is_err() {
+                assert!((!listed || refused.is_err()) && others.is_err(), "operation {n}, DROP {drop_it}");
                 stopped += 1;
             }
             let killed = disk.crash(n);
