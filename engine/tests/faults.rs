@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{DIR, HookDisk, Map, Rng, cases, dump, key, open, options, value, within};
 use parking_lot::Mutex;
-use strata_engine::io::{FaultKind, MemDisk, PosixDisk};
+use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
 use strata_engine::{Durability, Engine, Error, IndexId, Options, Result, Txn};
 
 const INDEX: u32 = 16;
@@ -596,4 +596,39 @@ fn a_failed_sync_fails_all_who_wait_for_it() {
         });
     }
     assert!(total.load(Ordering::SeqCst) >= 10, "{total:?}");
+}
+
+/// A file of a dropped index whose removal fails is removed later, without another drop and without a restart.
+#[test]
+fn a_removal_that_failed_is_repeated() {
+    within("removal", 120, || {
+        for n in 1..40 {
+            let disk = MemDisk::new();
+            let engine = open(&disk).unwrap();
+            let mut rng = Rng::new(n);
+            for k in 0..100 {
+                engine.write(&[(key(20, k), Some(value(&mut rng, k, 1000)))], false).unwrap();
+            }
+            engine.flush().unwrap();
+            engine.wait_idle().unwrap();
+            let files = || {
+                let names = disk.list(Path::new(DIR)).unwrap();
+                names.iter().filter(|name| name.extension().is_some_and(|extension| extension == "sst")).count()
+            };
+            assert!(files() > 0);
+            disk.fail_after(n, FaultKind::Other);
+            let dropped = engine.drop_indexes(&[IndexId(20)]);
+            if dropped.is_err() || engine.check().is_err() {
+                disk.clear_fault();
+                continue;
+            }
+            while files() > 0 {
+                std::thread::yield_now();
+            }
+            if disk.struck() == Some("remove") {
+                return;
+            }
+        }
+        panic!("no removal has failed");
+    });
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::sleep_or_stop;
+use super::{RETRY, sleep_or_stop};
+use crate::base::FileNo;
 use crate::compact::growth::Growth;
 use crate::engine::{Core, Engine, table_path};
 use crate::options::Durability;
@@ -16,6 +17,7 @@ pub(super) fn clean_loop(core: &Arc<Core>) {
     let background = &core.background;
     let mut log_failed = false;
     let mut logged = Growth::default();
+    let mut leftover = Leftover::default();
     loop {
         sleep_or_stop(background, &background.clean_wake, Duration::from_secs(1));
         if background.stopping() {
@@ -26,12 +28,7 @@ pub(super) fn clean_loop(core: &Arc<Core>) {
         }
         core.read_points.tick(core.options.clock.now_us());
         core.share_memory();
-        for no in core.graveyard.drain() {
-            core.cache.erase_file(no);
-            if let Err(error) = core.options.disk.remove(&table_path(&core.dir, no)) {
-                core.options.report(&format!("cannot remove a file that is no longer needed: {error}"));
-            }
-        }
+        leftover.remove_files(core);
         let limit = core.log_bytes_max();
         if core.log.end().0 > core.states.load().active.min_lsn().0 + limit {
             core.committer.seal(core.sinks(), limit);
@@ -50,5 +47,46 @@ pub(super) fn clean_loop(core: &Arc<Core>) {
         }
         log_failed = log.is_err();
         Engine::do_chore(core);
+    }
+}
+
+/// Files that nobody needs and that could not be removed. They are tried again after pauses that double, and what is left then
+/// goes at the next start.
+#[derive(Default)]
+struct Leftover {
+    files: Vec<FileNo>,
+    failed: u32,
+    not_before_us: u64,
+}
+
+impl Leftover {
+    fn remove_files(&mut self, core: &Core) {
+        let now = core.options.clock.now_us();
+        let again = match now >= self.not_before_us {
+            true => std::mem::take(&mut self.files),
+            false => Vec::new(),
+        };
+        let known = again.len();
+        let mut refused = false;
+        for (at, no) in again.into_iter().chain(core.graveyard.drain()).enumerate() {
+            core.cache.erase_file(no);
+            let (disk, path) = (&core.options.disk, table_path(&core.dir, no));
+            let Err(error) = disk.remove(&path) else { continue };
+            // Once for each.
+            if at >= known {
+                core.options.report(&format!("cannot remove a file that is no longer needed: {error}"));
+            }
+            // It may be gone all the same.
+            if disk.exists(&path).unwrap_or(true) {
+                self.files.push(no);
+                refused = true;
+            }
+        }
+        if refused {
+            self.not_before_us = now + (RETRY.as_micros() as u64) * (1 << self.failed.min(5));
+            self.failed += 1;
+        } else if self.files.is_empty() {
+            self.failed = 0;
+        }
     }
 }
