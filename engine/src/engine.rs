@@ -502,6 +502,12 @@ impl Engine {
         self.core.log.sync(written.log_end)
     }
 
+    /// Tells whoever watches that a change of tables has come this far.
+    #[inline]
+    pub fn step(&self, step: Step) {
+        self.core.step(step);
+    }
+
     /// Has the thread that keeps house do something each second. The first call counts.
     pub fn on_housekeeping(&self, chore: Chore) {
         drop(self.core.chore.set(chore));

@@ -1,4 +1,4 @@
-//! The steps of a transaction on its way to its end, as crash tests see them.
+//! The steps of a transaction on its way to its end, and of a change of tables, as crash tests see them.
 //!
 //! A test that wants to know what a crash at a certain step leaves behind sets [`crate::Options::on_step`] and takes an
 //! image of the disk, or ends the process, when it is told of the step. Without a watcher a step costs one load of a
@@ -10,6 +10,9 @@
 //! XA COMMIT                                                               order-begins  ordered  commit-visible  commit-durable
 //! XA ROLLBACK  rollback-begins  rollback-logged  rolled-back
 //! log cleaning carried
+//! catalog      change-ordered  change-durable  (indexes go:)  drop-recorded  indexes-dropped  notes-removed
+//! fill         fill-ended  (in files:)  files-written  order-begins  ordered  commit-visible  commit-durable
+//! counter      counter-ordered
 //! ```
 
 use std::sync::Arc;
@@ -19,7 +22,7 @@ pub type Watch = Arc<dyn Fn(Step) + Send + Sync>;
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $step:ident $name:literal,)*) => {
-        /// A step of a transaction; see the module.
+        /// A step of a transaction or of a change of tables; see the module.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Step {
             $($(#[$doc])* $step,)*
@@ -62,6 +65,22 @@ steps! {
     RolledBack "rolled-back",
     /// Prepare records were written again ahead of a flush, in the log's buffer.
     Carried "carried",
+    /// A change of the catalog is in the log's buffer, and others see it.
+    ChangeOrdered "change-ordered",
+    /// A change of the catalog is durable. Tables that are open have their former state, nothing is given back yet.
+    ChangeDurable "change-durable",
+    /// The manifest has the drop of indexes, durably; readers still see their files.
+    DropRecorded "drop-recorded",
+    /// Indexes are dropped; the catalog's notes that they are to be dropped are still there.
+    IndexesDropped "indexes-dropped",
+    /// The removal of these notes is in the log's buffer.
+    NotesRemoved "notes-removed",
+    /// The last row of a fill is written, nothing of it is committed.
+    FillEnded "fill-ended",
+    /// All that a transaction has written is in files, durably; neither log nor manifest names them.
+    FilesWritten "files-written",
+    /// A counter's new mark is in the log's buffer.
+    CounterOrdered "counter-ordered",
 }
 
 impl Step {

@@ -8,6 +8,7 @@
 //! The statements are not written to the binary log: its cache would be a file as large as the transaction, for every engine.
 
 use crate::engine::Kind;
+use crate::leaks;
 use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
 use crate::report::MIB;
@@ -74,7 +75,7 @@ pub fn run(args: Args) -> Result<()> {
                 "other, ms"
             );
             measure(&server, kind, &args, &steps)?;
-            server.stop()?;
+            leaks::end(server, args.cache_mb)?;
         }
     }
     Ok(())

@@ -9,8 +9,9 @@
 //! Rejected: comparing with InnoDB. It shares no code with the comparison of values, and would double the time.
 
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::options::{Isolation, Site, seed_of_now};
-use crate::server::{Instance, Server};
+use crate::server::Instance;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -72,7 +73,8 @@ pub fn run(args: Args) -> Result<()> {
             checked += some.len();
         }
     }
-    Server::stop(server)?;
+    drop(conn);
+    leaks::end(server, conditions.budget_mb)?;
     for what in &wrong {
         println!("{what}");
     }

@@ -12,6 +12,7 @@ use crate::engine::{Conditions, Kind};
 use crate::history::check::{Report, check};
 use crate::history::load::{self, Errors, Manner, Session, Shared, read_everything};
 use crate::history::{History, PlainReads, Promise, Transaction, text};
+use crate::leaks;
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, PATIENCE, Server};
 use anyhow::{Context, Result, bail, ensure};
@@ -119,7 +120,7 @@ pub fn run(args: Args) -> Result<()> {
             server.connect(Some(load::DATABASE))?.query("CHECK TABLE obj EXTENDED")?;
         ensure!(checked.iter().all(|row| row.3 == "OK"), "CHECK TABLE obj: {checked:?}");
     }
-    server.stop()
+    leaks::end(server, args.cache_mb)
 }
 
 /// What an engine promises.

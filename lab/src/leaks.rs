@@ -40,16 +40,13 @@ pub fn check(server: &mut Server, budget_mb: u64) -> Result<()> {
     if server.instance().kind() != Kind::Strata {
         return Ok(());
     }
+    at_rest(server, budget_mb)?;
+    let (instance, pid) = (server.instance().clone(), server.pid());
     let mut conn = server.connect(None)?;
     conn.query_drop("SET SESSION sql_log_bin = 0")?;
-    for row in conn.query::<(i64, i64, i64, String), _>("XA RECOVER")? {
-        conn.query_drop(format!("XA ROLLBACK '{}'", row.3))?;
-    }
-    let (instance, pid) = (server.instance().clone(), server.pid());
-    settle("is left when nobody works", &mut conn, |conn| found(conn, &instance, pid, budget_mb))?;
     let databases: Vec<String> = conn.query("SHOW DATABASES")?;
     for database in databases.iter().filter(|name| !SERVERS.contains(&name.as_str())) {
-        conn.query_drop(format!("DROP DATABASE {database}"))?;
+        conn.query_drop(format!("DROP DATABASE `{database}`"))?;
     }
     settle("is left when all tables are dropped", &mut conn, |conn| {
         let mut wrong = found(conn, &instance, pid, budget_mb)?;
@@ -60,6 +57,27 @@ pub fn check(server: &mut Server, budget_mb: u64) -> Result<()> {
         Ok(wrong)
     })?;
     server.ensure_alive()
+}
+
+/// As `check`, of a server whose tables are to stay.
+pub fn at_rest(server: &mut Server, budget_mb: u64) -> Result<()> {
+    if server.instance().kind() != Kind::Strata {
+        return Ok(());
+    }
+    let mut conn = server.connect(None)?;
+    conn.query_drop("SET SESSION sql_log_bin = 0")?;
+    for row in conn.query::<(i64, i64, i64, String), _>("XA RECOVER")? {
+        conn.query_drop(format!("XA ROLLBACK '{}'", row.3))?;
+    }
+    let (instance, pid) = (server.instance().clone(), server.pid());
+    settle("is left when nobody works", &mut conn, |conn| found(conn, &instance, pid, budget_mb))?;
+    server.ensure_alive()
+}
+
+/// The end of a trial: the check, and the server is stopped.
+pub fn end(mut server: Server, budget_mb: u64) -> Result<()> {
+    check(&mut server, budget_mb).context("at the end of the trial")?;
+    server.stop()
 }
 
 /// Asks until nothing is told.

@@ -1,6 +1,7 @@
 //! The command `oltp`: the packaged sysbench OLTP scripts on each engine.
 
 use crate::engine::Conditions;
+use crate::leaks;
 use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
 use crate::paths;
@@ -116,7 +117,7 @@ impl Bench<'_> {
             let consuming = CHANGE_SIZE.contains(&call.script);
             for (instance, server) in group.iter().zip(&mut servers) {
                 if server.is_none() || consuming {
-                    server.take().map_or(Ok(()), Server::stop)?;
+                    server.take().map_or(Ok(()), |server| leaks::end(server, conditions.budget_mb))?;
                     *server = Some(self.tables.server(instance)?);
                 }
             }
@@ -140,7 +141,7 @@ impl Bench<'_> {
                 }
             }
         }
-        servers.into_iter().flatten().try_for_each(Server::stop)
+        servers.into_iter().flatten().try_for_each(|server| leaks::end(server, conditions.budget_mb))
     }
 }
 

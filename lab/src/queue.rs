@@ -10,6 +10,7 @@
 //! the end must be the last `depth` rows.
 
 use crate::engine::Kind;
+use crate::leaks;
 use crate::meter::{Meter, Usage, settle};
 use crate::options::Comparison;
 use crate::report::MIB;
@@ -63,7 +64,7 @@ pub fn run(args: Args) -> Result<()> {
             let mut server = instance.start(&conditions)?;
             measure(&server, plan).with_context(|| kind.title())?;
             server.ensure_alive()?;
-            server.stop()?;
+            leaks::end(server, args.cache_mb)?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 //! row, the one it can see, and none of those that came and went meanwhile: the bound that the disk space is compared
 //! with. In the end the snapshot must read what it read at first; then it is closed, and the space should come back.
 
+use crate::leaks;
 use crate::meter::{Usage, settle};
 use crate::oltp::put_under_load;
 use crate::options::Comparison;
@@ -141,7 +142,8 @@ impl Bench<'_> {
             disk_closed = Some(instance.size_on_disk()?.data);
         }
         server.ensure_alive()?;
-        server.stop()?;
+        drop(session);
+        leaks::end(server, self.tables.conditions.budget_mb)?;
         Ok(Run { outcome, usage, scan_before, scan_after, scan_held, disk_before, disk_after, disk_closed })
     }
 }

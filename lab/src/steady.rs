@@ -11,6 +11,7 @@
 //! Transactions with a rate begin evenly, and what an engine does not get done in a second is done in the next ones; a latency
 //! begins with its transaction, not when it was due (`even.lua`).
 
+use crate::leaks;
 use crate::meter::settle;
 use crate::oltp::{chosen, measure};
 use crate::options::Comparison;
@@ -87,7 +88,7 @@ pub fn run(args: Args) -> Result<()> {
                     rate: None,
                 };
                 Bench { args: &args, tables: &tables, round }.run(&mut server, &call, &mut report)?;
-                server.stop()?;
+                leaks::end(server, args.cache_mb)?;
             }
         }
     }

@@ -9,6 +9,7 @@
 //! a transaction of that many rows is more than it has row locks for.
 
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::meter::{Meter, settle};
 use crate::options::Comparison;
 use crate::report::{ROWS, Report, Run};
@@ -168,7 +169,7 @@ impl Bench {
                 }
             }
         }
-        servers.into_iter().try_for_each(Server::stop)
+        servers.into_iter().try_for_each(|server| leaks::end(server, self.conditions.budget_mb))
     }
 
     fn measure(&self, server: &Server, step: Step, round: u32, slice: u32) -> Result<Run> {

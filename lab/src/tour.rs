@@ -3,6 +3,7 @@
 //! how fast; `tpcc` and `oltp` measure.
 
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::meter::settle;
 use crate::oltp;
 use crate::options::{Isolation, Site};
@@ -76,7 +77,7 @@ pub fn run(args: Args) -> Result<()> {
             };
             report.add(oltp::measure(&mut server, &conditions, SIZE, &call, 1, 1)?)?;
         }
-        server.stop()?;
+        leaks::end(server, conditions.budget_mb)?;
     }
     report.finish()
 }

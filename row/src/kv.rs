@@ -4,5 +4,5 @@ pub use strata_engine::base::{Error, IndexId, Result, SeqNo};
 pub use strata_engine::lock::{Covered, GrantKind, LockMode, LockOwner, Wait};
 pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
 pub use strata_engine::{
-    Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Txn, WriteOp,
+    Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Step, Txn, WriteOp,
 };

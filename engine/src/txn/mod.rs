@@ -445,6 +445,7 @@ impl Txn {
         }
         let batch = encode_files(&files);
         let core = self.core.clone();
+        core.step(Step::FilesWritten);
         core.step(Step::OrderBegins);
         let room = core.log.reserve(batch.len())?;
         let ordered = core.committer.order_files(core.sinks(), &batch, files)?;

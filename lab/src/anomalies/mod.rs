@@ -10,6 +10,7 @@ mod play;
 mod scenario;
 
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::options::{Isolation, Site};
 use crate::paths;
 use crate::server::Instance;
@@ -71,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
                 table[row][column].push(cell);
             }
         }
-        server.stop()?;
+        leaks::end(server, conditions.budget_mb)?;
     }
     print(&args, &scenarios, &table);
     if !wrong.is_empty() {

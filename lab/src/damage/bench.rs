@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use crate::engine::Conditions;
+use crate::leaks;
 use crate::options::Isolation;
 use crate::server::{Instance, PATIENCE, Server};
 use anyhow::{Context, Result, bail, ensure};
@@ -115,6 +116,16 @@ impl Bench {
     /// Stops the server in an orderly way.
     pub fn stop(&mut self) -> Result<()> {
         self.server.take().map_or(Ok(()), Server::stop)
+    }
+
+    /// As `stop`, after a look at what the server has left; the tables are dropped for that.
+    pub fn end(&mut self) -> Result<()> {
+        self.server.take().map_or(Ok(()), |server| leaks::end(server, self.conditions.budget_mb))
+    }
+
+    /// A server that runs must hold nothing for anybody.
+    pub fn at_rest(&mut self) -> Result<()> {
+        self.server.as_mut().map_or(Ok(()), |server| leaks::at_rest(server, self.conditions.budget_mb))
     }
 
     /// SIGKILL.

@@ -16,7 +16,7 @@ mod full;
 use crate::engine::Kind;
 use crate::options::Site;
 use crate::server::Instance;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bench::Bench;
 use std::env;
 use std::os::unix::fs::MetadataExt;
@@ -64,7 +64,11 @@ pub fn run(args: Args) -> Result<()> {
             continue;
         }
         ran += 1;
-        match case(&mut bench) {
+        let outcome = case(&mut bench).and_then(|told| {
+            bench.at_rest().context("what the case has left")?;
+            Ok(told)
+        });
+        match outcome {
             Ok(told) => println!("ok      {name}: {told}"),
             Err(error) => {
                 println!("FAILED  {name}: {error:#}");

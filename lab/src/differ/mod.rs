@@ -18,6 +18,7 @@ mod schema;
 mod statement;
 
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, Server};
 use anyhow::{Result, bail, ensure};
@@ -177,7 +178,7 @@ impl Lab {
     }
 
     fn stop(mut self) -> Result<()> {
-        self.server.take().map_or(Ok(()), Server::stop)
+        self.server.take().map_or(Ok(()), |server| leaks::end(server, self.conditions.budget_mb))
     }
 }
 

@@ -4,6 +4,7 @@ use super::drive::{Control, Load, Outcome, drive};
 use super::txn::STATEMENTS;
 use super::{DATABASE, Scale, check, load, schema, verdict};
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
 use crate::report::{Report, Run};
@@ -131,6 +132,7 @@ pub fn run(args: Args) -> Result<()> {
             }
             report.add(run)?;
             checked?;
+            leaks::at_rest(&mut server, conditions.budget_mb)?;
             server.stop()?;
         }
     }

@@ -8,7 +8,7 @@
 
 use super::Change;
 use super::format;
-use crate::kv::{Engine, IndexId};
+use crate::kv::{Engine, IndexId, Step};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
@@ -76,9 +76,13 @@ impl Clearing {
         }
         let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
         // A note that outlives a crash is worked off again, which does nothing.
-        let cleared = engine.drop_indexes(&ids).and_then(|()| engine.write_relief(&notes, false));
+        let cleared = engine.drop_indexes(&ids).and_then(|()| {
+            engine.step(Step::IndexesDropped);
+            engine.write_relief(&notes, false)
+        });
         match cleared {
             Ok(_) => {
+                engine.step(Step::NotesRemoved);
                 self.pending.lock().retain(|id| ids.binary_search(id).is_err());
                 *attempts = Attempts::default();
             }

@@ -24,7 +24,7 @@ pub mod format;
 
 use crate::def::{Compression, TableDef};
 use crate::error::{Error, Result};
-use crate::kv::{self, Engine, IndexId, SeqNo};
+use crate::kv::{self, Engine, IndexId, SeqNo, Step};
 use clearing::Clearing;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, TableMeta, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
@@ -264,7 +264,9 @@ impl Catalog {
             let written = self.engine.write_within(room, &change)?;
             enter(&mut self.tables.write(), written.seq, &made);
             drop(ids);
+            self.engine.step(Step::ChangeOrdered);
             self.engine.sync_write(&written)?;
+            self.engine.step(Step::ChangeDurable);
             return Ok((made, written.seq));
         }
     }

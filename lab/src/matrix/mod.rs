@@ -1,4 +1,4 @@
-//! The command `crash-matrix`: a crash at each step of each way to end a transaction.
+//! The command `crash-matrix`: a crash at each step of each way to end a transaction, and of each change of tables (`ddl`).
 //!
 //! A case runs statements on a server that ends itself, as with SIGKILL, when Strata comes to a step (`STRATA_CRASH_AT`).
 //! After the restart three things are compared: what Strata has, what a second server has to which the binary log was
@@ -8,8 +8,11 @@
 //! XA together with the binary log is not safe against crashes in MariaDB 10.11, with any engine: there the table tells
 //! what happens, and only what the engine is responsible for is checked.
 
+mod ddl;
+
 use crate::binlog;
 use crate::engine::{Conditions, Kind};
+use crate::leaks;
 use crate::options::{Isolation, Site};
 use crate::server::{Instance, Server};
 use crate::tpcc::txn::is_lost;
@@ -231,7 +234,9 @@ pub fn run(args: Args) -> Result<()> {
             matrix.group(step).with_context(|| format!("eight sessions at {step}"))?;
         }
     }
-    replica.stop()?;
+    matrix.ddl(wanted)?;
+    leaks::end(matrix.start(None)?, matrix.conditions.budget_mb)?;
+    leaks::end(replica, matrix.conditions.budget_mb)?;
     println!("| what | crash at | Strata has | the binary log has | |\n|---|---|---|---|---|");
     for row in &matrix.rows {
         println!("| {} |", row.join(" | "));
