@@ -14,6 +14,7 @@ mod binlog;
 mod bulk;
 mod churn;
 mod collations;
+mod copies;
 mod crash;
 mod damage;
 mod definer;

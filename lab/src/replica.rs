@@ -18,7 +18,8 @@
 //! The comparison itself is tried at the end: a row changed on the replica, an index and a table that are missing there
 //! must each be found.
 
-use crate::churn::{self, Cast, Churn, Hand};
+use crate::churn::{Cast, Churn, Hand};
+use crate::copies::differences;
 use crate::crash::{check_tables, fail_if};
 use crate::definer::{self, Definer};
 use crate::engine::{Conditions, Kind};
@@ -30,13 +31,12 @@ use crate::server::{Instance, Server};
 use crate::tpcc::bench::load_warehouses;
 use crate::tpcc::drive::{Control, Load, Outcome, drive};
 use crate::tpcc::txn::Order;
-use crate::tpcc::{self, Scale, check};
+use crate::tpcc::{Scale, check};
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Row};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -76,6 +76,9 @@ pub struct Args {
     /// Seed of moments and inputs [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
+    /// Every round is as this one: its format, mode, log, and who is ended how
+    #[arg(long)]
+    like: Option<u32>,
     #[command(flatten)]
     site: Site,
 }
@@ -128,7 +131,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     let mut servers = pair.prepare()?;
     for round in 1..=pair.args.rounds {
-        servers = pair.round(servers, round).with_context(|| {
+        servers = pair.round(servers, round, pair.args.like.unwrap_or(round)).with_context(|| {
             format!(
                 "round {round}, seed {seed}; logs of the servers are {} and {}",
                 pair.source.instance.log().display(),
@@ -191,6 +194,8 @@ impl Pair {
     fn replica_conditions(&self, round: u32) -> Conditions {
         let further = vec![
             "relay-log=relay".to_string(),
+            // Kept as evidence; each start of the replica begins anew.
+            "relay-log-purge=0".into(),
             "slave-net-timeout=10".into(),
             format!("log-slave-updates={}", u32::from(own_log(round))),
             format!("slave-parallel-threads={}", self.args.workers),
@@ -232,7 +237,9 @@ impl Pair {
         Duration::from_secs_f64(self.args.max_seconds * f64::from(self.rng.random_range(50..=1000u32)) / 1e3)
     }
 
-    fn round(&mut self, (mut source, replica): (Server, Server), round: u32) -> Result<(Server, Server)> {
+    /// `number` is told; `round` says what is done.
+    fn round(&mut self, servers: (Server, Server), number: u32, round: u32) -> Result<(Server, Server)> {
+        let (mut source, replica) = servers;
         // For new sessions, where the source has not been started again.
         self.source.connect()?.query_drop(format!("SET GLOBAL binlog_format = {}", FORMATS[round as usize % 3]))?;
         let (first, second) = (self.moment(), self.moment());
@@ -333,7 +340,7 @@ impl Pair {
         replica.ensure_alive()?;
         source.ensure_alive()?;
         println!(
-            "round {round}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {} statements \
+            "round {number}: {}, {}{}; replica ended {}{}{}; {} ledger and {} TPC-C transactions, {} statements \
              on side tables, {} operations of others, {retried} tried again, caught up in {caught_up:.1} s: equal",
             FORMATS[round as usize % FORMATS.len()],
             MODES[round as usize % MODES.len()],
@@ -461,90 +468,6 @@ impl Pair {
     }
 }
 
-/// What two servers have in the databases of the load: definition and content of each table.
-type Contents = BTreeMap<String, (String, Option<Content>)>;
-
-/// What is compared of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Checksum(u64),
-    /// Of a sequence, what its next reservation begins with.
-    Next(i64),
-}
-
-impl Content {
-    /// A source that was killed may have reserved values of a sequence that it had neither handed out nor logged: its sequence
-    /// goes on behind them, the replica's may hand them out.
-    fn is_copied_by(self, replica: Content) -> bool {
-        match (self, replica) {
-            (Content::Next(source), Content::Next(replica)) => replica <= source,
-            (source, replica) => source == replica,
-        }
-    }
-}
-
-fn contents(conn: &mut Conn) -> Result<Contents> {
-    let tables: Vec<(String, bool)> = conn.query(format!(
-        "SELECT CONCAT(table_schema, '.', table_name), table_type = 'SEQUENCE' FROM information_schema.tables
-         WHERE table_schema IN ('{}', '{}', '{}', '{}') OR table_schema LIKE '{}%'",
-        ledger::DATABASE,
-        tpcc::DATABASE,
-        definer::DATABASE,
-        held::DATABASE,
-        churn::PREFIX
-    ))?;
-    let mut contents = Contents::new();
-    for (table, is_sequence) in tables {
-        let definition: Option<(String, String)> = conn.query_first(format!("SHOW CREATE TABLE {table}"))?;
-        let (_, definition) = definition.with_context(|| format!("{table} cannot be read"))?;
-        let content = if is_sequence {
-            conn.query_first(format!("SELECT next_not_cached_value FROM {table}"))?.map(Content::Next)
-        } else {
-            let sum: Option<(String, Option<u64>)> = conn.query_first(format!("CHECKSUM TABLE {table}"))?;
-            sum.and_then(|(_, sum)| sum).map(Content::Checksum)
-        };
-        contents.insert(table, (without_counter(&definition), content));
-    }
-    Ok(contents)
-}
-
-/// A definition without the next value of auto-increment: each server goes on in its own way.
-fn without_counter(definition: &str) -> String {
-    const WORD: &str = " AUTO_INCREMENT=";
-    match definition.split_once(WORD) {
-        Some((before, after)) => before.to_string() + after.trim_start_matches(|c: char| c.is_ascii_digit()),
-        None => definition.to_string(),
-    }
-}
-
-/// What the two servers differ in. That they have tables, and can read them, is part of it.
-fn differences(source: &mut Conn, replica: &mut Conn) -> Result<Vec<String>> {
-    Ok(compare(&contents(source)?, &contents(replica)?))
-}
-
-fn compare(source: &Contents, replica: &Contents) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if source.len() <= 3 {
-        wrong.push(format!("there are only {} tables", source.len()));
-    }
-    for (table, (definition, content)) in source {
-        match replica.get(table) {
-            None => wrong.push(format!("{table} is missing")),
-            Some((other, _)) if definition != other => {
-                wrong.push(format!("{table} is defined otherwise: {definition} / {other}"));
-            }
-            Some((_, other)) if !content.zip(*other).is_some_and(|(source, copy)| source.is_copied_by(copy)) => {
-                wrong.push(format!("{table} differs: {content:?} / {other:?}"));
-            }
-            Some(_) => {}
-        }
-    }
-    wrong.extend(
-        replica.keys().filter(|table| !source.contains_key(*table)).map(|table| format!("{table} is too much")),
-    );
-    wrong
-}
-
 /// Whether the replica logs what it applies.
 fn own_log(round: u32) -> bool {
     round % 4 < 2
@@ -592,39 +515,4 @@ fn restart_under_load(
     let mut replica = instance.launch(conditions)?;
     replica.wait_ready(PATIENCE)?;
     Ok(replica)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_value_is_no_part_of_a_definition() {
-        let definition = |n| format!("CREATE TABLE t (a INT AUTO_INCREMENT) ENGINE=X{n} DEFAULT CHARSET=utf8mb4");
-        assert_eq!(without_counter(&definition(" AUTO_INCREMENT=512")), definition(""));
-        assert_eq!(without_counter(&definition("")), definition(""));
-    }
-
-    #[test]
-    fn each_difference_is_told() {
-        let tables: Contents =
-            (1..=4).map(|n| (format!("t{n}"), ("(a INT)".to_string(), Some(Content::Checksum(n))))).collect();
-        let changed = |change: &dyn Fn(&mut Contents)| {
-            let mut other = tables.clone();
-            change(&mut other);
-            compare(&tables, &other).len()
-        };
-        assert_eq!(changed(&|_| {}), 0);
-        assert_eq!(changed(&|t| t.get_mut("t1").unwrap().1 = Some(Content::Checksum(7))), 1);
-        assert_eq!(changed(&|t| t.get_mut("t1").unwrap().1 = Some(Content::Next(1))), 1);
-        assert_eq!(changed(&|t| t.get_mut("t1").unwrap().1 = None), 1);
-        assert_eq!(changed(&|t| t.get_mut("t2").unwrap().0.push(' ')), 1);
-        assert_eq!(changed(&|t| drop(t.remove("t3"))), 1);
-        assert_eq!(changed(&|t| drop(t.insert("t5".into(), Default::default()))), 1);
-        let unreadable: Contents = tables.keys().map(|t| (t.clone(), Default::default())).collect();
-        assert_eq!(compare(&unreadable, &unreadable).len(), 4);
-        assert_eq!(compare(&Contents::new(), &Contents::new()).len(), 1);
-        let ahead = |source, replica| !Content::Next(source).is_copied_by(Content::Next(replica));
-        assert_eq!((ahead(5, 5), ahead(25, 5), ahead(5, 25)), (false, false, true));
-    }
 }
