@@ -20,6 +20,7 @@
 #include "sql_table.h"
 #include "log.h"
 #include "mysqld.h"
+#include "rpl_rli.h"
 #include <mysql/plugin.h>
 
 #if MYSQL_VERSION_ID < 101100
@@ -63,6 +64,14 @@ inline void forget_connection(THD *thd, handlerton *hton)
   mysql_mutex_lock(&thd->LOCK_thd_data);
   thd->ha_data[hton->slot].ha_ptr= nullptr;
   mysql_mutex_unlock(&thd->LOCK_thd_data);
+}
+
+/* The server notes there how far a replica is: mysql.gtid_slave_pos, or gtid_slave_pos_ENGINE. */
+inline bool holds_positions(const TABLE_SHARE *share)
+{
+  const LEX_CSTRING &name= rpl_gtid_slave_state_table_name;
+  return share->db.length == MYSQL_SCHEMA_NAME.length && !memcmp(share->db.str, MYSQL_SCHEMA_NAME.str, share->db.length) &&
+         share->table_name.length >= name.length && !memcmp(share->table_name.str, name.str, name.length);
 }
 
 /* The options of CREATE TABLE ... as the parser left them. */

@@ -28,6 +28,8 @@ uint32_t isolation_of(THD *thd);
 uint32_t statement_kind(THD *thd);    /* a StrataStatement */
 /* True, with the error pushed, if the statement is to be logged as such but an engine with these flags needs rows. */
 bool cannot_log_statement(THD *thd, handler::Table_flags flags);
+/* A worker of a replica is going to write to a table of positions. After begin_statement(). */
+void writes_positions(THD *thd);
 bool in_transaction(THD *thd); /* more than one autocommitted statement */
 
 /* collations.cc */

@@ -341,7 +341,10 @@ int ha_strata::external_lock(THD *thd, int type)
     if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_TABLE)
       strata_cursor_fills(cursor_, fills_= true);
   }
-  return begin(thd, request);
+  int error= begin(thd, request);
+  if (!error && type == F_WRLCK && thd->rgi_slave && strata::holds_positions(table_share))
+    strata::writes_positions(thd);
+  return error;
 }
 
 int ha_strata::start_stmt(THD *thd, thr_lock_type type) { return begin(thd, request_for(type)); }

@@ -25,6 +25,7 @@ struct Connection
 {
   StrataSession *session;
   bool ordered; /* commit_ordered() has fixed the place in the order: commit() only finishes */
+  bool notes_position; /* the transaction is that in which a replica's position is noted, and nothing else */
 };
 
 Connection *connection_of(THD *thd) { return static_cast<Connection *>(thd_get_ha_data(thd, engine)); }
@@ -85,6 +86,16 @@ void commit_ordered(HTON_FIRST THD *thd, bool all)
   connection->ordered= true;
 }
 
+/* The position of a replica that has executed DDL is noted in a transaction of its own, for which the server lifts the order
+   of commits. With several workers, transactions that come before the DDL may not have committed by then: a crash would lose
+   them. So the order is kept here. */
+int wait_for_earlier_commits(THD *thd)
+{
+  if (!thd->rgi_slave || !thd->rgi_slave->commit_orderer.wait_for_prior_commit(thd))
+    return 0;
+  return HA_ERR_ABORTED_BY_USER; /* with the reason pushed */
+}
+
 int commit(HTON_FIRST THD *thd, bool all)
 {
   Connection *connection= connection_of(thd);
@@ -92,6 +103,16 @@ int commit(HTON_FIRST THD *thd, bool all)
     return 0;
   if (!is_real(thd, all))
     return handler_error(strata_statement_end(connection->session), thd);
+  if (unlikely(connection->notes_position))
+  {
+    connection->notes_position= false;
+    if (int error= wait_for_earlier_commits(thd))
+    {
+      if (strata_rollback(connection->session) != STRATA_OK)
+        log_error("rollback");
+      return error;
+    }
+  }
   bool ordered= connection->ordered;
   connection->ordered= false;
   /* Those who wait for this commit need its place in the order only. */
@@ -116,7 +137,7 @@ int rollback(HTON_FIRST THD *thd, bool all)
     return 0;
   if (!is_real(thd, all))
     return handler_error(strata_statement_rollback(connection->session), thd);
-  connection->ordered= false;
+  connection->ordered= connection->notes_position= false;
   return told_error(strata_rollback(connection->session), thd, ER_ERROR_DURING_ROLLBACK);
 }
 
@@ -417,6 +438,12 @@ StrataSession *session_of(THD *thd)
   strata_session_connection(connection->session, thd_get_thread_id(thd));
   thd_set_ha_data(thd, engine, connection); /* from now on kills reach the session */
   return connection->session;
+}
+
+void writes_positions(THD *thd)
+{
+  if (Connection *connection= connection_of(thd))
+    connection->notes_position= !in_transaction(thd);
 }
 
 int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
