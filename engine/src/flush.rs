@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{IndexId, Result};
+use crate::base::Result;
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, merge};
 use crate::compact::pick::LAST;
 use crate::compact::survive::Survival;
@@ -34,21 +34,21 @@ pub fn flush(
     merge(&mut MergeIter::new(sources), survival, &plan, env)
 }
 
-/// The level of a large transaction's file of one index, with keys from `smallest` to `largest`. What is first in its index
-/// goes to the last level at once, where it would end anyway, instead of being written again on the way there: a table that
-/// is loaded, copied or gets an index. `version` and `beside`, the outputs of the memtables before, are all that is older;
-/// `written` are the ranges that running jobs may write to in the last level: a file of others may come to span the index.
-/// The range must be kept free of such jobs until the file is installed.
+/// The level of a large transaction's file. What is first in its index goes to the last level at once, where it would end
+/// anyway, instead of being written again on the way there: a table that is loaded, copied or gets an index. A shared file
+/// does not: it is small, and it could span an index whose first files come later. `version` and `beside`, the outputs of
+/// the memtables before, are all that is older; `written` are the ranges that running jobs may write to in the last level:
+/// a file of others may come to span the index. The range must be kept free of such jobs until the file is installed.
 ///
 /// Rejected: the same for files that fall between those of the index, which would be compressed for level 0.
 pub fn level_behind<'a>(
-    (smallest, largest): (&[u8], &[u8]),
+    meta: &TableMeta,
     version: &Version,
     beside: &[TableMeta],
     written: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
 ) -> u8 {
-    let index = IndexId::of(smallest);
-    let first = !version.holds(index) && !beside.iter().any(|meta| meta.holds(index));
+    let (index, smallest, largest) = (meta.index, meta.smallest.as_slice(), meta.largest.as_slice());
+    let first = !meta.is_shared() && !version.holds(index) && !beside.iter().any(|other| other.holds(index));
     let last_level = version.level(LAST);
     let at = last_level.partition_point(|file| file.meta.largest.as_slice() < smallest);
     let spanned = last_level.get(at).is_some_and(|file| file.meta.smallest.as_slice() <= largest)

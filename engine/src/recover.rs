@@ -15,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::{Error, FileNo, Lsn, Result, SeqNo, TxnId};
+use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::commit::carry::Place;
 use crate::commit::record::Record;
 use crate::commit::{Committer, Prepared, apply, record};
 use crate::engine::{Detached, Parts, table_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
+use crate::iter::VersionIter;
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
 use crate::manifest::{FileEntry, Graveyard, Manifest, State, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
-use crate::sst::{BlockCache, TableMeta};
+use crate::sst::{BlockCache, ReadHints, Table, TableMeta};
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::wal::format::{segment_number, segment_path};
 use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
@@ -120,7 +121,8 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
 
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
-    let mut large: Vec<(Arc<LockOwner>, TableMeta)> = Vec::new();
+    let cache = BlockCache::new(options.block_cache_bytes as usize);
+    let mut large: Vec<(Arc<LockOwner>, (Vec<u8>, Vec<u8>))> = Vec::new();
     for (&id, found) in &undecided {
         let owner = locks.new_owner();
         let files = files_of(&found.batch).unwrap_or_default();
@@ -131,13 +133,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
                 locks.enter(&owner, key, Wait::No)?;
             }
         }
-        large.extend(files.into_iter().map(|meta| (owner.clone(), meta)));
+        for meta in &files {
+            large.extend(bounds(&disk, dir, meta, &cache)?.into_iter().map(|bounds| (owner.clone(), bounds)));
+        }
         prepared.insert(found.xid.to_vec(), Detached { id, owner });
     }
-    // Of a large one, everything between its keys. Last: what others have locked in between stays theirs.
-    for (owner, meta) in &large {
-        locks.lock_range(owner, &meta.smallest, &meta.largest);
-        locks.enter_all(owner, &meta.smallest, &meta.largest);
+    // Of a large one, everything between its keys in an index. Last: what others have locked in between stays theirs.
+    for (owner, (first, last)) in &large {
+        locks.lock_range(owner, first, last);
+        locks.enter_all(owner, first, last);
     }
 
     // The pool keeps what one flush releases: it is wanted again until the next one.
@@ -168,7 +172,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         locks,
         installer,
         prepared,
-        cache: BlockCache::new(options.block_cache_bytes as usize),
+        cache,
         next_file: state.next_file.max(after_named),
         dir: dir.to_owned(),
         dir_lock,
@@ -347,6 +351,36 @@ fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Resu
         return Err(Error::corruption(&path, found.min(expected), what));
     }
     Ok(())
+}
+
+/// First and last key of each index of a file. Of a shared one they are read.
+fn bounds(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    meta: &TableMeta,
+    cache: &Arc<BlockCache>,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    if !meta.is_shared() {
+        return Ok(vec![(meta.smallest.clone(), meta.largest.clone())]);
+    }
+    let mut iter = Table::open(disk, &table_path(dir, meta.no), meta.no, cache.clone())?.iter(ReadHints::default());
+    let mut bounds = Vec::with_capacity(meta.shares.len());
+    for share in meta.shares.iter() {
+        iter.seek_ge(&share.index.prefix())?;
+        let first = if iter.valid() { iter.key().to_vec() } else { meta.largest.clone() };
+        match share.index.0.checked_add(1) {
+            Some(next) => iter.seek_lt(&IndexId(next).prefix())?,
+            None => iter.seek_last()?,
+        }
+        let last = if iter.valid() { iter.key().to_vec() } else { meta.smallest.clone() };
+        if IndexId::of(&first) != share.index || IndexId::of(&last) != share.index {
+            let what =
+                format!("no key of index {}, of which a prepared transaction in the log has some there", share.index);
+            return Err(Error::corruption(&table_path(dir, meta.no), 0, what));
+        }
+        bounds.push((first, last));
+    }
+    Ok(bounds)
 }
 
 /// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them.

@@ -141,11 +141,10 @@ fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[Table
     let mut ranges = Vec::new();
     let mut placed = Vec::new();
     for file in files {
-        let bounds = (file.meta.smallest.as_slice(), file.meta.largest.as_slice());
         let written = shared.running.iter().filter(|job| job.output_level == LAST).flat_map(|job| &job.ranges);
-        let level = flush::level_behind(bounds, &version, outputs, written);
+        let level = flush::level_behind(&file.meta, &version, outputs, written);
         if level > 0 {
-            ranges.push((bounds.0.to_vec(), bounds.1.to_vec()));
+            ranges.push((file.meta.smallest.clone(), file.meta.largest.clone()));
         }
         placed.push((level, file.meta.clone()));
     }

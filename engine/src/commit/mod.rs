@@ -244,9 +244,10 @@ impl Committer {
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
         let batches: Vec<Arc<[u8]>> = self.undecided.lock().batches().cloned().collect();
         batches.iter().any(|batch| {
-            let mut files = files_of(batch).unwrap_or_default().into_iter().map(|file| file.index);
+            let files = files_of(batch).unwrap_or_default();
             let mut keys = BatchReader::new(batch).map(|(_, key, _)| IndexId::of(key));
-            files.any(|index| indexes.contains(&index)) || keys.any(|index| indexes.contains(&index))
+            files.iter().any(|file| indexes.iter().any(|&index| file.holds(index)))
+                || keys.any(|index| indexes.contains(&index))
         })
     }
 

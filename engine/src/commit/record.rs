@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_documented_bytes_are_the_written_ones() {
         use crate::base::{FileNo, IndexId, Kind};
-        use crate::sst::TableMeta;
+        use crate::sst::{Share, TableMeta};
         use crate::write_buffer::{WriteBuffer, encode_files, files_of};
 
         let file = TableMeta {
@@ -119,6 +119,20 @@ mod tests {
         };
         assert_eq!(files_of(&encode_files(&[file.clone(), file.clone()])), Some(vec![file.clone(), file.clone()]));
         assert_eq!(files_of(&encode_files(std::slice::from_ref(&file))[..20]), None);
+        let share = |index, entries, raw_bytes| Share { index: IndexId(index), entries, tombstones: 0, raw_bytes };
+        let shared = TableMeta {
+            no: FileNo(6),
+            largest: b"\0\0\0\x12c".to_vec(),
+            max_seq: SeqNo(3),
+            entries: 3,
+            raw_bytes: 20,
+            shares: [Share { tombstones: 1, ..share(16, 2, 14) }, share(18, 1, 6)].into(),
+            ..file.clone()
+        };
+        let both = [shared.clone(), file.clone()];
+        assert_eq!(files_of(&encode_files(&both)), Some(both.to_vec()));
+        let bytes = encode_files(std::slice::from_ref(&shared));
+        assert!((1..bytes.len()).all(|cut| files_of(&bytes[..cut]).is_none()));
         let mut buffer = WriteBuffer::new();
         buffer.push(Kind::Put, b"\0\0\0\x10a", b"v1");
         buffer.push(Kind::Delete, b"\0\0\0\x10b", b"");
@@ -130,6 +144,7 @@ mod tests {
             commit_prepared(TxnId(4096), SeqNo(8)).to_vec(),
             [&carried_header(TxnId(4096), b"x1")[..], &batch].concat(),
             [&commit_batch_header(SeqNo(9))[..], &encode_files(&[file])].concat(),
+            [&commit_batch_header(SeqNo(10))[..], &encode_files(&[shared])].concat(),
         ];
         let document = include_str!("../../../docs/develop/format/batch.md");
         let example = document.split("## Example").nth(1).unwrap();

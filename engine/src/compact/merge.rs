@@ -79,6 +79,7 @@ impl Drop for Held<'_> {
 }
 
 /// What a merge needs of the store.
+#[derive(Clone, Copy)]
 pub struct MergeEnv<'a> {
     /// Where files are.
     pub disk: &'a Arc<dyn Disk>,
@@ -122,6 +123,8 @@ pub struct OutputPlan<'a> {
     pub numbers_stay: bool,
     /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
     pub share_below: u64,
+    /// Indexes that have files of their own whatever the merge keeps of them, and that no shared file spans; in order.
+    pub alone: &'a [IndexId],
     /// Disjoint ranges of a job, in key order: an output ends before the lower bound of one. Bounds are such of indexes.
     pub ranges: &'a [(Vec<u8>, Vec<u8>)],
 }
@@ -146,6 +149,7 @@ impl<'a> OutputPlan<'a> {
             below: Some(below),
             numbers_stay: false,
             share_below: (target_file_bytes / OWN_FILE_PART).min(OWN_FILE_BYTES_MAX),
+            alone: &[],
             ranges: &[],
         }
     }
@@ -165,6 +169,7 @@ impl<'a> OutputPlan<'a> {
             below,
             numbers_stay: true,
             share_below: (target_file_bytes / OWN_FILE_PART_L0).min(OWN_FILE_BYTES_MAX),
+            alone: &[],
             ranges: &[],
         }
     }
@@ -174,9 +179,9 @@ impl<'a> OutputPlan<'a> {
         OutputPlan { ranges, ..self }
     }
 
-    /// The same with files of one index each.
-    pub fn unshared(self) -> OutputPlan<'a> {
-        OutputPlan { share_below: 0, ..self }
+    /// The same with these indexes in files of their own.
+    pub fn apart(self, alone: &'a [IndexId]) -> OutputPlan<'a> {
+        OutputPlan { alone, ..self }
     }
 }
 
@@ -417,6 +422,7 @@ struct Outputs<'a> {
     env: &'a MergeEnv<'a>,
     guides: Guides<'a>,
     ranges: &'a [(Vec<u8>, Vec<u8>)],
+    alone: &'a [IndexId],
     writer: Option<TableWriter<'a>>,
     /// The index at hand may be small: its versions are pending.
     is_small: bool,
@@ -435,6 +441,7 @@ impl<'a> Outputs<'a> {
             env,
             guides: Guides { files: plan.guides, at: 0, passed_bytes: 0 },
             ranges: plan.ranges,
+            alone: plan.alone,
             writer: None,
             is_small: false,
             pending: Pending::default(),
@@ -472,8 +479,15 @@ impl<'a> Outputs<'a> {
             self.ranges = &self.ranges[in_range - 1..];
             self.finish_file()?;
         }
+        let index = IndexId::of(key);
+        let passed = self.alone.partition_point(|&id| id < index);
+        let is_alone = self.alone.get(passed) == Some(&index);
+        if passed > 0 || is_alone {
+            self.alone = &self.alone[passed..];
+            self.finish_file()?;
+        }
         self.guide_bytes_before = self.guides.passed_bytes;
-        self.is_small = self.plan.share_below > 0;
+        self.is_small = self.plan.share_below > 0 && !is_alone;
         Ok(())
     }
 

@@ -39,6 +39,7 @@ const LOG_DURABLE: u8 = 8;
 const LOG_SEGMENTS: u8 = 9;
 const ADDED_STAMPED: u8 = 10;
 const ADDED_SHARED: u8 = 11;
+const ADDED_STAMPED_SHARED: u8 = 12;
 
 impl VersionEdit {
     /// Appends it as fields, each a tag byte and its values.
@@ -60,13 +61,14 @@ impl VersionEdit {
         }
         for (level, meta) in &self.added {
             let tag = match (meta.stamped, meta.is_shared()) {
-                (true, _) => ADDED_STAMPED,
+                (true, false) => ADDED_STAMPED,
+                (true, true) => ADDED_STAMPED_SHARED,
                 (false, true) => ADDED_SHARED,
                 (false, false) => ADDED,
             };
             out.extend([tag, *level]);
             meta.encode(out);
-            if tag == ADDED_SHARED {
+            if meta.is_shared() {
                 meta.encode_shares(out);
             }
         }
@@ -95,9 +97,10 @@ impl VersionEdit {
                     let meta = TableMeta::decode(reader)?;
                     edit.added.push((level, TableMeta { stamped: true, ..meta }));
                 }
-                ADDED_SHARED => {
+                tag @ (ADDED_SHARED | ADDED_STAMPED_SHARED) => {
                     let level = reader.u8()?;
-                    edit.added.push((level, TableMeta::decode(reader)?.decode_shares(reader)?));
+                    let meta = TableMeta::decode(reader)?.decode_shares(reader)?;
+                    edit.added.push((level, TableMeta { stamped: tag == ADDED_STAMPED_SHARED, ..meta }));
                 }
                 DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
@@ -121,8 +124,6 @@ pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
         Some("sequence numbers out of range")
     } else if meta.stamped && meta.min_seq != meta.max_seq {
         Some("stamped with two sequence numbers")
-    } else if meta.stamped && meta.is_shared() {
-        Some("stamped, and of several indexes")
     } else {
         None
     }

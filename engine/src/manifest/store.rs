@@ -34,9 +34,9 @@ use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_pref
 use crate::wal::{FileSource, walk_records};
 
 /// The version of the store's formats that this code writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// The versions of the store's formats that this code reads, oldest first.
-pub const FORMAT_VERSIONS: &[u32] = &[1, 2];
+pub const FORMAT_VERSIONS: &[u32] = &[1, 2, 3];
 
 const SNAPSHOT: u8 = 1;
 const EDIT: u8 = 2;

@@ -520,6 +520,11 @@ fn without_room(content: &[u8]) -> &[u8] {
     &content[..used.next_multiple_of(4096).min(content.len())]
 }
 
+/// A file of the same indexes that a large transaction wrote.
+fn large_shared_meta() -> TableMeta {
+    TableMeta { no: FileNo(6), ..shared_meta().stamp(SeqNo(13)) }
+}
+
 /// A file of the indexes 7, 9 and 300.
 fn shared_meta() -> TableMeta {
     let share = |index, entries, raw_bytes| Share { index: IndexId(index), entries, tombstones: 0, raw_bytes };
@@ -535,22 +540,26 @@ fn shared_meta() -> TableMeta {
 fn stored_bytes_stay_the_same() {
     let disk = example();
     let manifest = Manifest::open(as_disk(&disk), dir()).unwrap().0;
-    let shared = VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() };
-    manifest.append(&shared).unwrap();
+    let added = vec![(0, shared_meta()), (0, large_shared_meta())];
+    manifest.append(&VersionEdit { added, ..VersionEdit::default() }).unwrap();
     for name in ["CURRENT", "MANIFEST-000002"] {
         let content = disk.content(&dir().join(name)).unwrap();
-        check_fixture(&format!("v2/manifest/{name}"), without_room(&content));
+        check_fixture(&format!("v3/manifest/{name}"), without_room(&content));
     }
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
-    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
+    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v3/manifest")).unwrap();
     assert_eq!(number, 2);
-    assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
+    let first = parse_meta("1 7/apple-cherry 1-9");
+    assert_eq!(state.files, [(0, first), (0, shared_meta()), (0, large_shared_meta())]);
 }
 
-/// A manifest of the first format is read, and what is written next is of the newest.
+/// Manifests of the earlier formats are read, and what is written next is of the newest.
 #[test]
-fn stores_of_the_first_format_are_still_read() {
+fn stores_of_earlier_formats_are_still_read() {
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
+    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
+    assert_eq!((number, state.format), (2, FORMAT_VERSION));
+    assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
     assert_eq!(state.format, FORMAT_VERSION);
     let mut expected = State {
@@ -574,11 +583,14 @@ fn the_documented_example_is_what_is_written() {
     manifest.append(&large).unwrap();
     let (_, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
     assert_eq!(state.files, vec![(0, stamped)]);
-    let shared = VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() };
-    manifest.append(&shared).unwrap();
+    for meta in [shared_meta(), large_shared_meta()] {
+        manifest.append(&VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() }).unwrap();
+    }
     let bytes_of = |disk: &MemDisk| disk.content(&dir().join("MANIFEST-000001")).unwrap();
     check_doc_example("manifest.md", "### File of a large transaction", unit_payload(&bytes_of(&disk), 2));
     check_doc_example("manifest.md", "### File of several indexes", unit_payload(&bytes_of(&disk), 4));
+    let heading = "### File of several indexes, of a large transaction";
+    check_doc_example("manifest.md", heading, unit_payload(&bytes_of(&disk), 6));
     let bytes = bytes_of(&example());
     check_doc_example("manifest.md", "### Snapshot", unit_payload(&bytes, 0));
     check_doc_example("manifest.md", "### Edit", unit_payload(&bytes, 2));

@@ -104,7 +104,7 @@ impl FileEntry {
 
     /// Are all its keys below `key`, whose head is `head`?
     #[inline]
-    fn ends_before(&self, key: &[u8], head: u128) -> bool {
+    pub fn ends_before(&self, key: &[u8], head: u128) -> bool {
         self.heads.1 < head || self.heads.1 == head && self.meta.largest.as_slice() < key
     }
 

@@ -1,35 +1,41 @@
 //! The part of a large transaction that no longer fits in memory: private, sorted files.
 //!
 //! ```text
-//! write buffer   operations 70..              index 16        index 17
-//! runs           newest                       [50..70]        [50..70]
-//!                                                             [40..50]
-//!                oldest                       [0..50]         [0..40]
+//! write buffer   operations 70..              index 16         index 17        18 | 19 | 20
+//! runs           newest                                        [50..70]        [50....70]
+//!                                             [40..50][50..70]  [40..50]        [40....50]
+//!                oldest                       [0..40]          [0..40]         [0.....40]
 //! ```
 //!
 //! When the write buffer is full, its operations are written, in key order, as table files
-//! (docs/develop/format/sst.md), one per index; the number of a version is that of its operation, counted from 1. Per
-//! index there is a stack of *runs*, sets of files that do not overlap. A file whose keys lie above all of the newest
-//! run joins it, so that writes in key order form one run however many files there are. Otherwise the file begins a
-//! run, and [`FAN`] runs of one tier are merged into one of the next, so that reading a key asks few files.
+//! (docs/develop/format/sst.md); the number of a version is that of its operation, counted from 1. Small indexes share
+//! files, as everywhere, so that a transaction that touches thousands of tables costs what its bytes cost. The files lie in
+//! *runs*, sets of files that do not overlap: each in the oldest run above all files that it overlaps. So writes in key
+//! order form one run however many files there are. [`FAN`] runs of one tier, the newest ones, are merged into one of the
+//! next, so that reading a key asks few files; a file that overlaps no other stays as it is.
 //!
-//! A newer run has newer operations. Going back to a savepoint removes files that begin behind it and lowers the limit of
-//! the file in the middle of which it lies: nothing is written.
+//! For any key a newer run has newer operations. Going back to a savepoint removes files that begin behind it and lowers
+//! the limit of the file in the middle of which it lies: nothing is written.
+//!
+//! An index of which a spill wrote much, or a large value, has files of its own from then on, and no shared file spans it:
+//! sharing one, a few rows written at the end would overlap all that came before, and the commit would write it again.
+//! Shared files from before are divided when they are merged next.
 //!
 //! A value too large for the buffer goes to a file of its own as it comes, from the memory of whoever writes it.
 //!
 //! Before the commit, [`Runs::finish`] leaves files that do not overlap and have one version per key. Most are used as
-//! they are; only files that overlap, or hold what was undone or replaced, are merged. The store takes them over under the
-//! sequence number of the commit, whatever numbers are in them.
+//! they are; only files that overlap, or hold what was undone, replaced or dropped, are merged. The store takes them over
+//! under the sequence number of the commit, whatever numbers are in them.
 //!
 //! Whoever reads may hold the files: they are deleted through the graveyard.
 //!
 //! Rejected: cutting runs at savepoints instead of numbering operations (every statement and every row sets one);
-//! numbering operations anew at the commit (all would be written twice).
+//! numbering operations anew at the commit (all would be written twice); files and runs of each index apart (a
+//! transaction over three thousand indexes wrote three thousand synced files at each spill).
 
 mod iter;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use self::iter::Versions;
@@ -37,7 +43,7 @@ pub(crate) use self::iter::{Files, Newest};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
 use crate::compact::survive::Survival;
-use crate::iter::{LevelIter, MergeIter, VersionIter};
+use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::{PinnedValue, ReadHints, Table, TableMeta, TableWriter};
 
@@ -82,18 +88,33 @@ struct Run {
 }
 
 impl Run {
-    fn find(&self, key: &[u8]) -> Option<&RunFile> {
-        // A scan that writes what it reads is mostly behind all files.
-        self.files.last().filter(|last| key <= last.meta().largest.as_slice())?;
-        let at = self.files.partition_point(|file| file.meta().largest.as_slice() < key);
-        self.files.get(at).filter(|file| file.meta().smallest.as_slice() <= key)
+    fn find(&self, key: &[u8], head: u128) -> Option<&RunFile> {
+        let at = self.files.partition_point(|file| file.entry.ends_before(key, head));
+        self.files.get(at).filter(|file| file.meta().smallest.as_slice() <= key && file.entry.may_hold(key))
+    }
+
+    /// Where a file with these bounds belongs; `None` if it overlaps another.
+    fn gap(&self, smallest: &[u8], largest: &[u8]) -> Option<usize> {
+        let at = self.files.partition_point(|file| file.meta().largest.as_slice() < smallest);
+        self.files.get(at).is_none_or(|next| next.meta().smallest.as_slice() > largest).then_some(at)
+    }
+
+    /// The files that may hold keys in `[lower, upper)`.
+    fn overlapping(&self, lower: &[u8], upper: &[u8]) -> &[RunFile] {
+        let from = self.files.partition_point(|file| file.meta().largest.as_slice() < lower);
+        let rest = &self.files[from..];
+        &rest[..rest.partition_point(|file| file.meta().smallest.as_slice() < upper)]
     }
 }
 
 /// See the module.
 pub(crate) struct Runs {
-    /// Runs per index, oldest first.
-    indexes: BTreeMap<IndexId, Vec<Run>>,
+    /// Oldest first.
+    runs: Vec<Run>,
+    /// Indexes with files of their own, in order.
+    alone: Vec<IndexId>,
+    /// Dropped indexes that shared files may have keys of.
+    void: BTreeSet<IndexId>,
     tables: Arc<dyn Tables>,
     graveyard: Arc<Graveyard>,
     generation: u64,
@@ -102,11 +123,12 @@ pub(crate) struct Runs {
 
 impl Runs {
     pub fn new(tables: Arc<dyn Tables>, graveyard: Arc<Graveyard>) -> Runs {
-        Runs { indexes: BTreeMap::new(), tables, graveyard, generation: 0, written_bytes: 0 }
+        let (runs, alone, void) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Runs { runs, alone, void, tables, graveyard, generation: 0, written_bytes: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.indexes.is_empty()
+        self.runs.is_empty()
     }
 
     /// Changes whenever files come or go.
@@ -122,10 +144,16 @@ impl Runs {
     /// Writes operations, newer than all before, as new files. On failure nothing has changed.
     pub fn spill<I: VersionIter>(&mut self, input: I, file_bytes: u64, env: &MergeEnv<'_>) -> Result<()> {
         let mut input = Distinct::new(input);
-        let plan = OutputPlan::for_l0(file_bytes, &[], None).unshared();
-        let written = merge(&mut input, all_versions(), &plan, env)?;
+        let plan = OutputPlan::for_l0(file_bytes, &[], None);
+        let own_from = plan.share_below;
+        let written = merge(&mut input, all_versions(), &plan.apart(&self.alone), env)?;
         self.written_bytes += written.stats.bytes_written;
-        written.outputs.into_iter().for_each(|meta| self.stack(meta, input.distinct));
+        for meta in written.outputs {
+            if !meta.is_shared() && meta.raw_bytes >= own_from {
+                self.set_apart(meta.index);
+            }
+            self.stack(meta, input.distinct);
+        }
         Ok(())
     }
 
@@ -142,6 +170,7 @@ impl Runs {
         match written {
             Ok(meta) => {
                 self.written_bytes += meta.file_bytes;
+                self.set_apart(meta.index);
                 self.stack(meta, true);
                 Ok(())
             }
@@ -153,104 +182,133 @@ impl Runs {
         }
     }
 
+    /// From now on the index has files of its own.
+    fn set_apart(&mut self, index: IndexId) {
+        if let Err(at) = self.alone.binary_search(&index) {
+            self.alone.insert(at, index);
+        }
+    }
+
     /// Takes in a new file, newer than all before.
     fn stack(&mut self, meta: TableMeta, distinct: bool) {
         self.generation += 1;
-        let stack = self.indexes.entry(meta.index).or_default();
-        let joins = |run: &&mut Run| run.files.last().is_some_and(|last| last.meta().largest < meta.smallest);
-        let file = new_file(meta.clone(), distinct, &self.graveyard);
-        match stack.last_mut().filter(joins) {
-            Some(run) => run.files.push(file),
-            None => stack.push(Run { files: vec![file], tier: 0 }),
+        let (mut run, mut place) = (self.runs.len(), 0);
+        for (older, at) in self
+            .runs
+            .iter()
+            .enumerate()
+            .rev()
+            .map_while(|(older, run)| run.gap(&meta.smallest, &meta.largest).map(|at| (older, at)))
+        {
+            (run, place) = (older, at);
         }
+        if run == self.runs.len() {
+            self.runs.push(Run::default());
+        }
+        self.runs[run].files.insert(place, new_file(meta, distinct, &self.graveyard));
+    }
+
+    /// Where the newest runs begin that are to be merged, if there are too many.
+    fn crowded(&self) -> Option<usize> {
+        let first = self.runs.len().checked_sub(FAN)?;
+        self.runs[first..].iter().all(|run| run.tier == self.runs[first].tier).then_some(first)
     }
 
     /// True if `tidy` has nothing to do.
     pub fn is_tidy(&self) -> bool {
-        !self.indexes.values().any(|stack| crowded(stack).is_some())
+        self.crowded().is_none()
     }
 
     /// Merges runs where there are many. On failure nothing is lost.
     pub fn tidy(&mut self, file_bytes: u64, env: &MergeEnv<'_>) -> Result<()> {
-        for stack in self.indexes.values_mut() {
-            while let Some(first) = crowded(stack) {
-                let tier = stack[first].tier;
-                let (tables, graveyard) = (&self.tables, &self.graveyard);
-                let mut merge = Merge { tables, graveyard, file_bytes, env, last: false, written_bytes: 0 };
-                let files = merge.runs(&stack[first..])?;
-                self.written_bytes += merge.written_bytes;
-                stack.truncate(first);
-                stack.push(Run { files, tier: tier + 1 });
-                self.generation += 1;
-            }
+        while let Some(first) = self.crowded() {
+            let tier = self.runs[first].tier + 1;
+            self.merge_from(first, tier, file_bytes, env, false)?;
         }
         Ok(())
     }
 
-    /// Leaves one run per index with one version per key and nothing undone; its files, in key order. On failure nothing
-    /// is lost, but older versions may be gone: the transaction can commit or be rolled back as a whole.
+    /// Leaves one run with one version per key and nothing undone or dropped; its files, in key order. On failure nothing is
+    /// lost, but older versions may be gone: the transaction can commit or be rolled back as a whole.
     pub fn finish(&mut self, file_bytes: u64, env: &MergeEnv<'_>) -> Result<Vec<TableMeta>> {
-        let mut metas = Vec::new();
-        for stack in self.indexes.values_mut() {
-            let (tables, graveyard) = (&self.tables, &self.graveyard);
-            let mut merge = Merge { tables, graveyard, file_bytes, env, last: true, written_bytes: 0 };
-            let files = merge.runs(stack)?;
-            self.written_bytes += merge.written_bytes;
-            metas.extend(files.iter().map(|file| file.meta().clone()));
-            *stack = vec![Run { files, tier: 0 }];
-            self.generation += 1;
+        self.merge_from(0, 0, file_bytes, env, true)?;
+        Ok(self.runs.iter().flat_map(|run| &run.files).map(|file| file.meta().clone()).collect())
+    }
+
+    /// Makes one run of those from `first` on; with `last` of the newest versions only.
+    fn merge_from(&mut self, first: usize, tier: u32, file_bytes: u64, env: &MergeEnv<'_>, last: bool) -> Result<()> {
+        let void = &self.void;
+        let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
+        let env = MergeEnv { is_dropped: &is_dropped, ..*env };
+        let (tables, graveyard, alone) = (&self.tables, &self.graveyard, self.alone.as_slice());
+        let mut merge = Merge { tables, graveyard, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
+        self.generation += 1;
+        let merged = merge.divide(&mut self.runs[first..]).and_then(|()| merge.runs(&self.runs[first..]));
+        self.written_bytes += merge.written_bytes;
+        let files = merged?;
+        self.runs.truncate(first);
+        if !files.is_empty() {
+            self.runs.push(Run { files, tier });
         }
-        Ok(metas)
+        Ok(())
     }
 
     /// Undoes the operations behind the first `kept` ones.
     pub fn rollback_to(&mut self, kept: u64) {
         let limit = SeqNo(kept);
-        self.generation += 1;
-        self.indexes.retain(|_, stack| {
-            stack.retain_mut(|run| {
-                run.files.retain_mut(|file| {
-                    let stays = file.meta().min_seq <= limit;
-                    if !stays {
-                        file.entry.mark_obsolete();
-                    }
-                    file.limit = file.limit.min(limit);
-                    stays
-                });
-                !run.files.is_empty()
-            });
-            !stack.is_empty()
+        self.retain(|file| {
+            file.limit = file.limit.min(limit);
+            file.meta().min_seq <= limit
         });
     }
 
     /// Hands the files over: they are not deleted when the transaction ends.
     pub fn release(&mut self) {
-        self.indexes.clear();
+        self.runs.clear();
+        self.alone.clear();
+        self.void.clear();
         self.generation += 1;
     }
 
-    /// Deletes the files of indexes that `void` tells.
+    /// Forgets what was written to indexes that `void` tells, which were dropped: files of theirs are deleted, and of shared
+    /// ones `finish` leaves the rest.
     pub fn forget(&mut self, void: impl Fn(IndexId) -> bool) {
-        self.indexes.retain(|&id, stack| {
-            let goes = void(id);
-            if goes {
-                stack.iter().flat_map(|run| &run.files).for_each(|file| file.entry.mark_obsolete());
+        let mut left = std::mem::take(&mut self.void);
+        self.retain(|file| {
+            let stays = file.meta().indexes().any(|index| !void(index));
+            if stays {
+                left.extend(file.meta().indexes().filter(|&index| void(index)));
             }
-            !goes
+            stays
         });
-        self.generation += 1;
+        self.void = left;
     }
 
     /// Deletes the files.
     pub fn discard(&mut self) {
-        self.indexes.values().flatten().flat_map(|run| &run.files).for_each(|file| file.entry.mark_obsolete());
+        self.retain(|_| false);
         self.release();
+    }
+
+    /// Deletes the files for which `stays` is false.
+    fn retain(&mut self, mut stays: impl FnMut(&mut RunFile) -> bool) {
+        self.generation += 1;
+        self.runs.retain_mut(|run| {
+            run.files.retain_mut(|file| {
+                let stays = stays(file);
+                if !stays {
+                    file.entry.mark_obsolete();
+                }
+                stays
+            });
+            !run.files.is_empty()
+        });
     }
 
     /// The newest version of `key` among the first `kept` operations.
     pub fn get(&self, key: &[u8], kept: u64) -> Result<Option<(Kind, PinnedValue)>> {
-        let Some(stack) = self.indexes.get(&IndexId::of(key)) else { return Ok(None) };
-        for file in stack.iter().rev().filter_map(|run| run.find(key)) {
+        let head = head_of(key);
+        for file in self.runs.iter().rev().filter_map(|run| run.find(key, head)) {
             let limit = file.limit.min(SeqNo(kept));
             if limit >= file.meta().min_seq {
                 if let Some((_, kind, value)) = self.tables.table(&file.entry)?.get(key, limit)? {
@@ -263,30 +321,25 @@ impl Runs {
 
     /// False if no operation behind the first `kept` ones can have written `key` to a run. Reads nothing.
     pub fn may_have_written_since(&self, key: &[u8], kept: u64) -> bool {
-        let stack = self.indexes.get(&IndexId::of(key));
-        stack.is_some_and(|stack| {
-            stack.iter().rev().filter_map(|run| run.find(key)).any(|file| file.limit.min(file.meta().max_seq).0 > kept)
-        })
+        let head = head_of(key);
+        let mut found = self.runs.iter().rev().filter_map(|run| run.find(key, head));
+        found.any(|file| file.limit.min(file.meta().max_seq).0 > kept)
     }
 
     /// The newest versions of keys in `[lower, upper)` as sources of a cursor at `read`, newest first.
     pub fn sources(&self, read: SeqNo, lower: &[u8], upper: &[u8]) -> Vec<LevelIter<Files<Newest>>> {
-        let mut sources = Vec::new();
-        let from = IndexId::of(lower);
-        for (_, stack) in self.indexes.range(from..).take_while(|(id, _)| id.prefix().as_slice() < upper) {
-            for run in stack.iter().rev() {
-                let files = Files {
-                    files: run.files.clone(),
-                    tables: self.tables.clone(),
-                    open: Newest::new,
-                    hints: ReadHints::default(),
-                    shown: read,
-                };
-                sources.push(LevelIter::new(files, Some(lower), Some(upper)));
-            }
-        }
-        sources.retain(|source| !source.is_empty());
-        sources
+        let overlapping = self.runs.iter().rev().map(|run| run.overlapping(lower, upper));
+        let sources = overlapping.filter(|files| !files.is_empty()).map(|files| {
+            let files = Files {
+                files: files.to_vec(),
+                tables: self.tables.clone(),
+                open: Newest::new,
+                hints: ReadHints::default(),
+                shown: read,
+            };
+            LevelIter::new(files, Some(lower), Some(upper))
+        });
+        sources.collect()
     }
 }
 
@@ -294,12 +347,6 @@ impl Drop for Runs {
     fn drop(&mut self) {
         self.discard();
     }
-}
-
-/// Where in a stack the newest runs begin, if they are to be merged.
-fn crowded(stack: &[Run]) -> Option<usize> {
-    let first = stack.len().checked_sub(FAN)?;
-    stack[first..].iter().all(|run| run.tier == stack[first].tier).then_some(first)
 }
 
 fn new_file(meta: TableMeta, distinct: bool, graveyard: &Arc<Graveyard>) -> RunFile {
@@ -320,6 +367,8 @@ fn newest_versions() -> Survival {
 struct Merge<'a> {
     tables: &'a Arc<dyn Tables>,
     graveyard: &'a Arc<Graveyard>,
+    alone: &'a [IndexId],
+    void: &'a BTreeSet<IndexId>,
     file_bytes: u64,
     env: &'a MergeEnv<'a>,
     /// Keep the newest version only.
@@ -328,6 +377,28 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
+    /// Divides the shared files that have keys on both sides of an index with files of its own, or of such an index.
+    fn divide(&mut self, runs: &mut [Run]) -> Result<()> {
+        let alone = self.alone;
+        let spans = |meta: &TableMeta| {
+            let at = alone.partition_point(|&id| id < meta.index);
+            meta.is_shared() && alone.get(at).is_some_and(|&id| id <= meta.last_index())
+        };
+        for run in runs {
+            while let Some(at) = run.files.iter().position(|file| spans(file.meta())) {
+                let parts = self.rewrite(vec![vec![run.files[at].clone()]], false)?;
+                run.files.splice(at..=at, parts).for_each(|whole| whole.entry.mark_obsolete());
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a file that overlaps no other is as good as what a merge would make of it.
+    fn is_done(&self, file: &RunFile) -> bool {
+        file.is_whole()
+            && (!self.last || file.distinct && !file.meta().indexes().any(|index| self.void.contains(&index)))
+    }
+
     fn runs(&mut self, runs: &[Run]) -> Result<Vec<RunFile>> {
         let mut files: Vec<(usize, &RunFile)> = Vec::new();
         for (age, run) in runs.iter().enumerate() {
@@ -345,11 +416,13 @@ impl Merge<'_> {
             }
             let (group, after) = rest.split_at(count);
             rest = after;
-            if count == 1 && first.1.is_whole() && (first.1.distinct || !self.last) {
+            if count == 1 && self.is_done(first.1) {
                 merged.push(first.1.clone());
                 continue;
             }
-            match self.group(group, runs.len()) {
+            let mut by_age: Vec<Vec<RunFile>> = runs.iter().map(|_| Vec::new()).collect();
+            group.iter().for_each(|(age, file)| by_age[*age].push((*file).clone()));
+            match self.rewrite(by_age, self.last) {
                 Ok(outputs) => merged.extend(outputs),
                 Err(error) => {
                     // Those that were not there before.
@@ -364,12 +437,8 @@ impl Merge<'_> {
         Ok(merged)
     }
 
-    /// Merges files, in key order, of several runs.
-    fn group(&mut self, group: &[(usize, &RunFile)], ages: usize) -> Result<Vec<RunFile>> {
-        let mut by_age: Vec<Vec<RunFile>> = (0..ages).map(|_| Vec::new()).collect();
-        for (age, file) in group {
-            by_age[*age].push((*file).clone());
-        }
+    /// Merges files, in key order, of several runs, the oldest first.
+    fn rewrite(&mut self, mut by_age: Vec<Vec<RunFile>>, last: bool) -> Result<Vec<RunFile>> {
         by_age.retain(|files| !files.is_empty());
         let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
         let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
@@ -379,14 +448,14 @@ impl Merge<'_> {
             LevelIter::new(files, None, None)
         });
         let mut input = Distinct::new(MergeIter::new(sources.collect()));
-        if self.last {
+        if last {
             input.number = Some(LAST_NUMBER);
         }
-        let survival = if self.last { newest_versions() } else { all_versions() };
-        let plan = OutputPlan::for_l0(self.file_bytes, &[], None).unshared();
+        let survival = if last { newest_versions() } else { all_versions() };
+        let plan = OutputPlan::for_l0(self.file_bytes, &[], None).apart(self.alone);
         let merged = merge(&mut input, survival, &plan, self.env)?;
         self.written_bytes += merged.stats.bytes_written;
-        let distinct = self.last || input.distinct;
+        let distinct = last || input.distinct;
         Ok(merged.outputs.into_iter().map(|meta| new_file(meta, distinct, self.graveyard)).collect())
     }
 }

@@ -20,6 +20,8 @@ use crate::sst::TableMeta;
 const SMALL_MAX: usize = 128;
 /// First byte of a batch that names files, where another has the kind of its first operation.
 const FILE: u8 = 2;
+/// The same of a file with keys of several indexes.
+const SHARED_FILE: u8 = 3;
 const NONE: u32 = u32::MAX;
 /// Memory for operations that an idle transaction keeps at most.
 const KEPT_BYTES: usize = 8 << 10;
@@ -443,8 +445,11 @@ impl VersionIter for Versions<'_> {
 pub(crate) fn encode_files(files: &[TableMeta]) -> Vec<u8> {
     let mut batch = Vec::new();
     for meta in files {
-        batch.push(FILE);
+        batch.push(if meta.is_shared() { SHARED_FILE } else { FILE });
         meta.encode(&mut batch);
+        if meta.is_shared() {
+            meta.encode_shares(&mut batch);
+        }
     }
     batch
 }
@@ -452,11 +457,14 @@ pub(crate) fn encode_files(files: &[TableMeta]) -> Vec<u8> {
 /// The files that a batch names: empty if it consists of operations, `None` if its bytes make no sense.
 pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<TableMeta>> {
     let mut files = Vec::new();
-    if batch.first() == Some(&FILE) {
+    if matches!(batch.first(), Some(&(FILE | SHARED_FILE))) {
         let mut reader = Reader::new(batch);
         while !reader.is_empty() {
-            let tag = reader.u8()?;
-            files.push(TableMeta::decode(&mut reader).filter(|_| tag == FILE)?);
+            files.push(match reader.u8()? {
+                FILE => TableMeta::decode(&mut reader)?,
+                SHARED_FILE => TableMeta::decode(&mut reader)?.decode_shares(&mut reader)?,
+                _ => return None,
+            });
         }
     }
     Some(files)

@@ -18,6 +18,8 @@ use crate::iter::head_of;
 
 /// Entries of a chunk.
 const CHUNK: usize = 128;
+/// Entries that the first chunk of an index has room for at first: most of thousands stay small.
+const CHUNK_MIN: usize = 4;
 
 struct Chunk {
     heads: Vec<u128>,
@@ -25,22 +27,41 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn new() -> Chunk {
-        Chunk { heads: Vec::with_capacity(CHUNK), numbers: Vec::with_capacity(CHUNK) }
+    fn new(room: usize) -> Chunk {
+        Chunk { heads: Vec::with_capacity(room), numbers: Vec::with_capacity(room) }
+    }
+
+    fn memory(&self) -> usize {
+        self.heads.capacity() * size_of::<u128>() + self.numbers.capacity() * size_of::<u32>()
     }
 
     fn order(&self, at: usize, log: &Log, head: u128, key: &[u8]) -> Ordering {
         self.heads[at].cmp(&head).then_with(|| log.key(self.numbers[at]).cmp(key))
     }
 
-    fn insert(&mut self, at: usize, head: u128, number: u32) {
+    /// Returns by how much its memory has grown.
+    fn insert(&mut self, at: usize, head: u128, number: u32) -> usize {
+        let mut grown = 0;
+        if self.numbers.len() == self.numbers.capacity() {
+            grown = self.grow();
+        }
         self.heads.insert(at, head);
         self.numbers.insert(at, number);
+        grown
+    }
+
+    #[cold]
+    fn grow(&mut self) -> usize {
+        let before = self.memory();
+        let more = self.numbers.len().clamp(CHUNK_MIN, CHUNK);
+        self.heads.reserve_exact(more);
+        self.numbers.reserve_exact(more);
+        self.memory() - before
     }
 
     /// The entries from `at` on, which leave this chunk.
     fn split(&mut self, at: usize) -> Chunk {
-        let mut rest = Chunk::new();
+        let mut rest = Chunk::new(CHUNK);
         rest.heads.extend(self.heads.drain(at..));
         rest.numbers.extend(self.numbers.drain(at..));
         rest
@@ -89,30 +110,39 @@ impl List {
         Place { chunk, at: from, found: false }
     }
 
-    fn insert(&mut self, place: Place, head: u128, number: u32) {
+    /// Returns by how much its memory has grown.
+    fn insert(&mut self, place: Place, head: u128, number: u32) -> usize {
         let Place { mut chunk, mut at, .. } = place;
+        let mut grown = 0;
         match self.chunks.get_mut(chunk) {
             Some(full) if full.numbers.len() == CHUNK => {
                 // Behind all others the next ones will follow.
                 let kept = if at == CHUNK { CHUNK } else { CHUNK / 2 };
                 let rest = full.split(kept);
+                grown = rest.memory();
                 self.chunks.insert(chunk + 1, rest);
                 if at >= kept {
                     (chunk, at) = (chunk + 1, at - kept);
                 }
             }
             Some(_) => {}
-            None => self.chunks.push(Chunk::new()),
+            None => {
+                let first = Chunk::new(CHUNK_MIN);
+                grown = first.memory();
+                self.chunks.push(first);
+            }
         }
-        self.chunks[chunk].insert(at, head, number);
+        grown + self.chunks[chunk].insert(at, head, number)
     }
 
-    fn remove(&mut self, Place { chunk, at, .. }: Place) {
+    /// Returns how much memory it gives back.
+    fn remove(&mut self, Place { chunk, at, .. }: Place) -> usize {
         let entries = &mut self.chunks[chunk];
         entries.heads.remove(at);
         entries.numbers.remove(at);
-        if entries.numbers.is_empty() {
-            self.chunks.remove(chunk);
+        match entries.numbers.is_empty() {
+            true => self.chunks.remove(chunk).memory(),
+            false => 0,
         }
     }
 
@@ -135,13 +165,14 @@ impl List {
 #[derive(Default)]
 pub(super) struct Order {
     lists: BTreeMap<IndexId, List>,
+    /// Of all chunks. Asked for with every operation.
+    memory: usize,
 }
 
 impl Order {
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        let chunks: usize = self.lists.values().map(|list| list.chunks.len()).sum();
-        chunks * CHUNK * (size_of::<u128>() + size_of::<u32>())
+        self.memory
     }
 
     /// All numbers, by key.
@@ -165,7 +196,7 @@ impl Order {
         if place.found {
             return Some(std::mem::replace(&mut list.chunks[place.chunk].numbers[place.at], number));
         }
-        list.insert(place, head, number);
+        self.memory += list.insert(place, head, number);
         None
     }
 
@@ -174,7 +205,7 @@ impl Order {
         if let Some(list) = self.lists.get_mut(&index_of(head)) {
             let place = list.find(log, head, key);
             if place.found {
-                list.remove(place);
+                self.memory -= list.remove(place);
             }
         }
     }
