@@ -308,3 +308,31 @@ fn a_large_index_is_written_once_beside_small_ones() {
     drop((txn, engine));
     assert!(dump(&open(&disk), 0, u32::MAX).unwrap() == state);
 }
+
+/// A temporary table's index goes, and the store forgets it, while rows of it wait in a file that it shares.
+#[test]
+fn a_dropped_index_leaves_nothing_of_itself_in_shared_files() {
+    for two_phases in [false, true] {
+        let disk = MemDisk::new();
+        let engine = open(&disk);
+        let (mut rng, mut state, mut txn) = (Rng::new(6), Map::new(), engine.begin());
+        write(&mut txn, &mut state, &mut rng, (200, &[]), 3000, 1);
+        let gone = [FIRST + 60, FIRST + 61];
+        engine.drop_indexes(&gone.map(IndexId)).unwrap();
+        let mut other = engine.begin();
+        other.put(&key(1, 1), b"other").unwrap();
+        other.commit().unwrap();
+        engine.flush().unwrap();
+        if two_phases {
+            txn.prepare(b"x").unwrap();
+            txn.commit_ordered();
+        }
+        txn.commit().unwrap();
+        state.insert(key(1, 1), b"other".to_vec());
+        state.retain(|key, _| !gone.contains(&IndexId::of(key).0));
+        assert!(dump(&engine, 0, u32::MAX).unwrap() == state);
+        engine.compact_range(&[], &[0xff; 4]).unwrap();
+        assert!(dump(&engine, 0, u32::MAX).unwrap() == state);
+        no_orphans(&engine, &disk);
+    }
+}
