@@ -122,7 +122,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
     let cache = BlockCache::new(options.block_cache_bytes as usize);
-    let mut large: Vec<(Arc<LockOwner>, (Vec<u8>, Vec<u8>))> = Vec::new();
+    let mut large: Vec<(Arc<LockOwner>, Bounds)> = Vec::new();
     for (&id, found) in &undecided {
         let owner = locks.new_owner();
         let files = files_of(&found.batch).unwrap_or_default();
@@ -353,13 +353,11 @@ fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Resu
     Ok(())
 }
 
-/// First and last key of each index of a file. Of a shared one they are read.
-fn bounds(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    meta: &TableMeta,
-    cache: &Arc<BlockCache>,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// First and last key.
+type Bounds = (Vec<u8>, Vec<u8>);
+
+/// The bounds of each index of a file. Of a shared one they are read.
+fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &TableMeta, cache: &Arc<BlockCache>) -> Result<Vec<Bounds>> {
     if !meta.is_shared() {
         return Ok(vec![(meta.smallest.clone(), meta.largest.clone())]);
     }

@@ -97,6 +97,12 @@ impl FileEntry {
         !self.meta.is_shared() || key.first_chunk().is_some_and(|&id| self.meta.holds(IndexId(u32::from_be_bytes(id))))
     }
 
+    /// Is its smallest key above `key`, whose head is `head`?
+    #[inline]
+    pub fn begins_behind(&self, key: &[u8], head: u128) -> bool {
+        self.heads.0 > head || self.heads.0 == head && self.meta.smallest.as_slice() > key
+    }
+
     /// What keeps the file's name.
     pub fn life(&self) -> &Arc<FileLife> {
         &self.life

@@ -89,8 +89,10 @@ struct Run {
 
 impl Run {
     fn find(&self, key: &[u8], head: u128) -> Option<&RunFile> {
+        // Most newer runs have files of other indexes only.
+        self.files.first().filter(|first| !first.entry.begins_behind(key, head))?;
         let at = self.files.partition_point(|file| file.entry.ends_before(key, head));
-        self.files.get(at).filter(|file| file.meta().smallest.as_slice() <= key && file.entry.may_hold(key))
+        self.files.get(at).filter(|file| !file.entry.begins_behind(key, head) && file.entry.may_hold(key))
     }
 
     /// Where a file with these bounds belongs; `None` if it overlaps another.
