@@ -701,6 +701,21 @@ impl Engine {
         }
     }
 
+    /// Gives a transaction listed by `prepared` another id; durable when this returns. False if there is none of this id. It
+    /// is an error if another one has the new id.
+    pub fn rename_prepared(&self, xid: &[u8], to: &[u8]) -> Result<bool> {
+        let core = &self.core;
+        if core.committer.is_prepared(to) {
+            return Err(Error::Invalid("a prepared transaction has the new id already".into()));
+        }
+        let Some(prepared) = self.take_detached(xid) else { return Ok(false) };
+        let renamed = core.committer.rename_prepared(&core.log, prepared.id, to);
+        let now = if renamed.is_ok() { to } else { xid };
+        core.prepared.lock().insert(now.to_vec(), prepared);
+        core.log.sync(renamed?)?;
+        Ok(true)
+    }
+
     /// Chooses when commits are durable, from now on.
     pub fn set_durability(&self, durability: Durability) {
         self.core.durability.store(durability as u8, Ordering::Relaxed);

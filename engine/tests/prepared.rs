@@ -253,6 +253,64 @@ fn carried_transactions_survive_a_crash_at_any_moment() {
     }
 }
 
+/// Another id counts from the moment it is durable on, for good: copies of the record keep it, and nothing else changes.
+#[test]
+fn a_prepared_transaction_is_renamed_in_one_step() {
+    within("renaming", 60, || {
+        let disk = MemDisk::new();
+        // Images of the disk during the renaming, and after it.
+        let images: Arc<Mutex<(bool, Vec<MemDisk>)>> = Arc::default();
+        let (to, from) = (images.clone(), disk.clone());
+        let hook = Arc::new(move |_: &str, _: &Path| {
+            let mut images = to.lock();
+            let seed = images.1.len() as u64;
+            if images.0 {
+                images.1.push(from.crash(seed));
+            }
+        });
+        let engine = Engine::open(Path::new(DIR), options(Arc::new(HookDisk { inner: disk.clone(), hook }))).unwrap();
+        let (mut rng, mut map) = (Rng::new(3), Map::new());
+        let value = leave_prepared(&engine, &mut rng, 1, 20_000);
+        leave_prepared(&engine, &mut rng, 2, 20);
+        assert!(engine.rename_prepared(&xid(1), &xid(2)).is_err(), "an id that another one has");
+        assert!(!engine.rename_prepared(&xid(9), &xid(8)).unwrap());
+        images.lock().0 = true;
+        assert!(engine.rename_prepared(&xid(1), b"new").unwrap());
+        images.lock().0 = false;
+        let during = std::mem::take(&mut images.lock().1);
+        assert!(during.len() >= 2, "{} operations of the disk", during.len());
+        let mut found = [0, 0];
+        for image in &during {
+            let engine = open(image).unwrap();
+            let prepared = engine.prepared();
+            assert!(prepared.len() == 2 && prepared.contains(&xid(2)));
+            found[usize::from(prepared.contains(&xid(1)))] += 1;
+            let id = if prepared.contains(&xid(1)) { xid(1) } else { b"new".to_vec() };
+            assert!(engine.commit_prepared(&id).unwrap());
+            assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), Map::from([(held(1), value.clone())]));
+        }
+        assert!(found[1] > 0, "{found:?}");
+        // Also where the log is carried on, and recovered from.
+        let check = |engine: &Engine| assert_eq!(sorted(engine.prepared()), vec![b"new".to_vec(), xid(2)]);
+        check(&engine);
+        check(&open(&disk.crash(5)).unwrap());
+        for _ in 0..3 {
+            write(&engine, &mut rng, 600_000, &mut map);
+            engine.flush().unwrap();
+        }
+        let engine = {
+            drop(engine);
+            open(&disk.crash(6)).unwrap()
+        };
+        check(&engine);
+        let mut other = engine.begin();
+        assert!(matches!(other.lock(&held(1), LockMode::Exclusive, Wait::No), Err(Error::LockBusy)));
+        assert!(!engine.commit_prepared(&xid(1)).unwrap() && engine.commit_prepared(b"new").unwrap());
+        map.insert(held(1), value);
+        assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), map);
+    });
+}
+
 #[test]
 fn a_full_disk_refuses_no_decision() {
     within("a full disk", 60, || {

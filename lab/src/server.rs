@@ -139,6 +139,21 @@ impl Instance {
     /// As `launch`; the server ends itself at a step of a transaction, which `STRATA_CRASH_AT` names.
     pub fn launch_to_crash(&self, conditions: &Conditions, crash_at: Option<&str>) -> Result<Server> {
         self.write_option_file(conditions)?;
+        self.spawn(crash_at)
+    }
+
+    /// As `launch`, without the engine.
+    pub fn launch_absent(&self, conditions: &Conditions) -> Result<Server> {
+        self.write_option_file(conditions)?;
+        let id = self.kind.id();
+        let concerns = [id.to_owned(), format!("loose-{id}"), "plugin-".into(), "default-storage-engine".into()];
+        let lines = fs::read_to_string(self.option_file())?;
+        let kept = lines.lines().filter(|line| !concerns.iter().any(|start| line.starts_with(start.as_str())));
+        fs::write(self.option_file(), kept.collect::<Vec<_>>().join("\n") + "\n")?;
+        self.spawn(None)
+    }
+
+    fn spawn(&self, crash_at: Option<&str>) -> Result<Server> {
         fs::create_dir_all(self.binlogs())?;
         let _ = fs::remove_file(&self.socket);
         let log = fs::File::options().create(true).append(true).open(self.log())?;

@@ -19,7 +19,8 @@ bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
 
 /* handlerton.cc */
 void install_transaction_hooks(handlerton *hton);
-void install_wait_callbacks(StrataCallbacks *callbacks);
+void install_transaction_callbacks(StrataCallbacks *callbacks);
+int settle_prepared(); /* a StrataResult; once the store is open */
 StrataSession *session_of(THD *thd);  /* creates the connection's session; null: out of memory, the error is pushed */
 /* Registers the statement (and the transaction it is part of) with the server and begins it in the row layer.
    `no_wait` becomes true if the user does not want to wait for row locks. */

@@ -223,6 +223,16 @@ void blocking_begins(int what)
 
 void blocking_ends() { thd_wait_end(nullptr); }
 
+size_t current_binlog(char *name, size_t cap)
+{
+  LOG_INFO info;
+  if (!opt_bin_log || !mysql_bin_log.is_open() || mysql_bin_log.get_current_log(&info))
+    return 0;
+  size_t length= MY_MIN(strlen(info.log_file_name), cap);
+  memcpy(name, info.log_file_name, length);
+  return length;
+}
+
 /* ---- recovery ---- */
 
 /* The server walks the prepared transactions twice at a start after a crash; each walk lists all that are left. */
@@ -233,37 +243,6 @@ struct RecoveryWalk
   size_t next= 0;
   std::vector<std::string> xids;
 } recovery_walk;
-
-/* The server decides at this start about transactions that it prepared. See mariadb/src/coordinator.rs. */
-bool server_decides;
-
-/* A transaction that the server prepared and will not decide about is shown to it with a second part to its identifier,
-   which makes it a user's. */
-constexpr char UNDECIDED[]= "undecided";
-constexpr long UNDECIDED_LENGTH= sizeof UNDECIDED - 1;
-
-void show_undecided(XID *xid)
-{
-  sql_print_warning("Strata: the server prepared a transaction (Xid = %llu of server %lu) and cannot tell any more whether it "
-                    "was committed. It stays prepared and keeps its locks. If a binary log that is older than this start "
-                    "has this Xid, commit it, else roll it back: XA RECOVER FORMAT='SQL' names it; SET sql_log_bin=0 "
-                    "before XA COMMIT or XA ROLLBACK",
-                    (ulonglong) xid->get_my_xid(), (ulong) xid->get_trx_server_id());
-  memcpy(xid->data + xid->gtrid_length, UNDECIDED, UNDECIDED_LENGTH);
-  xid->bqual_length= UNDECIDED_LENGTH;
-}
-
-XID without_mark(const XID &xid)
-{
-  XID plain= xid;
-  if (xid.bqual_length == UNDECIDED_LENGTH && !memcmp(xid.data + xid.gtrid_length, UNDECIDED, UNDECIDED_LENGTH))
-  {
-    plain.bqual_length= 0;
-    if (!plain.get_my_xid())
-      plain.bqual_length= xid.bqual_length; /* a user's own */
-  }
-  return plain;
-}
 
 void collect_xid(void *to, const uint8_t *xid, size_t length)
 {
@@ -290,11 +269,7 @@ int recover(handlerton *, XID *list, uint capacity)
   while (filled < capacity && walk.next < walk.xids.size())
   {
     if (xid_from_bytes(walk.xids[walk.next++], &list[filled]))
-    {
-      if (!server_decides && !tc_heuristic_recover && list[filled].get_my_xid())
-        show_undecided(&list[filled]);
       filled++;
-    }
     else
       sql_print_error("Strata: a prepared transaction has an identifier that is not the server's");
   }
@@ -306,7 +281,7 @@ int finish_by_xid(XID *xid, int (*finish)(StrataStore *, const uint8_t *, size_t
 {
   if (!store)
     return XAER_NOTA;
-  std::string bytes= xid_to_bytes(without_mark(*xid));
+  std::string bytes= xid_to_bytes(*xid);
   switch (finish(store, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()))
   {
   case STRATA_OK: return 0;
@@ -337,6 +312,8 @@ void commit_checkpoint_request(void *cookie)
     log_error("flushing the log"); /* without the notice the binary logs are kept for recovery */
     return;
   }
+  /* Once the notice is given the file that was written before may be purged. RESET MASTER asks before it removes all. */
+  strata_binlog_rotated(store);
   commit_checkpoint_notify_ha(cookie);
 }
 
@@ -466,18 +443,28 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   return error;
 }
 
-void install_wait_callbacks(StrataCallbacks *callbacks)
+void install_transaction_callbacks(StrataCallbacks *callbacks)
 {
   callbacks->wants_waits= wants_waits;
   callbacks->waits= waits;
   callbacks->victim= victim;
   callbacks->blocking_begins= blocking_begins;
   callbacks->blocking_ends= blocking_ends;
+  callbacks->binlog= current_binlog;
+}
+
+int settle_prepared()
+{
+  /* What --tc-heuristic-recover says is the administrator's decision. The server's log is chosen after the engines of its start
+     are loaded. */
+  if (tc_heuristic_recover)
+    return STRATA_OK;
+  return strata_settle_prepared(store, opt_bin_log ? mysql_bin_log.get_index_fname() : nullptr, opt_tc_log_file,
+                                tc_log != nullptr);
 }
 
 void install_transaction_hooks(handlerton *hton)
 {
-  server_decides= strata_server_decides(opt_bin_log ? mysql_bin_log.get_index_fname() : nullptr, opt_tc_log_file);
   hton->savepoint_offset= sizeof(uint64_t);
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;

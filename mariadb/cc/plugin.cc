@@ -143,7 +143,7 @@ int init(void *p)
 
   StrataCallbacks callbacks= {};
   install_collation_callbacks(&callbacks);
-  install_wait_callbacks(&callbacks);
+  install_transaction_callbacks(&callbacks);
   callbacks.log= log_line;
   callbacks.killed= killed;
   StrataConfig config= {};
@@ -156,6 +156,13 @@ int init(void *p)
   if (strata_open(&config, &callbacks, &store) != STRATA_OK)
   {
     log_error("cannot open the database in " + std::string(DIRECTORY));
+    store= nullptr;
+    return 1;
+  }
+  if (settle_prepared() != STRATA_OK)
+  {
+    log_error("cannot end the transactions that a crash has left prepared");
+    strata_close(store);
     store= nullptr;
     return 1;
   }

@@ -90,6 +90,9 @@ typedef struct {
   void (*blocking_ends)(void);
   /* Two connections in a deadlock: negative if `a` should give way, positive if `b` should, 0 if it does not matter. */
   int (*victim)(const void *a, const void *b);
+  /* Name of the binary log that is written now: its length, 0 if there is none. Asked for before a transaction is prepared; may
+     take the server's mutex over that log. */
+  size_t (*binlog)(char *name, size_t cap);
 } StrataCallbacks;
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */
@@ -212,9 +215,11 @@ int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* S
 int strata_session_has_writes(const StrataSession *session);
 int strata_session_is_prepared(const StrataSession *session);
 /* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
-/* At the start, before the server opens its log: 1 if it will decide about prepared transactions. Names of the index of
-   the binary logs (NULL: there are none) and of the log that serves without them. */
-int strata_server_decides(const char *binlog_index, const char *tc_log);
+/* At the start, before the server opens its log: decides about transactions that the server has prepared, unless it will do so
+   itself. Names of the index of the binary logs (NULL: there are none) and of the log that serves without them; whether
+   the server has recovered already. */
+int strata_settle_prepared(StrataStore *store, const char *binlog_index, const char *tc_log, int is_over);
+void strata_binlog_rotated(StrataStore *store); /* another file is written from now on, or in a moment */
 int strata_prepared_list(StrataStore *store, void (*emit)(void *ctx, const uint8_t *xid, size_t len), void *ctx);
 int strata_commit_by_xid(StrataStore *store, const uint8_t *xid, size_t len);   /* STRATA_NO_XID if unknown */
 int strata_rollback_by_xid(StrataStore *store, const uint8_t *xid, size_t len);

@@ -10,7 +10,8 @@
 //! - `definition`: table definitions
 //! - `machine`: defaults derived from the machine
 //! - `waits`: waits for row locks, reported for replication
-//! - `coordinator`: whether the server decides about prepared transactions at this start
+//! - `binlog`: which transactions the server's binary logs have
+//! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
 //! - `store`, `session`, `cursor`, `stats`: the functions
@@ -24,10 +25,11 @@
 
 #![allow(clippy::missing_safety_doc)]
 
+pub mod binlog;
 pub mod collation;
-pub mod coordinator;
 pub mod crash;
 pub mod cursor;
+pub mod decisions;
 pub mod definition;
 pub mod fault;
 pub mod machine;

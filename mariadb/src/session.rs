@@ -1,5 +1,6 @@
 //! Sessions and transactions.
 
+use crate::decisions::Decisions;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
 use crate::store::StoreHandle;
 use crate::waits::Waits;
@@ -16,6 +17,7 @@ pub struct SessionHandle {
     session: UnsafeCell<Session>,
     kill: Arc<KillSwitch>,
     waits: Arc<Waits>,
+    decisions: Arc<Decisions>,
 }
 
 impl SessionHandle {
@@ -75,7 +77,8 @@ pub unsafe extern "C" fn strata_session_new(
         let kill = session.kill_switch();
         handle.waits.join(&kill, thd);
         let waits = handle.waits.clone();
-        let made = Box::new(SessionHandle { session: UnsafeCell::new(session), kill, waits });
+        let decisions = handle.decisions.clone();
+        let made = Box::new(SessionHandle { session: UnsafeCell::new(session), kill, waits, decisions });
         unsafe { store_out(out, Box::into_raw(made))? };
         Ok(code::OK)
     })
@@ -161,7 +164,14 @@ pub unsafe extern "C" fn strata_prepare(
     len: usize,
     is_users: c_int,
 ) -> c_int {
-    unsafe { on_session(session, |s| s.prepare(bytes(xid, len), is_users != 0)) }
+    unsafe {
+        on_session(session, |s| {
+            if is_users == 0 && s.has_writes() {
+                reference(session)?.decisions.before_prepare()?;
+            }
+            s.prepare(bytes(xid, len), is_users != 0)
+        })
+    }
 }
 
 /// See the header.

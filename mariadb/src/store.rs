@@ -1,6 +1,7 @@
 //! The open database, and the catalog.
 
 use crate::crash;
+use crate::decisions::{self, Decisions, Start};
 use crate::definition::table_def;
 use crate::fault;
 use crate::machine;
@@ -8,14 +9,18 @@ use crate::orphans::Definitions;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
 use crate::waits::{Waits, tell_blocking};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::path::Path;
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strata_row::kv::{Durability, Metrics, Options};
 use strata_row::report::{self, Cell};
 use strata_row::store::Store;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
+
+/// Bytes of a file's name.
+const NAME_MAX: usize = 4096;
 
 /// `StrataStore`.
 pub struct StoreHandle {
@@ -25,6 +30,8 @@ pub struct StoreHandle {
     pub calls: CCallbacks,
     /// The sessions, for reports of lock waits.
     pub waits: Arc<Waits>,
+    /// Where what becomes of prepared transactions is kept.
+    pub decisions: Arc<Decisions>,
 }
 
 /// `StrataTable`.
@@ -75,6 +82,15 @@ fn log(calls: &CCallbacks, severity: c_int, what: &str) {
     }
 }
 
+/// The binary log that the server writes now.
+fn current_binlog(calls: &CCallbacks) -> Option<PathBuf> {
+    let mut name = vec![0u8; NAME_MAX];
+    // SAFETY: the buffer has the length that is told.
+    let len = unsafe { calls.binlog?(name.as_mut_ptr().cast(), name.len()) };
+    name.truncate(len);
+    (len > 0).then(|| OsString::from_vec(name).into())
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_open(
@@ -89,7 +105,8 @@ pub unsafe extern "C" fn strata_open(
         let waits = Arc::new(Waits::new(calls));
         store.engine().locks().set_observer(Some(waits.clone()));
         tell_blocking(&calls);
-        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls, waits })))? };
+        let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
+        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls, waits, decisions })))? };
         Ok(code::OK)
     })
 }
@@ -401,6 +418,38 @@ pub unsafe extern "C" fn strata_table_version(
     version: *mut [u8; 16],
 ) -> c_int {
     unsafe { on_store(store, |s| store_out(version, s.store.table_version(text(name)?)?)) }
+}
+
+unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {
+    // SAFETY: the header asks for a text that ends with 0, or null.
+    (!text.is_null()).then(|| Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(text) }.to_bytes())))
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_settle_prepared(
+    store: *mut StoreHandle,
+    binlog_index: *const c_char,
+    tc_log: *const c_char,
+    is_over: c_int,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let tc_log = path(tc_log).ok_or_else(|| Error::invalid("null pointer"))?;
+            let start = Start { binlog_index: path(binlog_index), tc_log, is_over: is_over != 0 };
+            decisions::settle(&s.store, &start, &|severity, what| log(&s.calls, severity, what))
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_binlog_rotated(store: *mut StoreHandle) {
+    guard_value((), || {
+        if let Ok(handle) = unsafe { reference(store) } {
+            handle.decisions.rotated();
+        }
+    })
 }
 
 /// See the header.

@@ -51,6 +51,8 @@ pub struct CCallbacks {
     pub blocking_ends: Option<unsafe extern "C" fn()>,
     /// Of two connections in a deadlock: negative if the first should give way, positive if the second, 0 either.
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
+    /// The binary log that the server writes now; returns the length of its name, 0 if there is none.
+    pub binlog: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
 }
 
 /// `StrataColumn`.
@@ -205,7 +207,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 96);
+        assert_eq!(size_of::<CCallbacks>(), 104);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);
         assert_eq!(offset_of!(CColumn, collation), 24);

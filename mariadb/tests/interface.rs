@@ -29,6 +29,7 @@ fn callbacks() -> CCallbacks {
         victim: None,
         blocking_begins: None,
         blocking_ends: None,
+        binlog: None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! metadata locks keep users of a table away meanwhile. The registry follows the catalog, without waiting in between for the
 //! disk: whatever a change's clean-up says, a state that is not of the catalog's entry is never handed out.
 
+use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, compare, refuse_prepared};
 use crate::def::TableDef;
 use crate::error::Result;
@@ -144,6 +145,22 @@ impl Store {
     fn set_aside(&self, name: &str) -> Result<()> {
         self.catalog.set_aside(name)?;
         self.tables.lock().remove(name);
+        Ok(())
+    }
+
+    /// Where what becomes of the transactions that are prepared now is kept, as [`Store::set_decision_log`] was told last.
+    pub fn decision_log(&self) -> Result<Option<DecisionLog>> {
+        let mut value = Vec::new();
+        match self.engine.get_at(&format::decisions_key(), self.engine.visible(), &mut value)? {
+            true => format::decode_decisions(&value).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Notes where what becomes of transactions is kept; durable when this returns. Made on a full disk, too.
+    pub fn set_decision_log(&self, place: &DecisionLog) -> Result<()> {
+        let value = format::encode_decisions(place);
+        self.engine.write_relief(&[(format::decisions_key(), Some(value))], true)?;
         Ok(())
     }
 

@@ -261,6 +261,20 @@ impl Committer {
         Ok((span.end, batch))
     }
 
+    /// Logs the prepare record again, with another xid; where the new record ends. The old one is needed, and holds back the
+    /// log, until both are carried on: nobody waits here for the new one to become durable.
+    pub fn rename_prepared(&self, log: &Log, id: TxnId, xid: &[u8]) -> Result<Lsn> {
+        let batch = self.undecided.lock().get(id)?.batch.clone();
+        let room = log.reserve(xid.len() + batch.len())?;
+        let header = record::carried_header(id, xid);
+        let body = Body::compress(&batch);
+        let _order = self.order.lock();
+        let span = log.append_parts(&header, &body)?;
+        drop(room);
+        self.undecided.lock().rename(id, xid);
+        Ok(span.end)
+    }
+
     /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`carry`].
     /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
     pub fn carry(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
@@ -284,10 +298,10 @@ impl Committer {
                 buffered = batch.len();
             }
             let order = self.order.lock();
-            // Decided meanwhile: a copy behind the decision would bring it back to life.
+            // Decided meanwhile: a copy behind the decision would bring it back to life. Renamed: one would undo that.
             // In a statement of its own, which ends the look: the list is locked again below.
             let undecided = self.undecided.lock().get(id).cloned();
-            if let Ok(prepared) = undecided {
+            if let Some(prepared) = undecided.ok().filter(|prepared| prepared.xid == xid) {
                 let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
                 let mut undecided = self.undecided.lock();
                 undecided.remove(id);

@@ -60,6 +60,13 @@ impl Undecided {
         Some(prepared)
     }
 
+    /// Gives one of them another id.
+    pub fn rename(&mut self, id: TxnId, xid: &[u8]) {
+        if let Some(prepared) = self.by_id.get_mut(&id) {
+            prepared.xid = xid.into();
+        }
+    }
+
     /// The lowest position that recovery needs for them.
     pub fn log_start(&self) -> Option<Lsn> {
         self.places.keys().next().into_iter().chain(&self.arriving).min().copied()

@@ -1,4 +1,5 @@
-//! The command `crash-matrix`: a crash at each step of each way to end a transaction, and of each change of tables (`ddl`).
+//! The command `crash-matrix`: a crash at each step of each way to end a transaction, and of each change of tables (`ddl`); runs
+//! of the server without the engine after a crash (`absent`).
 //!
 //! A case runs statements on a server that ends itself, as with SIGKILL, when Strata comes to a step (`STRATA_CRASH_AT`).
 //! After the restart three things are compared: what Strata has, what a second server has to which the binary log was
@@ -8,6 +9,7 @@
 //! XA together with the binary log is not safe against crashes in MariaDB 10.11, with any engine: there the table tells
 //! what happens, and only what the engine is responsible for is checked.
 
+mod absent;
 mod ddl;
 
 use crate::binlog;
@@ -231,9 +233,10 @@ pub fn run(args: Args) -> Result<()> {
     }
     for step in ["prepare-logged:40", "prepare-durable:41", "order-begins:42", "ordered:43", "commit-visible:44"] {
         if wanted("eight sessions") {
-            matrix.group(step).with_context(|| format!("eight sessions at {step}"))?;
+            matrix.group(step, &[]).with_context(|| format!("eight sessions at {step}"))?;
         }
     }
+    matrix.absent(wanted)?;
     matrix.ddl(wanted)?;
     leaks::end(matrix.start(None)?, matrix.conditions.budget_mb)?;
     leaks::end(replica, matrix.conditions.budget_mb)?;
@@ -261,6 +264,7 @@ impl Matrix {
             "CREATE TABLE matrix.t (id INT PRIMARY KEY, v INT) ENGINE=STRATA",
             "CREATE TABLE matrix.u (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=STRATA",
             "CREATE TABLE matrix.i (id INT PRIMARY KEY, v INT) ENGINE=InnoDB",
+            "CREATE TABLE matrix.w (id INT PRIMARY KEY) ENGINE=InnoDB",
             "CREATE TABLE matrix.g (id BIGINT PRIMARY KEY, v VARCHAR(100)) ENGINE=STRATA",
             "INSERT INTO matrix.u VALUES (1, 0)",
         ] {
@@ -338,13 +342,7 @@ impl Matrix {
             }
         }
         if scenario.binlog && scenario.agree {
-            for table in ["t", "u", "i"] {
-                let query = format!("SELECT COUNT(*), SUM(id * 1000 + v) FROM {table}");
-                let (here, there): (Sum, Sum) = (conn.query_first(&query)?, copy.query_first(&query)?);
-                if here != there {
-                    self.wrong.push(format!("{} at {step}: table {table}: {here:?}, copy {there:?}", scenario.name));
-                }
-            }
+            self.compare(scenario.name, step, &mut conn, &mut copy)?;
         }
         if engine == Prepared {
             conn.query_drop("SET SESSION strata_lock_wait_timeout = 0")?;
@@ -361,6 +359,18 @@ impl Matrix {
         }
         drop(conn);
         server.kill()
+    }
+
+    /// The tables that transactions of several tables write to, here and where the binary log was applied.
+    fn compare(&mut self, what: &str, step: &str, conn: &mut Conn, copy: &mut Conn) -> Result<()> {
+        for table in ["t", "u", "i"] {
+            let query = format!("SELECT COUNT(*), SUM(id * 1000 + v) FROM {table}");
+            let (here, there): (Sum, Sum) = (conn.query_first(&query)?, copy.query_first(&query)?);
+            if here != there {
+                self.wrong.push(format!("{what} at {step}: table {table}: {here:?}, copy {there:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// A prepared transaction is free for others once its session has been cleaned up.
@@ -392,7 +402,7 @@ impl Matrix {
     }
 
     /// Eight sessions commit at once; one of them comes to the step.
-    fn group(&mut self, step: &str) -> Result<()> {
+    fn group(&mut self, step: &str, between: &[absent::Run]) -> Result<()> {
         let server = self.start(Some(step))?;
         let told = Mutex::new(Vec::<u64>::new());
         let base: u64 = self.rows.len() as u64 * 1_000_000;
@@ -417,6 +427,7 @@ impl Matrix {
             handles.into_iter().try_for_each(|handle| handle.join().expect("a session does not panic"))
         })?;
         server.wait_ended(PATIENCE)?;
+        self.run_absent(between)?;
         let server = self.start(None)?;
         self.apply()?;
         let query = format!("SELECT id FROM g WHERE id >= {base} AND LENGTH(v) = id % 97");
@@ -435,7 +446,7 @@ impl Matrix {
         );
         let agree = if here == there { "the same" } else { "others" };
         let row = [
-            "eight sessions in autocommit".into(),
+            format!("eight sessions in autocommit{}", absent::told(between)),
             step.into(),
             "all that was told".into(),
             agree.into(),

@@ -19,6 +19,8 @@ pub const CATALOG: IndexId = IndexId(1);
 pub const COUNTERS: IndexId = IndexId(2);
 /// The index that holds persisted statistics.
 pub const STATISTICS: IndexId = IndexId(3);
+/// The index that holds where decisions about prepared transactions are kept.
+pub const DECISIONS: IndexId = IndexId(4);
 /// First index id that tables get.
 pub const FIRST_INDEX_ID: u32 = 16;
 
@@ -29,6 +31,9 @@ const TAG_IDS: u8 = 0;
 const TAG_TABLE: u8 = 1;
 const TAG_PENDING: u8 = 2;
 
+const DECISIONS_NONE: u8 = 0;
+const DECISIONS_FILE: u8 = 1;
+
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
 const COL_NULLABLE: u8 = 4;
@@ -38,6 +43,20 @@ const INDEX_UNIQUE: u8 = 1;
 const INDEX_LONG_HASH: u8 = 2;
 const TABLE_TEMPORARY: u8 = 1;
 const TABLE_NO_ROLLBACK: u8 = 2;
+
+/// Where whoever prepares transactions in several places keeps what becomes of them. To the row layer a name only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DecisionLog {
+    /// In no file that could be read later.
+    None,
+    /// In a file, or those that continue it.
+    File {
+        /// Its name.
+        path: Vec<u8>,
+        /// Unix time at which it was made: tells it from another one of that name.
+        created: u32,
+    },
+}
 
 /// A column as the catalog knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -474,6 +493,43 @@ pub fn statistics_key(table_id: u64) -> Vec<u8> {
     key
 }
 
+/// Key of the place where decisions are kept.
+pub fn decisions_key() -> Vec<u8> {
+    DECISIONS.prefix().to_vec()
+}
+
+/// Bytes of that place.
+pub fn encode_decisions(place: &DecisionLog) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    match place {
+        DecisionLog::None => out.push(DECISIONS_NONE),
+        DecisionLog::File { path, created } => {
+            out.push(DECISIONS_FILE);
+            put_varint(&mut out, u64::from(*created));
+            put_bytes(&mut out, path);
+        }
+    }
+    out
+}
+
+/// The reverse.
+pub fn decode_decisions(bytes: &[u8]) -> Result<DecisionLog> {
+    let parse = || {
+        let mut r = Reader::new(bytes);
+        let place = match (r.u8()?, r.u8()?) {
+            (VERSION, DECISIONS_NONE) => DecisionLog::None,
+            (VERSION, DECISIONS_FILE) => {
+                let created = u32::try_from(r.varint()?).ok()?;
+                let len = usize::try_from(r.varint()?).ok()?;
+                DecisionLog::File { path: r.take(len)?.to_vec(), created }
+            }
+            _ => return None,
+        };
+        r.is_empty().then_some(place)
+    };
+    parse().ok_or_else(|| Error::corruption("the entry of the decisions' place makes no sense"))
+}
+
 fn tagged(tag: u8) -> Vec<u8> {
     let mut key = CATALOG.prefix().to_vec();
     key.push(tag);
@@ -590,6 +646,24 @@ mod tests {
         assert_eq!(blocks[3], example().encode());
         assert_eq!(blocks[4], pending_key(IndexId(17)));
         assert_eq!(blocks[5], counter_key(7, 0));
+        assert_eq!(blocks[6], decisions_key());
+        assert_eq!(blocks[7], encode_decisions(&place()));
+    }
+
+    fn place() -> DecisionLog {
+        DecisionLog::File { path: b"./bin.000001".to_vec(), created: 1_000_000_000 }
+    }
+
+    #[test]
+    fn the_place_of_decisions_round_trips_and_what_is_cut_is_refused() {
+        for place in [place(), DecisionLog::None] {
+            let bytes = encode_decisions(&place);
+            assert_eq!(decode_decisions(&bytes).unwrap(), place);
+            for n in 0..bytes.len() {
+                assert!(decode_decisions(&bytes[..n]).is_err(), "{n} bytes decoded");
+            }
+            assert!(decode_decisions(&[&bytes[..], b"x"].concat()).is_err());
+        }
     }
 
     /// A table whose keys hold weights of form 2 must not be opened by who makes those of form 1.
