@@ -2,7 +2,7 @@
 //!
 //! A round loads the source (the [`ledger`], TPC-C, and sessions that change definitions, [`definer`]), ends the replica in
 //! the middle and starts it again while the load goes on; in every second round the source is ended, too. Then the replica
-//! catches up by itself. Sequences, auto-increment and temporary tables ([`churn`]) are part of the load.
+//! catches up by itself. Sequences, auto-increment and temporary tables ([`crate::churn`]) are part of the load.
 //!
 //! In every fourth round both are ended by SHUTDOWN, and tables change by DDL of every kind then, also by statements that
 //! cannot be repeated. In the others the replica is killed, and the source with it.
