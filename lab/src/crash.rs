@@ -281,7 +281,7 @@ impl Trial {
             let driver = workload.tpcc().then(|| scope.spawn(|| drive(instance, load, &control)));
             let mut handles: Vec<_> =
                 writers.iter_mut().map(|writer| scope.spawn(|| writer.write(instance, &stop, &done))).collect();
-            handles.extend(churn.hands().map(|hand| scope.spawn(|| hand.work(instance, &stop, &others))));
+            handles.extend(churn.hands().map(|hand| scope.spawn(|| hand.work(instance, false, &stop, &others))));
             std::thread::sleep(load_for);
             let mut wrong = Vec::new();
             // What goes wrong before the end is a failure of its own.

@@ -281,7 +281,9 @@ impl Pair {
             };
             let mut acting: Vec<&mut Hand> = tables.hands().filter(|_| clean).chain(churn.hands()).collect();
             let mut act = |handles: &mut Vec<_>| {
-                handles.extend(acting.drain(..).map(|hand| scope.spawn(|| hand.work(origin, &stop, &others))));
+                handles.extend(
+                    acting.drain(..).map(|hand| scope.spawn(|| hand.work(origin, kill_source, &stop, &others))),
+                );
             };
             // The server logs DDL, and writes the replica's position, apart from the change itself. A replica that logs for
             // itself and is killed in between executes it once more and refuses to log it again, with any engine.

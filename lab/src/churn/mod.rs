@@ -67,9 +67,10 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// Works until `stop` is set or the server goes away.
-    pub fn work(&mut self, instance: &Instance, stop: &AtomicBool, done: &AtomicU64) -> Result<()> {
-        let Some(mut session) = Session::open(instance, &mut self.history) else { return Ok(()) };
+    /// Works until `stop` is set or the server goes away. `logged`: no statement that a killed server may have done without
+    /// logging it.
+    pub fn work(&mut self, instance: &Instance, logged: bool, stop: &AtomicBool, done: &AtomicU64) -> Result<()> {
+        let Some(mut session) = Session::open(instance, logged, &mut self.history) else { return Ok(()) };
         let worked = work(self.actor.as_mut(), &mut session, self.binlog, stop, done);
         drop(session);
         let database = self.actor.database();

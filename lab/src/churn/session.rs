@@ -48,13 +48,19 @@ pub struct Session<'a> {
     history: &'a mut History,
     /// What a new connection needs.
     setup: Vec<String>,
+    logged: bool,
 }
 
 impl<'a> Session<'a> {
     /// Connects. `None` when no server answers.
-    pub fn open(instance: &'a Instance, history: &'a mut History) -> Option<Session<'a>> {
+    pub fn open(instance: &'a Instance, logged: bool, history: &'a mut History) -> Option<Session<'a>> {
         let conn = instance.connect(None).ok()?;
-        Some(Session { instance, conn, history, setup: Vec::new() })
+        Some(Session { instance, conn, history, setup: Vec::new(), logged })
+    }
+
+    /// Whether statements are left out that a killed server may have done without logging them: a replica would differ.
+    pub fn logged(&self) -> bool {
+        self.logged
     }
 
     /// Statements for this connection and for each that follows.
