@@ -29,6 +29,12 @@ uint32_t isolation_of(THD *thd);
 uint32_t statement_kind(THD *thd);    /* a StrataStatement */
 /* True, with the error pushed, if the statement is to be logged as such but an engine with these flags needs rows. */
 bool cannot_log_statement(THD *thd, handler::Table_flags flags);
+/* With several workers a replica executes DDL while transactions before it have not committed yet, and notes its position
+   in a transaction of its own, for which the server lifts the order of commits: a crash would lose those transactions. So
+   the order is kept here. A handler waits before it changes anything, since a crash between the DDL and its position has
+   the server repeat the DDL; what changes no table of this engine waits where the position is noted. Returns a handler
+   error, with the reason pushed, if an earlier transaction has failed or the wait was killed. */
+int wait_for_earlier_commits(THD *thd);
 /* A worker of a replica is going to write to a table of positions. After begin_statement(). */
 void writes_positions(THD *thd);
 bool in_transaction(THD *thd); /* more than one autocommitted statement */

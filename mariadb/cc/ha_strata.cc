@@ -215,6 +215,8 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
 {
   if (int error= check_left_out(create_info))
     return error;
+  if (int error= strata::wait_for_earlier_commits(ha_thd()))
+    return error;
   Definition definition;
   if (int error= definition.describe(form, create_info->tmp_table(), compression_of(form->s->option_struct)))
     return error;
@@ -227,16 +229,22 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
 
 int ha_strata::delete_table(const char *name)
 {
+  if (int error= strata::wait_for_earlier_commits(current_thd))
+    return error;
   return handler_error(strata_table_drop(strata::store, name), nullptr);
 }
 
 int ha_strata::rename_table(const char *from, const char *to)
 {
+  if (int error= strata::wait_for_earlier_commits(current_thd))
+    return error;
   return handler_error(strata_table_rename(strata::store, from, to), nullptr);
 }
 
 int ha_strata::truncate()
 {
+  if (int error= strata::wait_for_earlier_commits(thd()))
+    return error;
   int result= strata_table_truncate(strata::store, name_.c_str());
   if (result != STRATA_OK)
     return handler_error(result, thd());

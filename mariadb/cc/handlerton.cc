@@ -86,16 +86,6 @@ void commit_ordered(HTON_FIRST THD *thd, bool all)
   connection->ordered= true;
 }
 
-/* The position of a replica that has executed DDL is noted in a transaction of its own, for which the server lifts the order
-   of commits. With several workers, transactions that come before the DDL may not have committed by then: a crash would lose
-   them. So the order is kept here. */
-int wait_for_earlier_commits(THD *thd)
-{
-  if (!thd->rgi_slave || !thd->rgi_slave->commit_orderer.wait_for_prior_commit(thd))
-    return 0;
-  return HA_ERR_ABORTED_BY_USER; /* with the reason pushed */
-}
-
 int commit(HTON_FIRST THD *thd, bool all)
 {
   Connection *connection= connection_of(thd);
@@ -103,6 +93,7 @@ int commit(HTON_FIRST THD *thd, bool all)
     return 0;
   if (!is_real(thd, all))
     return handler_error(strata_statement_end(connection->session), thd);
+  /* Of DDL: the server has lifted the order of commits for this transaction. */
   if (unlikely(connection->notes_position))
   {
     connection->notes_position= false;
@@ -415,6 +406,13 @@ StrataSession *session_of(THD *thd)
   strata_session_connection(connection->session, thd_get_thread_id(thd));
   thd_set_ha_data(thd, engine, connection); /* from now on kills reach the session */
   return connection->session;
+}
+
+int wait_for_earlier_commits(THD *thd)
+{
+  if (!thd || !thd->rgi_slave || !thd->rgi_slave->commit_orderer.wait_for_prior_commit(thd))
+    return 0;
+  return HA_ERR_ABORTED_BY_USER; /* with the reason pushed */
 }
 
 void writes_positions(THD *thd)

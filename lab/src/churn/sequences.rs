@@ -131,11 +131,12 @@ impl Actor for Sequences {
                 after.remove(&name);
                 self.change(session, &format!("DROP SEQUENCE {name}"), after)
             }
+            // A replica may have to repeat it.
             2 => {
                 let fresh = self.free();
                 after.remove(&name);
                 after.insert(fresh.clone(), self.own[&name]);
-                self.change(session, &format!("RENAME TABLE {name} TO {fresh}"), after)
+                self.change(session, &format!("RENAME TABLE IF EXISTS {name} TO {fresh}"), after)
             }
             // Their effect and the log are not one step. (SETVAL may take back values that are reserved.)
             3..9 if session.logged() => self.take_own(session, &name),
