@@ -338,7 +338,7 @@ impl Pair {
         let retried = self.catch_up()?;
         let caught_up = began.elapsed().as_secs_f64();
         self.end_held()?;
-        self.verify(round)?;
+        self.verify(round, kill_source)?;
         replica.ensure_alive()?;
         source.ensure_alive()?;
         println!(
@@ -435,7 +435,8 @@ impl Pair {
         Ok(())
     }
 
-    fn verify(&mut self, round: u32) -> Result<()> {
+    /// `killed`: the source was.
+    fn verify(&mut self, round: u32, killed: bool) -> Result<()> {
         let mut wrong = Vec::new();
         let mut source = self.source.connect()?;
         let mut replica = self.replica.connect()?;
@@ -458,8 +459,8 @@ impl Pair {
         wrong.extend(differences(&mut source, &mut replica)?);
         self.churn.verify(&self.source.instance, &mut wrong)?;
         self.tables.verify(&self.source.instance, &mut wrong)?;
-        self.churn.verify_copy(&self.replica.instance, &mut wrong)?;
-        self.tables.verify_copy(&self.replica.instance, &mut wrong)?;
+        self.churn.verify_copy(&self.replica.instance, killed, &mut wrong)?;
+        self.tables.verify_copy(&self.replica.instance, killed, &mut wrong)?;
         self.held.verify(&mut source, &mut wrong)?;
         self.held.verify(&mut replica, &mut wrong)?;
         ledger::verify(&self.source.instance, &mut self.writers, &mut wrong)?;

@@ -194,7 +194,7 @@ impl Actor for Counters {
         }
         Ok(wrong)
     }
-    fn compare_copy(&self, conn: &mut Conn) -> Result<Vec<String>> {
+    fn compare_copy(&self, conn: &mut Conn, _: bool) -> Result<Vec<String>> {
         let next: Option<u64> = conn.query_first(format!(
             "SELECT auto_increment FROM information_schema.tables WHERE table_schema = '{}' AND table_name = 'c'",
             self.database()

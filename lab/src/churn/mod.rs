@@ -54,7 +54,7 @@ trait Actor: Send {
     fn settle(&mut self, conn: &mut Conn) -> Result<Vec<String>>;
 
     /// What a replica that has everything must not do when it takes over: to give values again, above all.
-    fn compare_copy(&self, _: &mut Conn) -> Result<Vec<String>> {
+    fn compare_copy(&self, _: &mut Conn, _source_killed: bool) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 }
@@ -179,11 +179,16 @@ impl Churn {
     }
 
     /// The same for a replica that equals the source.
-    pub fn verify_copy(&self, instance: &Instance, wrong: &mut Vec<String>) -> Result<()> {
+    pub fn verify_copy(&self, instance: &Instance, source_killed: bool, wrong: &mut Vec<String>) -> Result<()> {
         let mut conn = instance.connect(None)?;
         for hand in &self.hands {
             let database = hand.actor.database();
-            wrong.extend(hand.actor.compare_copy(&mut conn)?.into_iter().map(|text| format!("{database}: {text}")));
+            wrong.extend(
+                hand.actor
+                    .compare_copy(&mut conn, source_killed)?
+                    .into_iter()
+                    .map(|text| format!("{database}: {text}")),
+            );
         }
         compare_indexes(&mut conn, wrong)?;
         leftovers(instance, &mut conn, wrong)
