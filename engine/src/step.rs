@@ -13,6 +13,7 @@
 //! catalog      change-ordered  change-durable  (indexes go:)  drop-recorded  indexes-dropped  notes-removed
 //! fill         fill-ended  (in files:)  files-written  order-begins  ordered  commit-visible  commit-durable
 //! counter      counter-ordered
+//! sequence     sequence-ordered  sequence-durable
 //! ```
 
 use std::sync::Arc;
@@ -81,6 +82,10 @@ steps! {
     FilesWritten "files-written",
     /// A counter's new mark is in the log's buffer.
     CounterOrdered "counter-ordered",
+    /// The row of a sequence is in the log's buffer, and others see it: the values below its mark are not handed out yet.
+    SequenceOrdered "sequence-ordered",
+    /// The row of a sequence is as durable as the store's setting says.
+    SequenceDurable "sequence-durable",
 }
 
 impl Step {

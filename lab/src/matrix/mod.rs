@@ -1,5 +1,5 @@
 //! The command `crash-matrix`: a crash at each step of each way to end a transaction, and of each change of tables (`ddl`); runs
-//! of the server without the engine after a crash (`absent`).
+//! of the server without the engine after a crash (`absent`); and values of sequences (`sequences`).
 //!
 //! A case runs statements on a server that ends itself, as with SIGKILL, when Strata comes to a step (`STRATA_CRASH_AT`).
 //! After the restart three things are compared: what Strata has, what a second server has to which the binary log was
@@ -11,6 +11,7 @@
 
 mod absent;
 mod ddl;
+mod sequences;
 
 use crate::binlog;
 use crate::engine::{Conditions, Kind};
@@ -237,6 +238,7 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     matrix.absent(wanted)?;
+    matrix.sequences(wanted)?;
     matrix.ddl(wanted)?;
     leaks::end(matrix.start(None)?, matrix.conditions.budget_mb)?;
     leaks::end(replica, matrix.conditions.budget_mb)?;
@@ -265,6 +267,10 @@ impl Matrix {
             "CREATE TABLE matrix.u (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=STRATA",
             "CREATE TABLE matrix.i (id INT PRIMARY KEY, v INT) ENGINE=InnoDB",
             "CREATE TABLE matrix.w (id INT PRIMARY KEY) ENGINE=InnoDB",
+            "CREATE SEQUENCE matrix.few CACHE 3 ENGINE=STRATA",
+            "CREATE SEQUENCE matrix.one NOCACHE ENGINE=STRATA",
+            "CREATE TABLE matrix.vi (id BIGINT PRIMARY KEY) ENGINE=InnoDB",
+            "CREATE TABLE matrix.vs (id BIGINT PRIMARY KEY) ENGINE=STRATA",
             "CREATE TABLE matrix.g (id BIGINT PRIMARY KEY, v VARCHAR(100)) ENGINE=STRATA",
             "INSERT INTO matrix.u VALUES (1, 0)",
         ] {
