@@ -526,6 +526,13 @@ impl Engine {
         self.core.installer.drop_indexes(&self.core, ids)
     }
 
+    /// Whether these indexes have any file for themselves, which goes with them.
+    pub fn own_files(&self, ids: &[IndexId]) -> bool {
+        let state = self.core.states.pin();
+        let mut files = ids.iter().flat_map(|&id| state.version.holding(id));
+        files.any(|(_, file)| file.meta.indexes().all(|id| ids.contains(&id)))
+    }
+
     /// The indexes that the store holds keys of, but those that are dropped and what open transactions have written.
     pub fn indexes(&self) -> Result<BTreeSet<IndexId>> {
         let mut found = inventory::indexes(&self.core.states.pin())?;

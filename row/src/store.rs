@@ -58,10 +58,11 @@ impl Store {
         self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Writes the exact counters and closes the engine cleanly.
+    /// Writes the exact counters, gives back what drops have left and closes the engine cleanly.
     pub fn close(&self) -> Result<()> {
         let states: Vec<_> = self.tables.lock().drain().map(|e| e.1).collect();
         let saved: Result<()> = states.iter().try_for_each(|s| s.save_counters());
+        self.catalog.clear();
         let closed = self.engine.close();
         saved?;
         Ok(closed?)

@@ -4,6 +4,9 @@
 //! fails then is no part of the statement: the note stays, the reason is reported once, and it is tried again by the next change
 //! that drops something, by the next start, and in between by the engine's housekeeping, after pauses that double.
 //!
+//! Clearing costs a sync. Of drops that follow each other (DROP DATABASE) those that free no file wait for the next
+//! ones, and at most for the housekeeping of the same second.
+//!
 //! Rejected: leaving all clearing to housekeeping. A full disk would get its space back some time after the DROP has returned.
 
 use super::Change;
@@ -11,6 +14,11 @@ use super::format;
 use crate::kv::{Engine, IndexId, Step};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+
+/// Drops so soon after an attempt are taken to be some of many.
+const SOON_US: u64 = 100_000;
+/// So many indexes are cleared together at most: some ten kilobytes of the manifest and of the log.
+const PENDING_MAX: usize = 2048;
 
 /// See the module.
 pub struct Clearing {
@@ -23,6 +31,8 @@ pub struct Clearing {
 /// What came of the attempts since the last that succeeded.
 #[derive(Default)]
 struct Attempts {
+    /// The engine's time of the last of all.
+    last_us: Option<u64>,
     failed: u32,
     /// The engine's time before which housekeeping leaves it.
     not_before_us: u64,
@@ -35,9 +45,24 @@ impl Clearing {
         Clearing { pending: Mutex::new(pending), attempts: Mutex::default() }
     }
 
-    /// These belong to no table, durably.
+    /// These belong to no table, durably. They are cleared later.
     pub fn add(&self, ids: impl IntoIterator<Item = IndexId>) {
         self.pending.lock().extend(ids);
+    }
+
+    /// These belong to no table, durably. They are cleared now or soon.
+    pub fn settle(&self, engine: &Engine, ids: Vec<IndexId>) {
+        let frees_files = engine.own_files(&ids);
+        self.add(ids);
+        if frees_files {
+            return self.clear(engine);
+        }
+        // Who is at it now has not seen them; housekeeping will.
+        let Some(mut attempts) = self.attempts.try_lock() else { return };
+        let since_us = attempts.last_us.map(|last| engine.now_us().saturating_sub(last));
+        if !may_wait(self.left(), since_us) {
+            self.attempt(engine, &mut attempts);
+        }
     }
 
     /// How many are left.
@@ -74,6 +99,7 @@ impl Clearing {
         if ids.is_empty() {
             return;
         }
+        attempts.last_us = Some(engine.now_us());
         let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
         // A note that outlives a crash is worked off again, which does nothing.
         let cleared = engine.drop_indexes(&ids).and_then(|()| {
@@ -84,7 +110,7 @@ impl Clearing {
             Ok(_) => {
                 engine.step(Step::NotesRemoved);
                 self.pending.lock().retain(|id| ids.binary_search(id).is_err());
-                *attempts = Attempts::default();
+                *attempts = Attempts { last_us: attempts.last_us, ..Attempts::default() };
             }
             Err(error) => {
                 let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
@@ -99,6 +125,11 @@ impl Clearing {
     }
 }
 
+/// Whether drops that free no file may wait, with so many indexes pending and so many microseconds after the last attempt.
+fn may_wait(pending: usize, since_us: Option<u64>) -> bool {
+    pending < PENDING_MAX && since_us.is_some_and(|since| since < SOON_US)
+}
+
 /// Microseconds until housekeeping tries again, after so many failures before the last.
 fn pause_us(failed: u32) -> u64 {
     1_000_000 << failed.min(5)
@@ -106,7 +137,14 @@ fn pause_us(failed: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::pause_us;
+    use super::{PENDING_MAX, SOON_US, may_wait, pause_us};
+
+    #[test]
+    fn drops_that_follow_each_other_wait() {
+        assert!(!may_wait(3, None) && !may_wait(3, Some(SOON_US)));
+        assert!(may_wait(3, Some(0)) && may_wait(PENDING_MAX - 1, Some(SOON_US - 1)));
+        assert!(!may_wait(PENDING_MAX, Some(0)));
+    }
 
     #[test]
     fn pauses_double_up_to_half_a_minute() {

@@ -172,8 +172,7 @@ impl Catalog {
                 tables.remove(name);
             }
         })?;
-        self.clearing.add(gone);
-        self.clearing.clear(&self.engine);
+        self.clearing.settle(&self.engine, gone);
         Ok(())
     }
 
@@ -235,8 +234,7 @@ impl Catalog {
             hint_compression(&self.engine, meta);
             tables.insert(name.to_owned(), (meta.clone(), seq));
         })?;
-        self.clearing.add(gone);
-        self.clearing.clear(&self.engine);
+        self.clearing.settle(&self.engine, gone);
         Ok((meta, seq))
     }
 
@@ -274,6 +272,11 @@ impl Catalog {
     /// Indexes that were dropped and whose space is not free yet, for want of space or since the disk fails.
     pub fn uncleared(&self) -> usize {
         self.clearing.left()
+    }
+
+    /// Gives back what is left of indexes that were dropped. What fails is repeated at the next start.
+    pub fn clear(&self) {
+        self.clearing.clear(&self.engine);
     }
 
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
