@@ -12,6 +12,7 @@ use crate::paths;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -139,7 +140,13 @@ impl Instance {
     /// As `launch`; the server ends itself at a step of a transaction, which `STRATA_CRASH_AT` names.
     pub fn launch_to_crash(&self, conditions: &Conditions, crash_at: Option<&str>) -> Result<Server> {
         self.write_option_file(conditions)?;
-        self.spawn(crash_at)
+        self.spawn(crash_at, None)
+    }
+
+    /// As `launch`; the process may have so many files open.
+    pub fn launch_limited(&self, conditions: &Conditions, open_files: u64) -> Result<Server> {
+        self.write_option_file(conditions)?;
+        self.spawn(None, Some(open_files))
     }
 
     /// As `launch`, without the engine.
@@ -150,22 +157,26 @@ impl Instance {
         let lines = fs::read_to_string(self.option_file())?;
         let kept = lines.lines().filter(|line| !concerns.iter().any(|start| line.starts_with(start.as_str())));
         fs::write(self.option_file(), kept.collect::<Vec<_>>().join("\n") + "\n")?;
-        self.spawn(None)
+        self.spawn(None, None)
     }
 
-    fn spawn(&self, crash_at: Option<&str>) -> Result<Server> {
+    fn spawn(&self, crash_at: Option<&str>, open_files: Option<u64>) -> Result<Server> {
         fs::create_dir_all(self.binlogs())?;
         let _ = fs::remove_file(&self.socket);
         let log = fs::File::options().create(true).append(true).open(self.log())?;
         let mariadbd = paths::mariadbd();
-        let mut command = if paths::have_program("setpriv") {
+        let mut words: Vec<OsString> = Vec::new();
+        if paths::have_program("setpriv") {
             // The server must not outlive the lab.
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "--"]).arg(&mariadbd);
-            command
-        } else {
-            Command::new(&mariadbd)
-        };
+            words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
+        if let Some(most) = open_files {
+            // The server raises what it is given to the hard limit.
+            words.extend(["prlimit".into(), format!("--nofile={most}:{most}").into(), "--".into()]);
+        }
+        words.push(mariadbd.clone().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         if let Some(step) = crash_at {
             command.env("STRATA_CRASH_AT", step);
         }

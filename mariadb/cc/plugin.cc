@@ -153,6 +153,7 @@ int init(void *p)
   config.log_segment_bytes= log_segment_size;
   config.background_threads= background_threads;
   config.flush_log= flush_log_at_trx_commit;
+  config.connections= (uint32_t) MY_MIN(max_connections, (ulong) UINT_MAX32);
   if (strata_open(&config, &callbacks, &store) != STRATA_OK)
   {
     log_error("cannot open the database in " + std::string(DIRECTORY));

@@ -154,6 +154,7 @@ typedef struct {
   uint64_t block_cache_bytes, memtable_budget_bytes, log_segment_bytes; /* 0 = derive from the machine */
   uint32_t background_threads;                                         /* 0 = derive */
   uint32_t flush_log;                                                  /* 0, 1, 2 */
+  uint32_t connections;                                                /* the most that the server lets in */
 } StrataConfig;
 typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
 

@@ -47,17 +47,27 @@ pub fn background_threads() -> usize {
     (std::thread::available_parallelism().map_or(1, |n| n.get()) / 2).clamp(1, 8)
 }
 
-/// A quarter of the descriptors that the server has left itself (`open_files_limit`), 64 to 16,384.
-pub fn open_files() -> usize {
-    open_files_of(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())
+/// Descriptors of a server without connections: its own files and tables, the log, the manifest, files being written. One
+/// that has just started has some fifty.
+const SERVERS_OWN: usize = 80;
+/// Fewest descriptors for table files. Reads are right with any number. This is what a merge of a full level 0 reads at once:
+/// with less it would open a file for each block.
+const TABLES_MIN: usize = 16;
+const TABLES_MAX: usize = 16 << 10;
+
+/// Descriptors for table files: a quarter of what the server has left itself (`open_files_limit`), or what its `connections`
+/// leave of it if that is less, since a connection without a descriptor is refused and a table file that is closed is
+/// opened again.
+pub fn open_files(connections: usize) -> usize {
+    open_files_of(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default(), connections)
 }
 
-fn open_files_of(limits: &str) -> usize {
+fn open_files_of(limits: &str, connections: usize) -> usize {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().next());
     // Where there is no limit the word is "unlimited".
     let most = soft.map_or(1024, |soft| soft.parse().unwrap_or(usize::MAX));
-    (most / 4).clamp(64, 16 << 10)
+    (most / 4).min(most.saturating_sub(connections + SERVERS_OWN)).clamp(TABLES_MIN, TABLES_MAX)
 }
 
 #[cfg(test)]
@@ -97,9 +107,15 @@ mod tests {
     fn table_files_have_a_quarter_of_the_descriptors() {
         let limits =
             |n: &str| format!("Limit  Soft Limit  Hard Limit  Units\nMax open files            {n}  524288  files\n");
-        assert_eq!(open_files_of(&limits("1024")), 256);
-        assert_eq!(open_files_of(&limits("100")), 64);
-        assert_eq!(open_files_of(&limits("unlimited")), 16 << 10);
-        assert_eq!(open_files_of(""), 256);
+        assert_eq!(open_files_of(&limits("1024"), 151), 256);
+        assert_eq!(open_files_of(&limits("unlimited"), 100_000), 16 << 10);
+        assert_eq!(open_files_of("", 151), 256);
+    }
+
+    #[test]
+    fn connections_come_before_table_files() {
+        let of = |n: usize, connections| open_files_of(&format!("Max open files  {n}  524288  files\n"), connections);
+        assert_eq!((of(1024, 151), of(1024, 800), of(1024, 2000)), (256, 144, 16));
+        assert_eq!((of(300, 151), of(256, 151), of(200, 151), of(64, 151)), (69, 25, 16, 16));
     }
 }

@@ -52,7 +52,7 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         log_segment_bytes: or_default(config.log_segment_bytes, || base.log_segment_bytes),
         compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
         durability: durability(config.flush_log)?,
-        open_files: machine::open_files(),
+        open_files: machine::open_files(config.connections as usize),
         on_step: crash::watch()?,
         disk: fault::disk(base.disk)?,
         on_stop: Some(Arc::new(move |cause: &str| log(&calls, 2, &stopped(cause)))),

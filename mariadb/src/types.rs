@@ -151,6 +151,8 @@ pub struct CConfig {
     pub background_threads: u32,
     /// 0, 1, 2.
     pub flush_log: u32,
+    /// The most connections that the server lets in; each takes a descriptor.
+    pub connections: u32,
 }
 
 /// `StrataMetric`.

@@ -112,6 +112,7 @@ fn run(primary: bool) {
         log_segment_bytes: 0,
         background_threads: 1,
         flush_log: 1,
+        connections: 151,
     };
     unsafe {
         let mut store = null_mut();

@@ -10,8 +10,9 @@
 //! file holds is also the reserve for log segments and manifests. Where that does not help, the opening fails and nothing
 //! has happened.
 //!
-//! Invariants: a descriptor in use by a read stays open until the read ends; beyond the bound are only those, one per
-//! reading thread. Whoever holds a file keeps its name from being removed (invariant 16): a closed file is opened by name.
+//! Invariants: a descriptor in use by a read stays open until the read ends. There are never more than the bound: where
+//! all are in use, whoever needs another waits for a read to end, and no read waits while it holds one. Whoever holds a file
+//! keeps its name from being removed (invariant 16): a closed file is opened by name.
 //!
 //! Rejected: a sweep by a background thread (the bound would be a wish while it sleeps); the index of a closed table given
 //! up with its descriptor (it is small, counted, and would be read again for every block).
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Disk, File, Mode};
 use crate::base::{Error, Result};
@@ -37,10 +38,57 @@ const TRIES: usize = 4;
 /// See the module.
 pub struct BoundedDisk(Arc<Shared>);
 
+/// How many descriptors there are, and who waits for one.
+struct Places {
+    most: usize,
+    taken: AtomicUsize,
+    waiting: AtomicUsize,
+    /// Held between the look at `taken` and the wait.
+    sleep: Mutex<()>,
+    freed: Condvar,
+}
+
+impl Places {
+    fn try_take(&self) -> bool {
+        let one_more = |taken| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.load(Ordering::SeqCst) >= self.most
+    }
+
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+        if self.is_wanted() {
+            // Whoever is between its look and its wait is waited for.
+            drop(self.sleep.lock());
+            self.freed.notify_one();
+        }
+    }
+
+    /// Somebody waits, or is going to.
+    fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits until a place is given back, unless one is free. `make_room` gives back what nobody uses.
+    fn wait(&self, make_room: impl FnOnce()) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Only now: who takes a place after this sees that it is wanted, and gives it back.
+        make_room();
+        let mut sleep = self.sleep.lock();
+        if self.is_full() {
+            self.freed.wait(&mut sleep);
+        }
+        drop(sleep);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 struct Shared {
     disk: Arc<dyn Disk>,
-    most: usize,
-    open: Arc<AtomicUsize>,
+    places: Arc<Places>,
     /// The open ones, the hand at the front. Locked by those who open a file, never by those who read.
     ring: Mutex<VecDeque<Weak<BoundedFile>>>,
 }
@@ -57,22 +105,32 @@ struct BoundedFile {
     opening: Mutex<()>,
 }
 
-/// A descriptor that counts.
+/// A descriptor and its place.
 struct Open {
     file: Arc<dyn File>,
-    count: Arc<AtomicUsize>,
+    /// After the file: it is closed first.
+    _place: Place,
 }
 
-impl Drop for Open {
+struct Place(Arc<Places>);
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.give_back();
     }
 }
 
 impl BoundedDisk {
-    /// `disk`, with at most about `most` descriptors (at least 8) for the files of [`Disk::open_bounded`].
+    /// `disk`, with at most `most` descriptors (at least 8) for the files of [`Disk::open_bounded`].
     pub fn new(disk: Arc<dyn Disk>, most: usize) -> BoundedDisk {
-        BoundedDisk(Arc::new(Shared { disk, most: most.max(OPEN_MIN), open: Arc::default(), ring: Mutex::default() }))
+        let places = Arc::new(Places {
+            most: most.max(OPEN_MIN),
+            taken: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            sleep: Mutex::default(),
+            freed: Condvar::new(),
+        });
+        BoundedDisk(Arc::new(Shared { disk, places, ring: Mutex::default() }))
     }
 }
 
@@ -111,27 +169,35 @@ impl Shared {
         result
     }
 
-    fn open(&self, path: &Path) -> Result<Arc<Open>> {
-        // Counted before it is there: of several who open at once, each makes room for itself.
-        let held = self.open.fetch_add(1, Ordering::Relaxed);
-        if held >= self.most {
-            self.close(held + 1 - self.most);
-        }
-        match self.with_descriptor(|| self.disk.open(path, Mode::Read, true)) {
-            Ok(file) => Ok(Arc::new(Open { file, count: self.open.clone() })),
-            Err(error) => {
-                self.open.fetch_sub(1, Ordering::Relaxed);
-                Err(error)
+    fn take_place(&self) -> Place {
+        while !self.places.try_take() {
+            if self.close(1) == 0 || self.places.is_full() {
+                self.places.wait(|| {
+                    self.close(1);
+                });
             }
         }
+        Place(self.places.clone())
     }
 
-    fn enter(&self, file: &Weak<BoundedFile>) {
+    fn open(&self, path: &Path) -> Result<Arc<Open>> {
+        let place = self.take_place();
+        let file = self.with_descriptor(|| self.disk.open(path, Mode::Read, true))?;
+        Ok(Arc::new(Open { file, _place: place }))
+    }
+
+    /// Lets the hand come by a file that has just been opened.
+    fn enter(&self, file: &BoundedFile) {
         let mut ring = self.ring.lock();
-        if ring.len() > 2 * self.open.load(Ordering::Relaxed) + 64 {
+        if ring.len() > 2 * self.places.taken.load(Ordering::Relaxed) + 64 {
             ring.retain(|file| file.strong_count() > 0);
         }
-        ring.push_back(file.clone());
+        ring.push_back(file.me.clone());
+        drop(ring);
+        // Who waits may have looked through the ring before.
+        if self.places.is_wanted() {
+            drop(file.open.swap(None));
+        }
     }
 }
 
@@ -145,7 +211,7 @@ impl BoundedFile {
         let open = self.shared.open(&self.path)?;
         self.used.store(true, Ordering::Relaxed);
         self.open.store(Some(open.clone()));
-        self.shared.enter(&self.me);
+        self.shared.enter(self);
         Ok(open)
     }
 
@@ -208,7 +274,7 @@ impl Disk for BoundedDisk {
             used: AtomicBool::new(true),
             opening: Mutex::new(()),
         });
-        shared.enter(&file.me);
+        shared.enter(&file);
         Ok(file)
     }
 
@@ -299,6 +365,31 @@ mod tests {
         }
         let opened = mem.counters().opens - before;
         assert!(opened <= others.len() as u64 + 1, "{opened} openings for {} cold files and a hot one", others.len());
+    }
+
+    #[test]
+    fn many_readers_at_once_keep_to_the_bound() {
+        let mem = MemDisk::new();
+        let paths = files(&mem, 60);
+        let disk = BoundedDisk::new(Arc::new(mem.clone()), OPEN_MIN);
+        mem.set_descriptors_max(Some(OPEN_MIN));
+        let files: Vec<_> = paths.iter().map(|path| disk.open_bounded(path).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for reader in 0..40 {
+                let (disk, files, paths) = (&disk, &files, &paths);
+                scope.spawn(move || {
+                    for i in (0..3000).map(|n| n * (reader + 7) % files.len()) {
+                        assert_eq!(read(&*files[i]), i as u8);
+                        if reader == 0 && i == 5 {
+                            disk.open_bounded(&paths[i]).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        drop(files);
+        assert_eq!(mem.descriptors(), 0);
+        assert_eq!((disk.0.places.taken.load(Ordering::SeqCst), disk.0.places.is_wanted()), (0, false));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use mysql::prelude::Queryable;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const DATABASE: &str = "damage";
+pub const DATABASE: &str = "damage";
 /// Rows of the table `big`, all in one table file.
 pub const BIG: u64 = 20_000;
 /// Rows of the table `other`, in another.
@@ -97,6 +97,20 @@ impl Bench {
         Ok(())
     }
 
+    /// As `start`; the process may have so many files open.
+    pub fn start_limited(&mut self, open_files: u64) -> Result<()> {
+        self.told = self.log().metadata().map_or(0, |meta| meta.len());
+        let mut server = self.instance.launch_limited(&self.conditions, open_files)?;
+        server.wait_ready(PATIENCE)?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> Result<u32> {
+        Ok(self.server.as_ref().context("no server is started")?.pid())
+    }
+
     /// Starts the server, which must refuse; what its log says of it, which must name `file`.
     pub fn start_refused(&mut self, file: &Path) -> Result<String> {
         ensure!(self.start().is_err(), "the server started as if nothing were wrong");
@@ -140,7 +154,7 @@ impl Bench {
 
     /// Seconds of processor time that the server has spent.
     pub fn cpu(&self) -> Result<f64> {
-        let pid = self.server.as_ref().context("no server is started")?.pid();
+        let pid = self.pid()?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
         let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();

@@ -10,6 +10,7 @@
 
 mod bench;
 mod cases;
+mod descriptors;
 mod files;
 mod full;
 
@@ -53,7 +54,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let began = Instant::now();
     let mut bench = Bench::new(Instance::new(&args.site.folder()?, Kind::Strata)?)?;
-    let mut cases = cases::ALL.to_vec();
+    let mut cases = [&cases::ALL[..], &descriptors::ALL[..]].concat();
     if !args.no_mount {
         cases.extend(full::ALL);
     }
