@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(offset_of!(CTableDef, primary), 32);
         assert_eq!(offset_of!(CTableDef, version), 52);
         assert_eq!(offset_of!(CTableDef, compression), 68);
-        assert_eq!(size_of::<CConfig>(), 40);
+        assert_eq!(size_of::<CConfig>(), 48);
+        assert_eq!(offset_of!(CConfig, connections), 40);
         assert_eq!(size_of::<CMetric>(), 16);
         assert_eq!(size_of::<CCell>(), 24);
         assert_eq!(size_of::<CStats>(), 48);
