@@ -27,6 +27,7 @@ StrataSession *session_of(THD *thd);  /* creates the connection's session; null:
 int begin_statement(THD *thd, StrataSession **session, bool *no_wait);
 uint32_t isolation_of(THD *thd);
 uint32_t statement_kind(THD *thd);    /* a StrataStatement */
+bool drops_whole_tables(THD *thd);    /* if it drops any */
 /* True, with the error pushed, if the statement is to be logged as such but an engine with these flags needs rows. */
 bool cannot_log_statement(THD *thd, handler::Table_flags flags);
 /* With several workers a replica executes DDL while transactions before it have not committed yet, and notes its position

@@ -231,7 +231,7 @@ int ha_strata::delete_table(const char *name)
 {
   if (int error= strata::wait_for_earlier_commits(current_thd))
     return error;
-  return handler_error(strata_table_drop(strata::store, name), nullptr);
+  return handler_error(strata_table_drop(strata::store, name, strata::drops_whole_tables(current_thd)), nullptr);
 }
 
 int ha_strata::rename_table(const char *from, const char *to)

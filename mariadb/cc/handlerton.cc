@@ -382,6 +382,17 @@ uint32_t statement_kind(THD *thd)
   }
 }
 
+bool drops_whole_tables(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_DROP_TABLE:
+  case SQLCOM_DROP_DB:
+  case SQLCOM_CREATE_TABLE: return true; /* the last: OR REPLACE */
+  default: return false;
+  }
+}
+
 bool cannot_log_statement(THD *thd, handler::Table_flags flags)
 {
   if ((flags & HA_BINLOG_STMT_CAPABLE) || thd_binlog_format(thd) != BINLOG_FORMAT_STMT || !thd_binlog_filter_ok(thd) ||

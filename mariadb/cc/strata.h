@@ -179,7 +179,8 @@ int strata_status(StrataStore *store, void (*emit)(void *ctx, const char *text, 
 /* Names are the server's paths: "./db/table", partitions and temporary tables included. */
 int strata_table_create(StrataStore *store, const char *name, const StrataTableDef *def, uint64_t autoinc_start);
 int strata_has_tables(StrataStore *store);                               /* non-zero if there is any table */
-int strata_table_drop(StrataStore *store, const char *name);             /* STRATA_NO_TABLE if absent */
+/* `whole`: the statement drops whole tables, not partitions of one that stays. STRATA_NO_TABLE if absent */
+int strata_table_drop(StrataStore *store, const char *name, int whole);
 int strata_table_rename(StrataStore *store, const char *from, const char *to);
 int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
 int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */

@@ -58,6 +58,11 @@ impl Definitions {
     }
 }
 
+/// Whether this is the name of a partition. In names that users give the server writes a '#' in another way.
+pub fn is_partition(name: &str) -> bool {
+    name.to_ascii_uppercase().contains("#P#")
+}
+
 /// How a definition names the engine.
 const ENGINE: &[u8] = b"STRATA";
 
@@ -132,6 +137,9 @@ mod tests {
         assert_eq!(server.without_table(&tables), None);
         fs::write(data.join("db/old-name.frm"), "..STRATA..").unwrap();
         assert_eq!(server.without_table(&tables), Some(data.join("db/old-name.frm")));
+        assert!(
+            is_partition("./db/parts#P#p0#SP#s1") && is_partition("./db/parts#p#p0") && !is_partition("./db/a@0023b")
+        );
         // Not a data directory at all.
         fs::remove_dir(data.join("mysql")).unwrap();
         assert!(!Definitions::of(data).lack("./db/u"));

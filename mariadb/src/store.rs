@@ -5,7 +5,7 @@ use crate::decisions::{self, Decisions, Start};
 use crate::definition::table_def;
 use crate::fault;
 use crate::machine;
-use crate::orphans::Definitions;
+use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
 use crate::waits::{Waits, tell_blocking};
@@ -315,8 +315,13 @@ pub unsafe extern "C" fn strata_has_tables(store: *mut StoreHandle) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_drop(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    unsafe { on_running(store, |s| s.store.drop_table(text(name)?)) }
+pub unsafe extern "C" fn strata_table_drop(store: *mut StoreHandle, name: *const c_char, whole: c_int) -> c_int {
+    unsafe {
+        on_running(store, |s| match text(name)? {
+            name if whole != 0 && is_partition(name) => s.store.drop_partition(name),
+            name => s.store.drop_table(name),
+        })
+    }
 }
 
 /// See the header.

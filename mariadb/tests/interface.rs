@@ -185,8 +185,8 @@ fn run(primary: bool) {
         strata_cursor_free(cursor);
         strata_session_free(session);
         strata_table_close(table);
-        assert_eq!(strata_table_drop(store, name), code::OK);
-        assert_eq!(strata_table_drop(store, name), code::NO_TABLE);
+        assert_eq!(strata_table_drop(store, name, 0), code::OK);
+        assert_eq!(strata_table_drop(store, name, 0), code::NO_TABLE);
         assert_eq!(strata_close(store), code::OK);
     }
 }

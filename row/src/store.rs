@@ -89,6 +89,16 @@ impl Store {
         }
     }
 
+    /// Drops a partition of a table that goes as a whole. The server has then removed the list of partitions, and does not stop at
+    /// one that cannot be dropped: refused, nothing of the table would be left but that. So one that a prepared transaction has
+    /// written to loses its name now and goes at the next start at which the transaction has ended.
+    pub fn drop_partition(&self, name: &str) -> Result<()> {
+        match self.drop_tables(&[name.to_owned()]) {
+            Err(error) if error.is_lock_timeout() => self.set_aside(name),
+            other => other,
+        }
+    }
+
     /// Renames a table; an existing target is an error.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.catalog.rename(from, to)?;
@@ -118,7 +128,7 @@ impl Store {
         if held.is_empty() { Ok(()) } else { Err(kv::Error::LockTimeout.into()) }
     }
 
-    /// Drops temporary tables left over by a crash. Those that prepared transactions have written to give their names free
+    /// Drops temporary tables left over by a crash, and what has lost its name. Those that prepared transactions have written to give their names free
     /// and wait for the next start.
     pub fn drop_temporary(&self) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.temporary());

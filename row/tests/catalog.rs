@@ -480,6 +480,38 @@ fn what_was_written_to_a_temporary_table_goes_with_it() {
     }
 }
 
+/// Of a partitioned table that goes as a whole; a table that stays is refused.
+#[test]
+fn a_partition_with_prepared_writes_loses_its_name_and_goes_when_they_have_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    const NAME: &str = "./db/p#P#p0";
+    let store = open(dir.path());
+    store.create_table(NAME, &definition(false), 0).unwrap();
+    {
+        let own = store.open_table(NAME, definition(false)).unwrap();
+        let mut t = Client::new(&store, &own);
+        t.insert(&row(7, 0, Some("p"), Some(7))).unwrap();
+        t.session.prepare(b"xid", true).unwrap();
+        t.session.close().unwrap();
+    }
+    assert!(store.drop_table(NAME).unwrap_err().to_string().contains("lock"));
+    store.drop_partition(NAME).unwrap();
+    assert!(matches!(store.drop_table(NAME), Err(Error::NoTable(_))));
+    drop(store);
+    let store = open(dir.path());
+    store.create_table(NAME, &definition(false), 0).unwrap();
+    store.drop_temporary().unwrap();
+    assert_eq!(store.catalog().names("").len(), 2);
+    assert!(store.engine().commit_prepared(b"xid").unwrap());
+    let own = store.open_table(NAME, definition(false)).unwrap();
+    assert_eq!(Client::new(&store, &own).scan(None, true).unwrap(), []);
+    drop((own, store));
+    let store = open(dir.path());
+    store.drop_temporary().unwrap();
+    assert_eq!(store.catalog().names(""), [NAME]);
+    assert_eq!(strays(&store), []);
+}
+
 #[test]
 fn an_index_that_no_table_owns_is_dropped_at_open_and_reported() {
     let dir = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Before the number of a temporary table in the name that it has once its own is given free. No path begins so.
+/// Before the number of a table in the name that it has once its own is given free. No path begins so.
 const ASIDE: &str = "#aside/";
 
 /// One atomic change: keys with new values, `None` deletes.
@@ -118,9 +118,10 @@ impl Catalog {
         tables.range(prefix.to_owned()..).map(|e| e.0).take_while(|n| n.starts_with(prefix)).cloned().collect()
     }
 
-    /// Names of temporary tables.
+    /// Names of temporary tables, and of those that were set aside.
     pub fn temporary(&self) -> Vec<String> {
-        self.tables.read().iter().filter(|(_, e)| e.0.temporary).map(|(n, _)| n.clone()).collect()
+        let goes = |name: &str, entry: &TableMeta| entry.temporary || name.starts_with(ASIDE);
+        self.tables.read().iter().filter(|(name, e)| goes(name, &e.0)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change.
@@ -187,8 +188,8 @@ impl Catalog {
         })
     }
 
-    /// Gives the name of a temporary table free that cannot be dropped yet, since a prepared transaction has written to it.
-    /// Names of temporary tables come again after a restart. It is dropped with those left over by the next start.
+    /// Gives the name of a temporary table or of a partition free that cannot be dropped yet, since a prepared transaction has
+    /// written to it. Names of temporary tables come again after a restart. It is dropped with those left over by the next start.
     pub fn set_aside(&self, name: &str) -> Result<()> {
         match name == aside(&*self.get(name)?) {
             true => Ok(()),
