@@ -12,6 +12,7 @@
 //! log cleaning carried
 //! catalog      change-ordered  change-durable  (indexes go:)  drop-recorded  indexes-dropped  notes-removed
 //! fill         fill-ended  (in files:)  files-written  order-begins  ordered  commit-visible  commit-durable
+//! flush        takeover-begins  taken-over
 //! counter      counter-ordered
 //! sequence     sequence-ordered  sequence-durable
 //! ```
@@ -80,6 +81,10 @@ steps! {
     FillEnded "fill-ended",
     /// All that a transaction has written is in files, durably; neither log nor manifest names them.
     FilesWritten "files-written",
+    /// A flush is about to name in the manifest, beside what it has written, the files of a large transaction.
+    TakeoverBegins "takeover-begins",
+    /// The manifest names them; the log, which does too, is not given up yet.
+    TakenOver "taken-over",
     /// A counter's new mark is in the log's buffer.
     CounterOrdered "counter-ordered",
     /// The row of a sequence is in the log's buffer, and others see it: the values below its mark are not handed out yet.

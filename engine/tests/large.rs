@@ -11,7 +11,7 @@ use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Txn};
+use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Step, Txn, Watch};
 
 const A: u32 = 16;
 const B: u32 = 17;
@@ -573,6 +573,44 @@ fn files_that_are_first_in_their_index_go_to_the_last_level() {
 
 /// A value that goes to a file of its own, with small rows before and behind it: whatever fails on the way, the transaction is
 /// as it was before the write, and the commit is there or not.
+/// At both steps of the flush that names a large transaction's files in the manifest, the log names them, too.
+#[test]
+fn a_crash_while_a_flush_takes_files_over_keeps_them_once() {
+    within("takeover", 60, || {
+        for wanted in [Step::TakeoverBegins, Step::TakenOver] {
+            let disk = MemDisk::new();
+            let image: Arc<Mutex<Option<MemDisk>>> = Arc::default();
+            let on_step: Watch = {
+                let (disk, image) = (disk.clone(), image.clone());
+                Arc::new(move |step| {
+                    if step == wanted {
+                        image.lock().get_or_insert_with(|| disk.crash(7));
+                    }
+                })
+            };
+            let options = Options { on_step: Some(on_step), ..large(Arc::new(disk.clone())) };
+            let engine = Engine::open(Path::new(DIR), options).unwrap();
+            let (mut rng, mut model) = (Rng::new(5), Map::new());
+            // Small rows are in the memtable in front of the files.
+            recycle(&engine, &mut model, &mut rng, |_, _| {});
+            engine.write(&[(key(C, 100), Some(b"before".to_vec()))], true).unwrap();
+            model.insert(key(C, 100), b"before".to_vec());
+            let mut txn = engine.begin();
+            fill(&mut txn, &mut model, &mut rng, 300, 1).unwrap();
+            txn.commit().unwrap();
+            engine.flush().unwrap();
+            let image = image.lock().take().expect("the flush has taken files over");
+            for _ in 0..2 {
+                let engine = open(&image);
+                assert_eq!(dump(&engine, A, C + 1).unwrap(), model, "after a crash at {}", wanted.name());
+                assert_eq!(orphans(&engine, &image), Vec::<String>::new());
+                assert_eq!(dump(&engine, A, C + 1).unwrap(), model, "after a flush");
+                engine.close().unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn a_large_value_is_there_or_not_whatever_fails() {
     let (mut at_puts, mut at_commits) = (0, 0);

@@ -195,6 +195,10 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         log_start: Some(log_start),
         ..VersionEdit::default()
     };
+    let takes_over = !newest.files.is_empty();
+    if takes_over {
+        core.step(Step::TakeoverBegins);
+    }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
     let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
@@ -209,6 +213,9 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
             not_installed(core, &result.outputs, &error);
             return Err(error);
         }
+    }
+    if takes_over {
+        core.step(Step::TakenOver);
     }
     if let Err(error) = core.log.release_before(log_start) {
         // The segments are given up by the next flush.
