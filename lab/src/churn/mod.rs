@@ -1,5 +1,6 @@
 //! Everything of a server that is no plain row, changed while the server is killed: tables by DDL of every kind
-//! ([`tables`]), sequences, auto-increment, temporary tables, prepared XA transactions with DDL around them.
+//! ([`tables`]), sequences, auto-increment, temporary tables, prepared XA transactions with DDL around them; and transactions
+//! over many tables that are larger than a write buffer ([`large`]).
 //!
 //! An [`Actor`] is one session with a database of its own and a shadow of what must be in it. It has one statement in
 //! flight; when the server goes away, what was acknowledged must be there, and what was in flight is there as before it or as
@@ -10,6 +11,7 @@
 //! actor.
 
 mod counters;
+mod large;
 mod scratch;
 mod sequences;
 mod session;
@@ -124,7 +126,7 @@ fn work(
 pub struct Cast {
     /// Sessions with DDL of every kind.
     pub tables: u32,
-    /// Sequences, auto-increment and temporary tables.
+    /// Sequences, auto-increment, temporary tables and large transactions.
     pub others: bool,
     /// Prepared XA transactions, past the binary log: the server is not crash-safe with it
     /// (`docs/develop/crash-matrix.md`).
@@ -146,6 +148,7 @@ impl Churn {
             hands.extend(sequences::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));
             hands.extend(counters::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));
             hands.push(hand(Box::new(scratch::Scratch::new(engine, seed)), true));
+            hands.push(hand(Box::new(large::Large::new(engine, seed)), true));
         }
         if cast.xa {
             hands.push(hand(Box::new(xa::Xa::new(engine, seed)), false));
