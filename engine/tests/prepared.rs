@@ -331,12 +331,16 @@ fn a_full_disk_refuses_no_decision() {
                 }
             }
         }
+        // Nor another id.
+        assert!(engine.rename_prepared(&xid(0), b"new 0").unwrap());
+        assert!(engine.rename_prepared(&xid(1), b"new 1").unwrap());
+        let id = |n| if n < 2 { format!("new {n}").into_bytes() } else { xid(n) };
         // Each decision is synced on its own: the most room it can take.
         for n in 0..400 {
             if n % 4 == 0 {
-                assert!(engine.rollback_prepared(&xid(n)).unwrap());
+                assert!(engine.rollback_prepared(&id(n)).unwrap());
             } else {
-                assert!(engine.commit_prepared(&xid(n)).unwrap());
+                assert!(engine.commit_prepared(&id(n)).unwrap());
             }
         }
         drop(engine);

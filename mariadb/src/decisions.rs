@@ -153,8 +153,8 @@ pub fn settle(store: &Store, start: &Start<'_>, tell: &dyn Fn(c_int, &str)) -> R
                 };
             }
             let what = format!(
-                "a crash left transactions prepared ({}), and the server was started without this engine since. Of these the binary \
-                 logs up to {} have {}: they are committed now, the others are rolled back",
+                "a crash left transactions prepared ({}) about which the server does not decide at this start. Of these the \
+                 binary logs up to {} have {}: they are committed now, the others are rolled back",
                 open.len(),
                 last.display(),
                 open.iter().filter(|(_, (_, number))| found.contains(number)).count()

@@ -265,7 +265,8 @@ impl Committer {
     /// log, until both are carried on: nobody waits here for the new one to become durable.
     pub fn rename_prepared(&self, log: &Log, id: TxnId, xid: &[u8]) -> Result<Lsn> {
         let batch = self.undecided.lock().get(id)?.batch.clone();
-        let room = log.reserve(xid.len() + batch.len())?;
+        // A start needs it, also of a full disk.
+        let room = log.reserve_relief(xid.len() + batch.len())?;
         let header = record::carried_header(id, xid);
         let body = Body::compress(&batch);
         let _order = self.order.lock();
