@@ -2,7 +2,8 @@
 //!
 //! Operations of the disk, each fourth one, fail once and for ever, under a script that flushes, merges, drops and commits.
 //! Whatever is reported, and from whichever thread, the listener asks for the whole status before it returns: a report that
-//! went out under a lock would hang. What stops the store is told exactly once.
+//! went out under a lock would hang. What stops the store is told exactly once. The same for damage that a merge meets. What
+//! an opening has to tell is told before there is a store to ask.
 
 mod common;
 
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
-use strata_engine::io::{FaultKind, MemDisk};
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::kv::Options;
 use strata_row::report;
 use strata_row::store::Store;
@@ -70,12 +71,9 @@ fn script(store: &Arc<Store>) {
     let _ = engine.wait_idle();
 }
 
-/// False if the script ended before the fault.
-fn case(n: u64, kind: FaultKind, lasting: bool) -> (bool, Vec<String>, usize) {
-    let disk = MemDisk::new();
-    let listener = Arc::new(Listener::default());
+fn options(disk: &MemDisk, listener: &Arc<Listener>) -> Options {
     let (reports, stops) = (listener.clone(), listener.clone());
-    let options = Options {
+    Options {
         disk: Arc::new(disk.clone()),
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
@@ -87,8 +85,14 @@ fn case(n: u64, kind: FaultKind, lasting: bool) -> (bool, Vec<String>, usize) {
             stops.hear(text);
         })),
         ..Options::default()
-    };
-    let store = Store::open(Path::new("/db"), options).unwrap();
+    }
+}
+
+/// False if the script ended before the fault.
+fn case(n: u64, kind: FaultKind, lasting: bool) -> (bool, Vec<String>, usize) {
+    let disk = MemDisk::new();
+    let listener = Arc::new(Listener::default());
+    let store = Store::open(Path::new("/db"), options(&disk, &listener)).unwrap();
     listener.store.set(Arc::downgrade(&store)).unwrap();
     match lasting {
         true => disk.fail_from(n, kind),
@@ -127,4 +131,87 @@ fn a_listener_may_ask_for_the_status() {
     for part in ["flush failed", "cannot remove", "injected fault"] {
         assert!(heard.iter().any(|text| text.contains(part)), "nobody was told '{part}'");
     }
+}
+
+/// Rows of one table, with a flush after each hundred. Those of a round lie between those of the others; a look for duplicates
+/// may meet damage.
+fn write(client: &mut Client, store: &Store, from: i64, rounds: i64) {
+    for round in from..from + rounds {
+        client.session.statement_begin(client.isolation, Duration::ZERO).unwrap();
+        for c in 0..100 {
+            let bytes = row(c * 1000 + round, 0, Some("b"), None).record();
+            let row = unsafe { strata_row::rowcode::Record::new(&bytes) };
+            let inserted = client.cursor.insert(&mut client.session, row);
+            assert!(inserted.is_ok() || inserted.is_err_and(|e| e.to_string().contains("checksum")));
+        }
+        client.session.statement_end();
+        client.session.commit().unwrap();
+        let flushed = store.engine().flush();
+        assert!(flushed.is_ok() || flushed.is_err_and(|e| e.to_string().contains("checksum")));
+    }
+}
+
+fn within(what: &'static str, body: impl FnOnce() + Send + 'static) {
+    let (send, receive) = channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        let _ = send.send(());
+    });
+    match receive.recv_timeout(Duration::from_secs(60)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("{what} hangs"),
+        _ => thread.join().unwrap(),
+    }
+}
+
+#[test]
+fn a_listener_may_ask_for_the_status_when_a_merge_meets_damage() {
+    within("a merge", || {
+        let (disk, listener) = (MemDisk::new(), Arc::new(Listener::default()));
+        let store = Store::open(Path::new("/db"), options(&disk, &listener)).unwrap();
+        listener.store.set(Arc::downgrade(&store)).unwrap();
+        store.create_table("./db/a", &definition(false), 0).unwrap();
+        let table = store.open_table("./db/a", definition(false)).unwrap();
+        let mut client = Client::new(&store, &table);
+        write(&mut client, &store, 0, 3);
+        store.engine().wait_idle().unwrap();
+        let files = disk.list(Path::new("/db")).unwrap().into_iter().map(|name| Path::new("/db").join(name));
+        let tables = files.filter(|path| path.extension().is_some_and(|e| e == "sst"));
+        let largest = tables.max_by_key(|path| disk.content(path).unwrap().len()).unwrap();
+        disk.corrupt(&largest, 50);
+        let mut round = 3;
+        while !listener.heard.lock().unwrap().iter().any(|text| text.contains("compaction failed")) {
+            write(&mut client, &store, round, 1);
+            round += 1;
+        }
+        assert!(listener.asked.load(Ordering::Relaxed) > 0);
+        assert_eq!(listener.stops.load(Ordering::Relaxed), 0, "damage of a table does not stop the store");
+    });
+}
+
+#[test]
+fn a_listener_is_told_of_a_cut_while_the_store_opens() {
+    within("an opening", || {
+        let disk = MemDisk::new();
+        let store = Store::open(Path::new("/db"), options(&disk, &Arc::default())).unwrap();
+        store.create_table("./db/a", &definition(false), 0).unwrap();
+        let table = store.open_table("./db/a", definition(false)).unwrap();
+        write(&mut Client::new(&store, &table), &store, 0, 2);
+        // The log's last page is torn, with a change in it that is nowhere else.
+        store.create_table("./db/b", &definition(false), 0).unwrap();
+        let image = disk.crash(1);
+        let log = Path::new("/db/log");
+        let mut segments = image.list(log).unwrap();
+        segments.sort();
+        let last_page = |name: &std::path::PathBuf| {
+            let content = image.content(&log.join(name))?;
+            Some((log.join(name), content.chunks(4096).rposition(|page| page.iter().any(|&byte| byte != 0))?))
+        };
+        let (last, page) = segments.iter().rev().find_map(last_page).unwrap();
+        image.corrupt(&last, page as u64 * 4096 + 60);
+        let listener = Arc::new(Listener::default());
+        let store = Store::open(Path::new("/db"), options(&image, &listener)).unwrap();
+        listener.store.set(Arc::downgrade(&store)).unwrap();
+        let heard = listener.heard.lock().unwrap().clone();
+        assert!(heard.iter().any(|text| text.contains("the log ends in")), "{heard:?}");
+    });
 }

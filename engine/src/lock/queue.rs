@@ -47,7 +47,7 @@ impl<T> Waiter<T> {
     /// By which the queue is sorted: upgrades stand in front.
     fn order(&self) -> (bool, Ticket) {
         #[cfg(test)]
-        tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
+        LOOKS.with(|looks| looks.set(looks.get() + 1));
         (!self.upgrade, self.ticket)
     }
 }
@@ -244,13 +244,14 @@ impl<T> LockQueue<T> {
 }
 
 #[cfg(test)]
+std::thread_local! {
+    /// Waiters looked at in search of one, by this thread.
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    std::thread_local! {
-        /// Waiters looked at in search of one.
-        pub static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-    }
 
     /// The ticket of a waiter, or one that nobody has.
     fn ticket(queue: &LockQueue<()>, id: Id) -> Ticket {

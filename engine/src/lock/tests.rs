@@ -2,6 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::LockMode::{Exclusive, Shared};
+use super::queue::LOOKS;
 use super::shard::ENTRIES_KEPT;
 use super::*;
 
@@ -256,6 +257,41 @@ fn a_cycle_through_a_long_queue_is_found() {
         table.release_all(&a);
     });
     assert_empty(&table);
+}
+
+/// Five thousand who wait for one row, each in a thread: what they look at together, from the request to the end, grows with
+/// their number and not with its square.
+#[test]
+fn thousands_of_waiters_are_not_looked_at_by_each_of_them() {
+    const WAITERS: usize = 5_000;
+    let options = LockOptions { first_search_us: 0, next_search_us: 3_600_000_000, long_queue: 1 };
+    let table = LockTable::with_options(4, options);
+    let first = table.new_owner();
+    table.lock(&first, b"1", Exclusive, Wait::No).unwrap();
+    let looks: u64 = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|number| {
+                let (table, owner) = (&table, table.new_owner());
+                let work = move || {
+                    let mode = if number % 3 == 0 { Shared } else { Exclusive };
+                    // Some give up, in the middle of the queue.
+                    let wait = if number % 50 == 7 { Wait::TimeoutUs(1) } else { LONG };
+                    match table.lock(&owner, b"1", mode, wait) {
+                        Ok(_) => table.release_all(&owner),
+                        Err(error) => assert!(matches!(error, Error::LockTimeout), "{error}"),
+                    }
+                    LOOKS.with(std::cell::Cell::get)
+                };
+                thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, work).unwrap()
+            })
+            .collect();
+        until_waiting(&table, WAITERS - WAITERS / 50);
+        table.release_all(&first);
+        waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum()
+    });
+    assert_empty(&table);
+    // A few searches for each, of some fourteen steps.
+    assert!(looks < WAITERS as u64 * 100, "{looks} waiters looked at");
 }
 
 /// Writes down waits, and prefers the owner of a number as victim.

@@ -471,6 +471,45 @@ fn damage_is_noticed_at_every_byte() {
     }
 }
 
+/// At lengths of every kind, cut off or zeroed from there on: the state is that before or after one of the edits, or the error names the
+/// place. (That edits are missing is told by the files that they named: `tests/corruption.rs`.)
+#[test]
+fn the_rest_is_a_whole_state_wherever_it_is_lost() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    let mut states = vec![manifest.state()];
+    for i in 0..3 {
+        manifest.append(&edit(i)).unwrap();
+        states.push(manifest.state());
+    }
+    let path = dir().join("MANIFEST-000001");
+    let content = disk.content(&path).unwrap();
+    let (mut whole, mut refused) = ([0; 4], 0);
+    for keep in (0..without_room(&content).len()).step_by(11) {
+        for zeroed in [false, true] {
+            let image = disk.copy();
+            let file = image.open(&path, Mode::ReadWrite, false).unwrap();
+            match zeroed {
+                true => file.write_all_at(&vec![0; content.len() - keep], keep as u64).unwrap(),
+                false => file.set_len(keep as u64).unwrap(),
+            }
+            match Manifest::load(&as_disk(&image), dir()) {
+                Ok(stored) => {
+                    let at = states.iter().position(|state| *state == stored.state);
+                    whole[at.unwrap_or_else(|| panic!("kept {keep}: {:?}", stored.state))] += 1;
+                    assert!(stored.end <= keep.next_multiple_of(4096) as u64, "kept {keep}");
+                }
+                Err(Error::Corruption { path: named, offset, .. }) => {
+                    assert!(named == path && offset <= keep as u64, "kept {keep}: {} {offset}", named.display());
+                    refused += 1;
+                }
+                Err(e) => panic!("kept {keep}: {e}"),
+            }
+        }
+    }
+    assert!(whole.iter().all(|&times| times > 0) && refused > 0, "{whole:?}, {refused}");
+}
+
 #[test]
 fn an_unknown_format_is_refused() {
     let disk = new_disk();
