@@ -21,7 +21,7 @@ use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::options::{Isolation, Site, seed_of_now};
 use crate::server::{Instance, Server};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use play::{Difference, Sides};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -85,7 +85,7 @@ pub fn run(args: Args) -> Result<()> {
         let seed = first.wrapping_add(programs);
         let program = program(seed, args.statements);
         programs += 1;
-        match lab.play(&program)? {
+        match lab.play(&program).with_context(|| format!("seed {seed}"))? {
             Ok(played) => {
                 steps += played.steps;
                 excused += played.newer_tables;
