@@ -503,14 +503,19 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
   {
     THD *thd;
     const TABLE_SHARE *share;
-  } report= {thd, table->s};
+    ha_strata *handler;
+  } report= {thd, table->s, this};
   auto emit= [](void *to, const char *line, size_t length) {
     const Report *report= static_cast<const Report *>(to);
     std::string text(line, length);
     print_check_msg_context(report->thd)
     (report->thd, report->share->db.str, report->share->table_name.str, "check", "error", text.c_str(), true);
   };
-  int result= strata_table_check(cursor_, (options->flags & T_QUICK) != 0, emit, &report);
+  auto compute= [](void *to, uint8_t *record) {
+    return static_cast<const Report *>(to)->handler->compute_checked(record);
+  };
+  int result= strata_table_check(cursor_, (options->flags & T_QUICK) != 0, indexed_virtual_.empty() ? nullptr : +compute, emit,
+                                 &report);
   switch (result)
   {
   case STRATA_OK: return HA_ADMIN_OK;

@@ -132,6 +132,7 @@ private:
   int add_virtual(uchar *buf);
   int compute_virtual();
   int compute_neighbour(uchar *buf);
+  int compute_checked(uchar *record);
   void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */
   void sync_columns();
   void sync_condition();

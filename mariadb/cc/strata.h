@@ -301,8 +301,11 @@ int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t 
 int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of each index; a kill ends it */
 int strata_table_optimize(StrataCursor *cursor);           /* compacts the table's key ranges; a kill ends it */
 int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
-/* Verifies checksums and that each index agrees with the rows; findings as lines through emit. */
-int strata_table_check(StrataCursor *cursor, int quick, void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
+/* Verifies checksums and that each index agrees with the rows; findings as lines through emit. `compute` (may be null) computes
+   the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid
+   until the next call. */
+int strata_table_check(StrataCursor *cursor, int quick, int (*compute)(void *ctx, uint8_t *record),
+                       void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
 
 #ifdef __cplusplus
 }

@@ -3,9 +3,10 @@
 use crate::cursor::CursorHandle;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
 use crate::store::TableHandle;
-use crate::types::{CStats, EmitText};
+use crate::types::{CStats, ComputeColumns, EmitText};
 use std::ffi::{c_int, c_void};
 use strata_row::sequence::Counter;
+use strata_row::stats::check::Compute;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
 
@@ -152,13 +153,19 @@ pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_in
 pub unsafe extern "C" fn strata_table_check(
     cursor: *mut CursorHandle,
     quick: c_int,
+    compute: Option<ComputeColumns>,
     emit: Option<EmitText>,
     ctx: *mut c_void,
 ) -> c_int {
     guard(|| {
         let handle = unsafe { reference(cursor)? };
         let session = unsafe { handle.session()? };
-        let good = handle.table.check(session, quick != 0, &mut |line| {
+        let mut computed = compute.map(|compute| {
+            // SAFETY: a record of the table's length; the header says what the function does with it.
+            move |record: &mut [u8]| unsafe { compute(ctx, record.as_mut_ptr()) == 0 }
+        });
+        let compute = computed.as_mut().map(|compute| compute as Compute<'_>);
+        let good = handle.table.check(session, quick != 0, compute, &mut |line| {
             if let Some(emit) = emit {
                 // SAFETY: text and length belong together.
                 unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };

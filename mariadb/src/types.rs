@@ -197,6 +197,8 @@ pub struct CStats {
 
 /// Receives pieces of text.
 pub type EmitText = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+/// Computes the indexed virtual columns of a record; 0: done.
+pub type ComputeColumns = unsafe extern "C" fn(*mut c_void, *mut u8) -> c_int;
 /// Receives transaction ids.
 pub type EmitBytes = unsafe extern "C" fn(*mut c_void, *const u8, usize);
 

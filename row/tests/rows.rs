@@ -322,7 +322,7 @@ fn check_compares_what_covering_reads_are_answered_from() {
     let table = client.cursor.table().clone();
     let findings = |client: &Client| {
         let mut lines = Vec::new();
-        let good = table.check(&client.session, false, &mut |line| lines.push(line.to_owned())).unwrap();
+        let good = table.check(&client.session, false, None, &mut |line| lines.push(line.to_owned())).unwrap();
         assert_eq!(good, lines.is_empty());
         lines
     };

@@ -593,5 +593,42 @@ fn a_kill_ends_the_passage_of_dead_rows_and_maintenance() {
     let is_killed = |result| matches!(result, Err(Error::Interrupted | Error::Engine(kv::Error::Interrupted)));
     assert!(is_killed(table.optimize(&t.session)));
     assert!(is_killed(table.analyze(&t.session)));
-    assert!(is_killed(table.check(&t.session, true, &mut |line| panic!("{line}")).map(drop)));
+    assert!(is_killed(table.check(&t.session, true, None, &mut |line| panic!("{line}")).map(drop)));
+}
+
+/// The entries of an index on a virtual column are those of what the column is computed to be.
+#[test]
+fn check_computes_virtual_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut def = definition(false);
+    def.columns[4].is_virtual = true;
+    store.create_table("./db/v", &def, 0).unwrap();
+    let table = store.open_table("./db/v", def).unwrap();
+    let mut client = Client::new(&store, &table);
+    client.begin();
+    for c in 0..20 {
+        client.insert(&row(c, 0, Some("b"), Some(c as i32 * 2))).unwrap();
+    }
+    client.session.statement_end();
+    client.commit();
+    let check = |of: &dyn Fn(i64) -> Option<i32>| {
+        let mut lines = Vec::new();
+        let mut compute = |record: &mut [u8]| {
+            let c = i64::from_le_bytes(record[26..34].try_into().unwrap());
+            let Some(e) = of(c) else { return false };
+            record[0] &= !4;
+            record[44..48].copy_from_slice(&e.to_le_bytes());
+            true
+        };
+        let good = table.check(&client.session, false, Some(&mut compute), &mut |line| lines.push(line.to_owned()));
+        assert_eq!(good.unwrap(), lines.is_empty());
+        lines
+    };
+    assert_eq!(check(&|c| Some(c as i32 * 2)), Vec::<String>::new());
+    let other = check(&|c| Some(if c == 7 { 1 } else { c as i32 * 2 }));
+    assert!(other.len() == 1 && other[0].contains("'e': entry 8 is not the one its row has"), "{other:?}");
+    let fails = check(&|c| (c != 3).then_some(c as i32 * 2));
+    assert!(fails.len() == 1 && fails[0].contains("cannot be computed"), "{fails:?}");
+    client.check();
 }

@@ -251,7 +251,7 @@ impl Client {
     }
     pub fn check(&self) {
         let mut lines = Vec::new();
-        let good = self.cursor.table().check(&self.session, false, &mut |l| lines.push(l.to_owned())).unwrap();
+        let good = self.cursor.table().check(&self.session, false, None, &mut |l| lines.push(l.to_owned())).unwrap();
         assert!(good, "{lines:?}");
     }
 }
