@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::available_parallelism;
-use std::time::Duration;
-use strata_engine::io::{FaultKind, MemDisk};
+use std::time::{Duration, Instant};
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::def::TableDef;
 use strata_row::kv::Options;
 use strata_row::rowcode::Record;
@@ -291,7 +291,10 @@ fn base() -> (MemDisk, State) {
     for name in [T, U, SEQUENCE, TEMPORARY, "./db/w", "./other/o"] {
         assert!(world.create(name));
     }
-    for name in [T, U, TEMPORARY, "./db/w", "./other/o"] {
+    // The first one's file goes with it, the others share one.
+    assert!(world.insert(TEMPORARY, (0..20).collect(), None));
+    world.store.engine().flush().unwrap();
+    for name in [T, U, "./db/w", "./other/o"] {
         assert!(world.insert(name, (0..20).collect(), None));
     }
     assert!(world.set(1));
@@ -365,6 +368,21 @@ fn strike(disk: &MemDisk, n: u64, kind: FaultKind, lasting: bool) {
 /// Operations that failed, by name.
 type Struck = BTreeMap<&'static str, u64>;
 
+/// Files that are not needed any more are removed by another thread, which is woken at once. Those that a handler still reads
+/// stay: for them nobody waits.
+fn await_removals(disk: &MemDisk, store: &Store) {
+    let until = Instant::now() + Duration::from_millis(50);
+    let is_table = |path: &std::path::PathBuf| path.extension().is_some_and(|e| e == "sst");
+    while disk.struck().is_none() && Instant::now() < until {
+        // A look that is no operation of this disk.
+        let there = disk.copy().list(Path::new(DIR)).unwrap().iter().filter(|path| is_table(path)).count() as u64;
+        if there == store.engine().metrics().level_files.iter().sum::<u64>() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// One statement, under one kind of fault at each operation in turn.
 fn run(statement: &Statement, base: &MemDisk, state: &State, (kind, lasting): (FaultKind, bool)) -> Struck {
     let mut struck = Struck::new();
@@ -376,6 +394,7 @@ fn run(statement: &Statement, base: &MemDisk, state: &State, (kind, lasting): (F
         let handlers: Vec<_> = state.keys().map(|name| world.table(name).unwrap()).collect();
         strike(&disk, n, kind, lasting);
         (statement.1)(&mut world);
+        await_removals(&disk, &world.store);
         if let Some(op) = disk.struck() {
             *struck.entry(op).or_default() += 1;
         }
