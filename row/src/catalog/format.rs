@@ -19,8 +19,6 @@ pub const CATALOG: IndexId = IndexId(1);
 pub const COUNTERS: IndexId = IndexId(2);
 /// The index that holds persisted statistics.
 pub const STATISTICS: IndexId = IndexId(3);
-/// The index that holds where decisions about prepared transactions are kept.
-pub const DECISIONS: IndexId = IndexId(4);
 /// First index id that tables get.
 pub const FIRST_INDEX_ID: u32 = 16;
 
@@ -30,6 +28,7 @@ const VERSION_FORMS: u8 = 2;
 const TAG_IDS: u8 = 0;
 const TAG_TABLE: u8 = 1;
 const TAG_PENDING: u8 = 2;
+const TAG_DECISIONS: u8 = 3;
 
 const DECISIONS_NONE: u8 = 0;
 const DECISIONS_FILE: u8 = 1;
@@ -493,9 +492,10 @@ pub fn statistics_key(table_id: u64) -> Vec<u8> {
     key
 }
 
-/// Key of the place where decisions are kept.
+/// Key of the place where decisions are kept. It is one of the catalog's, so that a build that does not know it, and would not
+/// keep it true, does not open the store.
 pub fn decisions_key() -> Vec<u8> {
-    DECISIONS.prefix().to_vec()
+    tagged(TAG_DECISIONS)
 }
 
 /// Bytes of that place.
@@ -544,6 +544,8 @@ pub enum Entry<'a> {
     Table(&'a str),
     /// A pending drop.
     Pending(IndexId),
+    /// The place where decisions are kept.
+    Decisions,
 }
 
 /// Takes a catalog key apart.
@@ -554,6 +556,7 @@ pub fn parse_key(key: &[u8]) -> Result<Entry<'_>> {
         match r.u8()? {
             TAG_IDS => r.is_empty().then_some(Entry::Ids),
             TAG_TABLE => std::str::from_utf8(r.rest()).ok().map(Entry::Table),
+            TAG_DECISIONS => r.is_empty().then_some(Entry::Decisions),
             TAG_PENDING if r.rest().len() == 4 => Some(Entry::Pending(IndexId::of(r.rest()))),
             _ => None,
         }

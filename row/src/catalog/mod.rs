@@ -70,6 +70,8 @@ impl Catalog {
                         tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
                     }
                     Entry::Pending(id) => drop(pending.insert(id)),
+                    // Read when it is asked for.
+                    Entry::Decisions => {}
                 }
                 Ok(())
             };
