@@ -2,7 +2,7 @@
 //!
 //! The two configured budgets are what the store comes to in memory. Memtables keep to theirs. Whatever else has a size
 //! worth counting is taken off that of the block cache: resident parts of open tables, buffers of the log, write buffers of
-//! transactions and memtables that only cursors hold as they are; buffers of flushes and merges as many as can be at work, or
+//! transactions, memtables that only cursors hold and large values that readers and merges hold as they are; buffers of flushes and merges as many as can be at work, or
 //! each merge would cost the cache its coldest blocks.
 //!
 //! One transaction's write buffer has a size at which it is written to files. All of them together have one too, a part of
@@ -44,6 +44,8 @@ pub(crate) struct Beside {
     pub buffers: u64,
     /// Bytes of memtables that are in tables and that cursors hold.
     pub pinned: u64,
+    /// Bytes of large values that are read or merged.
+    pub large: u64,
     /// Threads that merge.
     pub compactors: u64,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Beside {
 /// The capacity of a block cache with this budget.
 pub(crate) fn cache_capacity(budget: u64, beside: Beside) -> u64 {
     let work = beside.log.min(LOG_MAX) + beside.compactors * merge_buffer_bytes(budget) + FLUSH_BUFFER_BYTES;
-    let held = beside.tables + beside.buffers + beside.pinned;
+    let held = beside.tables + beside.buffers + beside.pinned + beside.large;
     budget.saturating_sub((held + work).next_multiple_of(STEP)).max(budget / 2)
 }
 
@@ -80,11 +82,11 @@ mod tests {
             (0, 0, 0, 1, 0),
         ];
         for (budget, tables, log, compactors, capacity) in cases {
-            let beside = Beside { tables, log, buffers: 0, pinned: 0, compactors };
+            let beside = Beside { tables, log, buffers: 0, pinned: 0, large: 0, compactors };
             assert_eq!(cache_capacity(budget, beside), capacity, "{budget} {beside:?}");
             // Whatever it is that is held, it counts the same.
-            let (a, b) = (tables / 4, tables / 2);
-            let parts = Beside { tables: tables - a - b, buffers: a, pinned: b, ..beside };
+            let (a, b, c) = (tables / 4, tables / 2, tables / 8);
+            let parts = Beside { tables: tables - a - b - c, buffers: a, pinned: b, large: c, ..beside };
             assert_eq!(cache_capacity(budget, parts), capacity, "{budget} {parts:?}");
         }
     }

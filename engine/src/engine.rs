@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::background::Background;
 use crate::base::limits::{check_key, check_value};
+use crate::base::slots;
 use crate::base::value::ValueOut;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::{Beside, cache_capacity};
@@ -161,6 +162,7 @@ impl Core {
             log: self.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
             pinned: self.states.pinned_bytes(),
+            large: slots::large_bytes() as u64,
             compactors: self.background.compactors() as u64,
         };
         self.cache.set_capacity(cache_capacity(self.cache_budget(), beside) as usize);

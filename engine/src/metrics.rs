@@ -152,7 +152,7 @@ impl Metrics {
             ("memtables in tables that cursors hold", self.memtable_pinned_bytes),
             ("write buffers of transactions", self.write_buffer_bytes),
             ("writes of prepared transactions", self.prepared_bytes),
-            ("large values that are being read", self.large_block_bytes),
+            ("large values that are being read or merged", self.large_block_bytes),
             ("locks", self.lock_bytes),
         ]
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
-use strata_engine::lock::{LockMode, Wait};
+use strata_engine::lock::{LockMode, LockOwner, Wait};
 use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Step, Txn, Watch};
 
 const A: u32 = 16;
@@ -465,6 +465,69 @@ fn an_interruption_ends_the_work_on_files() {
     txn.rollback().unwrap();
     assert_eq!(orphans(&engine, &disk), Vec::<String>::new());
     assert_eq!(dump(&engine, 0, u32::MAX).unwrap(), Map::new());
+}
+
+/// One value of many pieces is not written to its end for an interrupted transaction, nor read to it; afterwards the
+/// transaction goes on as if nothing had been asked.
+#[test]
+fn an_interruption_ends_the_transfer_of_one_value() {
+    let owner: Arc<Mutex<Option<Arc<LockOwner>>>> = Arc::default();
+    let writes = Arc::new(AtomicU64::new(0));
+    let hook: common::Hook = {
+        let (owner, writes) = (owner.clone(), writes.clone());
+        Arc::new(move |what: &str, path: &Path| {
+            let is_table = path.extension().is_some_and(|extension| extension == "sst");
+            if what == "write" && is_table && writes.fetch_add(1, Ordering::Relaxed) == 3 {
+                owner.lock().iter().for_each(|owner| owner.interrupt());
+            }
+        })
+    };
+    let disk = MemDisk::new();
+    let options = Options { transaction_bytes: 3 << 20, ..options(Arc::new(HookDisk { inner: disk.clone(), hook })) };
+    let engine = Engine::open(Path::new(DIR), options).unwrap();
+    let mut rng = Rng::new(1);
+    let random: Vec<u8> = (0..24 << 17).flat_map(|_| rng.next().to_le_bytes()).collect();
+    // Of this one there is next to nothing to write, or to read.
+    let regular = vec![7; 24 << 20];
+    let mut txn = engine.begin();
+    for (k, value) in [(1, &random), (2, &regular)] {
+        writes.store(0, Ordering::Relaxed);
+        *owner.lock() = Some(txn.owner().clone());
+        if k == 2 {
+            txn.owner().interrupt();
+        }
+        let written = txn.put_parts(&key(A, k), &[b"head", value]);
+        assert!(matches!(written, Err(Error::Interrupted)), "{written:?}");
+        assert!(writes.load(Ordering::Relaxed) < 10, "{writes:?} writes");
+        *owner.lock() = None;
+        txn.owner().clear_interrupt();
+        assert!(!txn.get(&key(A, k), SeqNo::MAX, &mut Vec::new()).unwrap());
+        txn.put_parts(&key(A, k), &[b"head", value]).unwrap();
+        txn.commit().unwrap();
+    }
+    assert_eq!(orphans(&engine, &disk), Vec::<String>::new());
+
+    // Into one sorted run, of which a cursor has one row at a time.
+    engine.compact_range(&IndexId(A).prefix(), &IndexId(B).prefix()).unwrap();
+    let (point, mut cursor) = (engine.read_point(), engine.cursor());
+    for k in [1, 2] {
+        txn.owner().interrupt();
+        let read = txn.get(&key(A, k), SeqNo::MAX, &mut Vec::new());
+        assert!(matches!(read, Err(Error::Interrupted)), "{read:?}");
+        cursor.open(&txn, point.seq(), &IndexId(A).prefix(), &IndexId(B).prefix()).unwrap();
+        let sought = [cursor.seek_ge(&txn, &key(A, k)), cursor.seek_lt(&txn, &key(A, k + 1))];
+        assert!(sought.iter().all(|sought| matches!(sought, Err(Error::Interrupted))), "{sought:?}");
+        txn.owner().clear_interrupt();
+        assert!(txn.get(&key(A, k), SeqNo::MAX, &mut Vec::new()).unwrap());
+    }
+    // On the way from one large row to the next.
+    cursor.seek_ge(&txn, &key(A, 0)).unwrap();
+    assert!(cursor.large_value().is_some_and(|value| value[4..] == random));
+    txn.owner().interrupt();
+    assert!(matches!(cursor.next(&txn), Err(Error::Interrupted)));
+    txn.owner().clear_interrupt();
+    cursor.seek_ge(&txn, &key(A, 2)).unwrap();
+    assert!(cursor.value()[4..] == regular);
 }
 
 /// Snapshots from before a large commit do not see it, whatever is flushed or merged meanwhile, and an index dropped

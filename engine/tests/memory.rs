@@ -3,12 +3,13 @@
 mod common;
 
 use std::path::Path;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
-use common::{DIR, Rng, dump, key, options, value, within};
+use common::{DIR, Hook, HookDisk, Rng, dump, key, options, value, within};
+use strata_engine::base::value::Value;
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, IndexId, Options, SeqNo};
+use strata_engine::{Engine, IndexId, Metrics, Options, SeqNo};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
     let options = Options { memtable_budget_bytes, ..options(Arc::new(disk.clone())) };
@@ -118,6 +119,60 @@ fn a_memtable_far_above_its_size_is_flushed_though_nobody_writes() {
         }
         assert!(engine.metrics().memtable_bytes < 1 << 20, "{:?}", engine.metrics());
         assert_eq!(dump(&engine, 1, 2).unwrap().len(), 2);
+    });
+}
+
+/// A merge holds one value of each source. What of them is large shows in the count while it runs, and the block cache gives
+/// way to it; afterwards nothing of it is left.
+#[test]
+fn what_a_merge_holds_of_large_values_is_counted() {
+    within("merge of large values", 120, || {
+        const VALUE: usize = 6 << 20;
+        let seen: Arc<Mutex<Vec<Metrics>>> = Arc::default();
+        let engine: Arc<OnceLock<Weak<Engine>>> = Arc::default();
+        let hook: Hook = {
+            let (seen, engine) = (seen.clone(), engine.clone());
+            Arc::new(move |what: &str, path: &Path| {
+                let is_table = path.extension().is_some_and(|extension| extension == "sst");
+                if let Some(engine) = engine.get().and_then(Weak::upgrade).filter(|_| what == "write" && is_table) {
+                    seen.lock().unwrap().push(engine.metrics());
+                }
+            })
+        };
+        let disk = Arc::new(HookDisk { inner: MemDisk::new(), hook });
+        let options = Options { block_cache_bytes: 64 << 20, ..options(disk) };
+        let store = Arc::new(Engine::open(Path::new(DIR), options).unwrap());
+        let mut rng = Rng::new(1);
+        let mut txn = store.begin();
+        for k in 0..3 {
+            let bytes: Vec<u8> = (0..VALUE / 8).flat_map(|_| rng.next().to_le_bytes()).collect();
+            // Each file spans all keys, so that they are sources of their own.
+            for (k, value) in [(0, &b"first"[..]), (1 + k, &bytes), (9, b"last")] {
+                txn.put(&key(1, k), value).unwrap();
+            }
+            txn.commit().unwrap();
+            store.flush().unwrap();
+        }
+        let before = store.metrics();
+        assert_eq!(before.large_block_bytes, 0);
+        drop(engine.set(Arc::downgrade(&store)));
+        store.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let most = seen.iter().max_by_key(|metrics| metrics.large_block_bytes).unwrap();
+        assert!(most.large_block_bytes >= VALUE as u64, "{}", most.large_block_bytes);
+        assert!(most.memory_bytes() >= before.memory_bytes() + VALUE as u64);
+        let after = store.metrics();
+        assert_eq!((after.large_block_bytes, after.merge_buffer_bytes), (0, 0));
+
+        // Whoever holds large values takes them from the share of the block cache.
+        let mut read = Value::default();
+        assert!(store.get_at(&key(1, 1), SeqNo::MAX, &mut read).unwrap());
+        let budget = 64 << 20;
+        store.set_block_cache_bytes(budget);
+        let held = store.metrics().cache_capacity_bytes;
+        read.release();
+        store.set_block_cache_bytes(budget);
+        assert!(store.metrics().cache_capacity_bytes >= held + VALUE as u64, "{held}");
     });
 }
 

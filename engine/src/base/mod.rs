@@ -5,6 +5,7 @@
 pub mod codec;
 mod error;
 mod ids;
+pub mod interrupt;
 pub mod limits;
 pub mod memory;
 pub mod slots;

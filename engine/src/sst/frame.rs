@@ -13,6 +13,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use super::Compression;
 use super::block::Shuffle;
 use super::dense::{self, Dense};
+use super::large::{self, LARGE};
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result};
@@ -146,6 +147,10 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Res
             payload.len()
         }
         LZ4 => decompress_into(payload, &mut unpacked).map_err(|e| bad(format!("LZ4: {e}")))?,
+        ZSTD if (LARGE..=large::BLOCK_BYTES_MAX).contains(&len) => {
+            large::unpack(payload, &mut unpacked)?.map_err(bad)?;
+            len
+        }
         ZSTD => dense::unpack(payload, None, &mut unpacked).map_err(bad)?,
         SHUFFLED_COLUMNS => dense::unpack(payload, Some(Shuffle::Columns), &mut unpacked).map_err(bad)?,
         SHUFFLED_ROWS => dense::unpack(payload, Some(Shuffle::Rows), &mut unpacked).map_err(bad)?,

@@ -19,6 +19,7 @@ use std::path::Path;
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use super::frame::{self, Handle, PLAIN, TRAILER_BYTES, ZSTD};
+use crate::base::interrupt;
 use crate::base::limits::{IO_ALIGN, VALUE_BYTES_MAX};
 use crate::base::slots::Buf;
 pub(super) use crate::base::slots::LARGE;
@@ -34,7 +35,7 @@ const SAMPLE: usize = 64 << 10;
 /// Bytes read at once.
 const WINDOW: usize = 1 << 20;
 /// Longest block that a reader makes room for before it has seen the checksum.
-const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
+pub(super) const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 
 /// Takes the framed block piece by piece.
 struct Sink<'a> {
@@ -49,6 +50,7 @@ impl Sink<'_> {
             self.sum = crc32c::crc32c_append(self.sum, piece);
             self.len += piece.len() as u64;
             (self.put)(piece)?;
+            interrupt::check()?;
         }
         Ok(())
     }
@@ -71,9 +73,11 @@ pub(super) fn write(
         let mut encoder = Encoder::new(LEVEL).map_err(packing)?;
         encoder.set_pledged_src_size(Some(bytes as u64)).map_err(packing)?;
         let mut out = vec![0; PIECE];
-        for part in std::iter::once(&head).chain(parts) {
-            let mut input = InBuffer::around(part);
-            while input.pos() < part.len() {
+        // In windows, since a regular value goes in as a whole before there is anything to push.
+        for window in std::iter::once(&head).chain(parts).flat_map(|part| part.chunks(WINDOW)) {
+            interrupt::check()?;
+            let mut input = InBuffer::around(window);
+            while input.pos() < window.len() {
                 let mut output = OutBuffer::around(out.as_mut_slice());
                 encoder.run(&mut input, &mut output).map_err(packing)?;
                 sink.push(output.as_slice())?;
@@ -140,7 +144,7 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
         file.read_exact_at(&mut window[..(stop.next_multiple_of(IO_ALIGN as u64) - start) as usize], start)?;
         let piece = &window[(at - start) as usize..(stop - start) as usize];
         sum = crc32c::crc32c_append(sum, piece);
-        unpacking.take(piece);
+        unpacking.take(piece)?;
         at = stop;
     }
     sum = crc32c::crc32c_append(sum, &trailer[..TRAILER_BYTES - 4]);
@@ -150,6 +154,17 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
     }
     unpacked.map_err(bad)?;
     Ok(block)
+}
+
+/// Unpacks the zstd frame of a large block that is short in the file; what is wrong with it, if anything is. The error is
+/// that of an interrupted reader.
+pub(super) fn unpack(payload: &[u8], block: &mut [u8]) -> Result<std::result::Result<(), String>> {
+    let mut unpacking = match Unpacking::new(ZSTD, block) {
+        Ok(unpacking) => unpacking,
+        Err(error) => return Ok(Err(format!("zstd: {error}"))),
+    };
+    unpacking.take(payload)?;
+    Ok(unpacking.finish())
 }
 
 /// Fills a block from pieces of its payload.
@@ -167,28 +182,49 @@ impl<'a> Unpacking<'a> {
         Ok(Unpacking { block, filled: 0, zstd, fault: None })
     }
 
-    fn take(&mut self, piece: &[u8]) {
-        let rest = &mut self.block[self.filled..];
+    /// An error only if the reader was interrupted.
+    fn take(&mut self, piece: &[u8]) -> Result<()> {
+        interrupt::check()?;
         match &mut self.zstd {
             _ if self.fault.is_some() => {}
             None => {
+                let rest = &mut self.block[self.filled..];
                 rest[..piece.len()].copy_from_slice(piece);
                 self.filled += piece.len();
             }
             Some(decoder) => {
                 let mut input = InBuffer::around(piece);
-                let mut output = OutBuffer::around(rest);
                 while input.pos() < piece.len() && self.fault.is_none() {
-                    let before = (input.pos(), output.pos());
+                    // What is very regular comes out a thousand times as long.
+                    interrupt::check()?;
+                    let end = self.block.len().min(self.filled + WINDOW);
+                    let mut output = OutBuffer::around(&mut self.block[self.filled..end]);
+                    let before = input.pos();
                     match decoder.run(&mut input, &mut output) {
-                        Ok(_) if before == (input.pos(), output.pos()) => self.fault = Some("block too long".into()),
+                        Ok(_) if before == input.pos() && output.pos() == 0 => {
+                            self.fault = Some("block too long".into())
+                        }
                         Ok(_) => {}
                         Err(error) => self.fault = Some(format!("zstd: {error}")),
                     }
+                    self.filled += output.pos();
                 }
-                self.filled += output.pos();
+                // The input may have been taken in before all that it says has come out.
+                while self.fault.is_none() && self.filled < self.block.len() {
+                    interrupt::check()?;
+                    let end = self.block.len().min(self.filled + WINDOW);
+                    let mut output = OutBuffer::around(&mut self.block[self.filled..end]);
+                    if let Err(error) = decoder.run(&mut InBuffer::around(&[]), &mut output) {
+                        self.fault = Some(format!("zstd: {error}"));
+                    }
+                    if output.pos() == 0 {
+                        break;
+                    }
+                    self.filled += output.pos();
+                }
             }
         }
+        Ok(())
     }
 
     fn finish(self) -> std::result::Result<(), String> {

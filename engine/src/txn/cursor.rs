@@ -16,11 +16,13 @@
 //! Rejected: copying the write buffer at open (large transactions), and a snapshot number per buffered operation (the
 //! position in the buffer already is one).
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Txn;
+use crate::base::interrupt::interruptible;
 use crate::base::value::{LargeValue, Unread};
 use crate::base::{Kind, Result, SeqNo};
 use crate::engine::{Core, DEAD_RUN};
@@ -113,6 +115,8 @@ pub struct Cursor {
     way: Way,
     /// After `refresh`: the base stands nowhere, the next step begins with a seek.
     base_lost: bool,
+    /// Its latest large value was asked for: the next row may be a large one as well, and is read interruptibly.
+    large: Cell<bool>,
     /// Row of the own side; and the key to go on from while the base is not on it.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -135,6 +139,7 @@ impl Cursor {
             side: Side::Nowhere,
             way: Way::Forward,
             base_lost: false,
+            large: Cell::new(false),
             key: Vec::new(),
             value: Vec::new(),
             spare: Vec::new(),
@@ -250,7 +255,9 @@ impl Cursor {
     /// Value of the row by itself, if it is a large one: it need not be copied to outlive the cursor's next movement.
     #[inline]
     pub fn large_value(&self) -> Option<LargeValue> {
-        if self.side == Side::Base { self.base.large_value() } else { None }
+        let value = if self.side == Side::Base { self.base.large_value() } else { None };
+        self.large.set(value.is_some());
+        value
     }
 
     /// Versions and tombstones stepped over since `open`.
@@ -271,7 +278,7 @@ impl Cursor {
             self.follow_runs(own)?;
         }
         let skipped = self.base.skipped();
-        self.base.seek_ge(key)?;
+        interruptible(own.owner.interrupt_flag(), || self.base.seek_ge(key))?;
         if self.base.skipped() - skipped >= DEAD_RUN {
             let reached = if self.base.valid() { self.base.key() } else { self.base.upper().unwrap_or(key) };
             self.core.passed_dead_run(key, reached);
@@ -295,7 +302,7 @@ impl Cursor {
             self.follow_runs(own)?;
         }
         let skipped = self.base.skipped();
-        self.base.seek_lt(key)?;
+        interruptible(own.owner.interrupt_flag(), || self.base.seek_lt(key))?;
         if self.base.skipped() - skipped >= DEAD_RUN {
             let reached = if self.base.valid() { self.base.key() } else { self.base.lower().unwrap_or(key) };
             self.core.passed_dead_run(reached, key);
@@ -308,12 +315,20 @@ impl Cursor {
 
     /// To the next row. Requires `valid()`.
     pub fn next(&mut self, own: &Txn) -> Result<()> {
-        self.step(own, Way::Forward)
+        self.step_asking(own, Way::Forward)
     }
 
     /// To the previous row. Requires `valid()`.
     pub fn prev(&mut self, own: &Txn) -> Result<()> {
-        self.step(own, Way::Backward)
+        self.step_asking(own, Way::Backward)
+    }
+
+    #[inline]
+    fn step_asking(&mut self, own: &Txn, way: Way) -> Result<()> {
+        match self.large.get() {
+            false => self.step(own, way),
+            true => interruptible(own.owner.interrupt_flag(), || self.step(own, way)),
+        }
     }
 
     #[inline]

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::background::with_env;
+use crate::base::interrupt::interruptible;
 use crate::base::limits::{check_key, check_value};
 use crate::base::slots::LARGE;
 use crate::base::value::ValueOut;
@@ -225,7 +226,7 @@ impl Txn {
         let tick = |_| if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
         // Every tombstone stays: what it hides is in the store.
         with_env(core, &|_| false, &tick, &|_| None, |env| {
-            done = Some(work(runs, buffer, env)?);
+            done = Some(interruptible(owner.interrupt_flag(), || work(runs, buffer, env))?);
             Ok(MergeResult::default())
         })?;
         core.background.count_spill(self.runs.take_written_bytes());
@@ -243,10 +244,12 @@ impl Txn {
         if let Some(op) = self.buffer.get(key) {
             return Ok(deliver(self.buffer.kind(op), self.buffer.value(op), out));
         }
-        if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
-            return Ok(deliver_pinned(kind, value, out));
-        }
-        crate::read::get(&self.core, key, read, out)
+        interruptible(self.owner.interrupt_flag(), || {
+            if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
+                return Ok(deliver_pinned(kind, value, out));
+            }
+            crate::read::get(&self.core, key, read, out)
+        })
     }
 
     /// Locks `key` until the transaction ends.
