@@ -398,6 +398,8 @@ impl Committer {
         let kept = state.sealed.len() - flushed;
         let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
         let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());
-        mems.chain(prepared).fold(end, Lsn::min)
+        let start = mems.chain(prepared).fold(end, Lsn::min);
+        self.undecided.lock().release(start);
+        start
     }
 }

@@ -5,7 +5,9 @@
 //! a record does not change under it. Lock order: the order of commits, then this.
 //!
 //! A record that is being appended is not registered yet, as its place is not known. Until it is, a position at or before
-//! it is noted (`arriving`), so that a flush does not move the start of the log past it.
+//! it is noted (`arriving`), so that a flush does not move the start of the log past it. That position may lie before the start
+//! that an earlier flush has found (`released`), the record itself does not: that flush looked for the end of the log first, and
+//! then here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub(crate) struct Undecided {
     /// The same by the position of their records.
     places: BTreeMap<Lsn, TxnId>,
     arriving: Vec<Lsn>,
+    released: Lsn,
 }
 
 impl Undecided {
@@ -69,7 +72,13 @@ impl Undecided {
 
     /// The lowest position that recovery needs for them.
     pub fn log_start(&self) -> Option<Lsn> {
-        self.places.keys().next().into_iter().chain(&self.arriving).min().copied()
+        let arriving = self.arriving.iter().map(|&floor| floor.max(self.released));
+        self.places.keys().next().copied().into_iter().chain(arriving).min()
+    }
+
+    /// Recovery needs no log before `start`, as a look at all that it needs has found.
+    pub fn release(&mut self, start: Lsn) {
+        self.released = self.released.max(start);
     }
 
     /// Those whose records begin below `floor`, by position.
@@ -114,6 +123,18 @@ mod tests {
         undecided.arrived(Lsn(50));
         assert_eq!(undecided.log_start(), None);
         assert!(undecided.get(TxnId(45)).is_err() && undecided.remove(TxnId(45)).is_none());
+    }
+
+    /// What is noted of a record on its way may lag behind the end of the log; the start of the log does not go back for it.
+    #[test]
+    fn a_record_on_its_way_moves_no_start_back() {
+        let mut undecided = Undecided::default();
+        undecided.release(Lsn(4096));
+        undecided.arrives(Lsn(4000));
+        assert_eq!(undecided.log_start(), Some(Lsn(4096)));
+        undecided.insert(TxnId(4100), prepared(4100));
+        undecided.arrived(Lsn(4000));
+        assert_eq!(undecided.log_start(), Some(Lsn(4100)));
     }
 
     #[test]

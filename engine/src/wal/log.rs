@@ -628,7 +628,7 @@ impl Log {
         self.buffer.lock().records_end
     }
 
-    /// Records appended later start here or later, and it is close to the end; without the mutex.
+    /// Records appended later start here or later, and it is close to the end, perhaps a page before; without the mutex.
     pub fn end_at_least(&self) -> Lsn {
         Lsn(self.end.load(Ordering::Acquire))
     }
