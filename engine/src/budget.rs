@@ -2,8 +2,8 @@
 //!
 //! The two configured budgets are what the store comes to in memory. Memtables keep to theirs. Whatever else has a size
 //! worth counting is taken off that of the block cache: resident parts of open tables, buffers of the log, write buffers of
-//! transactions, memtables that only cursors hold and large values that readers and merges hold as they are; buffers of flushes and merges as many as can be at work, or
-//! each merge would cost the cache its coldest blocks.
+//! transactions, memtables that only cursors hold and large values that readers and merges hold, as they are; buffers of
+//! flushes and merges as many as can be at work, or each merge would cost the cache its coldest blocks.
 //!
 //! One transaction's write buffer has a size at which it is written to files. All of them together have one too, a part of
 //! the memtables' budget: beyond it those of some size go earlier.

@@ -4,32 +4,15 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use common::{DIR, HookDisk, Map, Rng, dump, key, value};
+use common::{DIR, Map, Rng, TableCounts, dump, key, value};
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::{Compression, Engine, IndexId, Options};
 
-/// Operations on table files.
-#[derive(Default)]
-struct Counts {
-    created: AtomicU64,
-    synced: AtomicU64,
-}
-
-fn open(disk: &MemDisk, counts: &Arc<Counts>) -> Engine {
-    let counts = counts.clone();
-    let hook = Arc::new(move |what: &str, path: &Path| {
-        let is_table = path.extension().is_some_and(|extension| extension == "sst");
-        let counter = match what {
-            "create" if is_table => &counts.created,
-            "sync" if is_table => &counts.synced,
-            _ => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
+fn open(disk: &MemDisk, counts: &Arc<TableCounts>) -> Engine {
     let options = Options {
-        disk: Arc::new(HookDisk { inner: disk.clone(), hook }),
+        disk: counts.watch(disk),
         memtable_budget_bytes: 32 << 20,
         block_cache_bytes: 4 << 20,
         compaction_threads: 1,
@@ -69,7 +52,7 @@ fn without(model: &Map, gone: impl Fn(u32) -> bool) -> Map {
 
 #[test]
 fn the_number_of_files_follows_the_bytes() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
     let (mut model, mut rng) = (Map::new(), Rng::new(1));
     for round in 0..12 {
@@ -125,7 +108,7 @@ fn the_number_of_files_follows_the_bytes() {
 
 #[test]
 fn drops_give_the_space_back() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let mut engine = open(&disk, &counts);
     let (mut model, mut rng) = (Map::new(), Rng::new(2));
     for _ in 0..4 {
@@ -171,7 +154,7 @@ fn drops_give_the_space_back() {
 /// A part that is too small to be worth a merge stays, unseen, and is cleared when it is asked for.
 #[test]
 fn few_dropped_indexes_stay_until_their_files_are_rewritten() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
     let (mut model, mut rng) = (Map::new(), Rng::new(3));
     write(&engine, &mut model, &mut rng, FIRST..FIRST + 100, 10_000);
@@ -191,7 +174,7 @@ fn few_dropped_indexes_stay_until_their_files_are_rewritten() {
 /// One index of many is compacted: its rows end in the last level, and others are not rewritten with it.
 #[test]
 fn one_index_is_compacted_alone() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
     let (mut model, mut rng) = (Map::new(), Rng::new(4));
     write(&engine, &mut model, &mut rng, FIRST..FIRST + 20, 4_000);
@@ -226,7 +209,7 @@ fn one_index_is_compacted_alone() {
 /// Each index is compressed as it is told, whoever its neighbours are.
 #[test]
 fn neighbours_are_compressed_in_their_own_ways() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
     let write = |indexes: std::ops::Range<u32>| {
         let mut txn = engine.begin();
@@ -253,7 +236,7 @@ fn neighbours_are_compressed_in_their_own_ways() {
 #[test]
 fn a_small_index_is_verified_by_its_own_blocks() {
     let disk = MemDisk::new();
-    let counts = Arc::new(Counts::default());
+    let counts = Arc::new(TableCounts::default());
     let engine = open(&disk, &counts);
     let (mut model, mut rng) = (Map::new(), Rng::new(11));
     write(&engine, &mut model, &mut rng, FIRST..FIRST + INDEXES, 60_000);

@@ -6,9 +6,9 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use common::{DIR, HookDisk, Map, Rng, dump, key, seeds, value, within};
+use common::{DIR, Map, Rng, TableCounts, dump, key, seeds, value, within};
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Engine, Error, IndexId, Options, SeqNo, Txn};
@@ -29,27 +29,6 @@ fn open_with(disk: Arc<dyn Disk>, transaction_bytes: u64, table_bytes: u64) -> E
 /// A spill has 40,000 bytes, an index with 2,048 of them files of its own.
 fn open(disk: &MemDisk) -> Engine {
     open_with(Arc::new(disk.clone()), 40_000, 128 << 10)
-}
-
-/// Table files that were made, and what was written to them.
-#[derive(Default)]
-struct Counts {
-    created: AtomicU64,
-    synced: AtomicU64,
-}
-
-fn counting(disk: &MemDisk, counts: &Arc<Counts>) -> Arc<dyn Disk> {
-    let counts = counts.clone();
-    let hook = Arc::new(move |what: &str, path: &Path| {
-        let is_table = path.extension().is_some_and(|extension| extension == "sst");
-        let counter = match what {
-            "create" if is_table => &counts.created,
-            "sync" if is_table => &counts.synced,
-            _ => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
-    Arc::new(HookDisk { inner: disk.clone(), hook })
 }
 
 /// The table files in the directory are those that the store names, once what goes has gone.
@@ -249,8 +228,8 @@ fn case(seed: u64) {
 /// A row here and a row there of three thousand indexes: each spill makes a few files, not three thousand.
 #[test]
 fn files_of_a_large_transaction_follow_its_bytes() {
-    let (disk, counts) = (MemDisk::new(), Arc::new(Counts::default()));
-    let engine = open_with(counting(&disk, &counts), 1 << 20, 2 << 20);
+    let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
+    let engine = open_with(counts.watch(&disk), 1 << 20, 2 << 20);
     let (mut rng, mut state) = (Rng::new(4), Map::new());
     let made = || counts.created.load(Ordering::Relaxed);
     for round in 0..2u64 {

@@ -128,8 +128,8 @@ impl Store {
         if held.is_empty() { Ok(()) } else { Err(kv::Error::LockTimeout.into()) }
     }
 
-    /// Drops temporary tables left over by a crash, and what has lost its name. Those that prepared transactions have written to give their names free
-    /// and wait for the next start.
+    /// Drops temporary tables left over by a crash, and what has lost its name. Those that prepared transactions have written
+    /// to give their names free and wait for the next start.
     pub fn drop_temporary(&self) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.temporary());
         self.drop_tables(&free)?;

@@ -194,19 +194,13 @@ impl Runs {
     /// Takes in a new file, newer than all before.
     fn stack(&mut self, meta: TableMeta, distinct: bool) {
         self.generation += 1;
-        let (mut run, mut place) = (self.runs.len(), 0);
-        for (older, at) in self
-            .runs
-            .iter()
-            .enumerate()
-            .rev()
-            .map_while(|(older, run)| run.gap(&meta.smallest, &meta.largest).map(|at| (older, at)))
-        {
-            (run, place) = (older, at);
-        }
-        if run == self.runs.len() {
+        // Below all newer runs that it does not overlap.
+        let gaps = self.runs.iter().rev().map_while(|run| run.gap(&meta.smallest, &meta.largest));
+        let (passed, place) = gaps.fold((0, 0), |(passed, _), place| (passed + 1, place));
+        if passed == 0 {
             self.runs.push(Run::default());
         }
+        let run = self.runs.len() - passed.max(1);
         self.runs[run].files.insert(place, new_file(meta, distinct, &self.graveyard));
     }
 

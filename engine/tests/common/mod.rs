@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -161,6 +162,30 @@ impl File for HookFile {
     }
     fn path(&self) -> &Path {
         self.inner.path()
+    }
+}
+
+/// Operations on table files.
+#[derive(Default)]
+pub struct TableCounts {
+    pub created: AtomicU64,
+    pub synced: AtomicU64,
+}
+
+impl TableCounts {
+    /// The disk, counting.
+    pub fn watch(self: &Arc<TableCounts>, disk: &MemDisk) -> Arc<dyn Disk> {
+        let counts = self.clone();
+        let hook = Arc::new(move |what: &str, path: &Path| {
+            let is_table = path.extension().is_some_and(|extension| extension == "sst");
+            let counter = match what {
+                "create" if is_table => &counts.created,
+                "sync" if is_table => &counts.synced,
+                _ => return,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        Arc::new(HookDisk { inner: disk.clone(), hook })
     }
 }
 

@@ -151,6 +151,7 @@ fn scenarios() -> Vec<Scenario> {
         _ => &[Committed],
     };
     let nothing: fn(usize) -> &'static [State] = |_| &[Absent];
+    let elsewhere = |scenario| Scenario { elsewhere: true, ..scenario };
     vec![
         Scenario { name: "autocommit", before: &[], last: "INSERT INTO t VALUES (1, 1)", ..plain },
         Scenario { name: "COMMIT", ..plain },
@@ -173,26 +174,14 @@ fn scenarios() -> Vec<Scenario> {
         xa("XA COMMIT ONE PHASE", ONE_PHASE, XA, "XA COMMIT 'x' ONE PHASE", true, one_phase),
         xa("XA PREPARE, no binlog", PREPARE, XA, "XA PREPARE 'x'", false, preparing),
         xa("XA COMMIT, no binlog", COMMIT, XA_PREPARED, "XA COMMIT 'x'", false, committing),
-        Scenario {
-            elsewhere: true,
-            ..xa("XA COMMIT elsewhere, no binlog", COMMIT, XA_PREPARED, "XA COMMIT 'x'", false, committing)
-        },
+        elsewhere(xa("XA COMMIT elsewhere, no binlog", COMMIT, XA_PREPARED, "XA COMMIT 'x'", false, committing)),
         xa("XA ROLLBACK, no binlog", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", false, undoing),
-        Scenario {
-            elsewhere: true,
-            ..xa("XA ROLLBACK elsewhere, no binlog", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", false, undoing)
-        },
+        elsewhere(xa("XA ROLLBACK elsewhere, no binlog", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", false, undoing)),
         xa("XA PREPARE", PREPARE, XA, "XA PREPARE 'x'", true, preparing),
         xa("XA COMMIT", COMMIT, XA_PREPARED, "XA COMMIT 'x'", true, committing),
-        Scenario {
-            elsewhere: true,
-            ..xa("XA COMMIT elsewhere", COMMIT, XA_PREPARED, "XA COMMIT 'x'", true, committing)
-        },
+        elsewhere(xa("XA COMMIT elsewhere", COMMIT, XA_PREPARED, "XA COMMIT 'x'", true, committing)),
         xa("XA ROLLBACK", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", true, undoing),
-        Scenario {
-            elsewhere: true,
-            ..xa("XA ROLLBACK elsewhere", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", true, undoing)
-        },
+        elsewhere(xa("XA ROLLBACK elsewhere", ROLLBACK, XA_PREPARED, "XA ROLLBACK 'x'", true, undoing)),
     ]
 }
 
