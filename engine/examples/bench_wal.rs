@@ -36,9 +36,6 @@ impl Disk for Cached {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         PosixDisk::default().sync_dir(dir)
     }
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        PosixDisk::default().hard_link(from, to)
-    }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         PosixDisk::default().lock_dir(dir)
     }

@@ -52,7 +52,6 @@ int error_of_failure(int result, THD *thd)
   case STRATA_SAME: return HA_ERR_RECORD_IS_THE_SAME;
   case STRATA_AUTOINC_EXHAUSTED: return HA_ERR_AUTOINC_READ_FAILED;
   case STRATA_TABLE_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
-  case STRATA_READ_ONLY: return HA_ERR_READ_ONLY_TRANSACTION;
   default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
   }
 }

@@ -44,7 +44,6 @@ enum StrataResult {
   STRATA_INVALID = 20,        /* bad argument or option: see the message */
   STRATA_IN_USE = 21,         /* the directory is locked by another process */
   STRATA_NO_XID = 22,         /* no prepared transaction has this id */
-  STRATA_READ_ONLY = 23,
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
 
@@ -166,7 +165,6 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
-int strata_flush(StrataStore *store);                      /* memtables to tables (tests, backup) */
 /* Tables of information_schema: emit is called once per row. */
 enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2 };
 typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
@@ -189,7 +187,6 @@ int strata_table_open(StrataStore *store, const char *name, const StrataTableDef
 /* An error if the table could not be opened with `def`. The order of indexes may differ. */
 int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
-int strata_table_version(StrataStore *store, const char *name, uint8_t version[16]);
 /* At start, after the server's DDL recovery: temporary tables of the last run, and tables without a definition in the server. */
 int strata_temporary_drop_all(StrataStore *store);
 
@@ -214,8 +211,6 @@ int strata_rollback(StrataSession *session);
 int strata_savepoint_set(StrataSession *session, uint64_t *savepoint);
 int strata_savepoint_rollback(StrataSession *session, uint64_t savepoint);
 int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
-int strata_session_has_writes(const StrataSession *session);
-int strata_session_is_prepared(const StrataSession *session);
 /* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
 /* At the start, before the server opens its log: decides about transactions that the server has prepared, unless it will do so
    itself. Names of the index of the binary logs (NULL: there are none) and of the log that serves without them; whether
@@ -278,7 +273,6 @@ void strata_unlock_row(StrataCursor *cursor);              /* the row just read 
 int strata_insert(StrataCursor *cursor, const uint8_t *record, int32_t *duplicate_index);
 int strata_update(StrataCursor *cursor, const uint8_t *old_record, const uint8_t *new_record, int32_t *duplicate_index);
 int strata_delete(StrataCursor *cursor, const uint8_t *record);
-int strata_delete_all(StrataCursor *cursor, uint64_t *rows);   /* STRATA_INVALID if an index has virtual columns: delete row by row */
 /* Filling a table that nobody else can see (ALTER by copy, CREATE ... SELECT): rows go past locks and the session's transaction.
  * A read or a change of a row ends the fill. */
 int strata_bulk_begin(StrataCursor *cursor);

@@ -467,17 +467,6 @@ pub unsafe extern "C" fn strata_delete(cursor: *mut CursorHandle, record: *const
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_delete_all(cursor: *mut CursorHandle, rows: *mut u64) -> c_int {
-    unsafe {
-        with_session(cursor, |c, s| {
-            store_out(rows, c.delete_all(s)?)?;
-            Ok(code::OK)
-        })
-    }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_bulk_begin(cursor: *mut CursorHandle) -> c_int {
     unsafe {
         with_session(cursor, |c, s| {

@@ -87,9 +87,6 @@ impl Disk for FaultDisk {
     fn sync_dir(&self, dir: &Path) -> EngineResult<()> {
         self.disk.sync_dir(dir)
     }
-    fn hard_link(&self, from: &Path, to: &Path) -> EngineResult<()> {
-        self.disk.hard_link(from, to)
-    }
     fn lock_dir(&self, dir: &Path) -> EngineResult<Box<dyn Send + Sync>> {
         self.disk.lock_dir(dir)
     }

@@ -1,7 +1,7 @@
 //! Sessions and transactions.
 
 use crate::decisions::Decisions;
-use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
+use crate::outcome::{bytes, code, guard, reference, store_out};
 use crate::store::StoreHandle;
 use crate::waits::Waits;
 use std::cell::UnsafeCell;
@@ -223,16 +223,4 @@ pub unsafe extern "C" fn strata_consistent_snapshot(session: *mut SessionHandle,
             Ok(())
         })
     }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_session_has_writes(session: *const SessionHandle) -> c_int {
-    guard_value(0, || unsafe { SessionHandle::session(session) }.map_or(0, |s| c_int::from(s.has_writes())))
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_session_is_prepared(session: *const SessionHandle) -> c_int {
-    guard_value(0, || unsafe { SessionHandle::session(session) }.map_or(0, |s| c_int::from(s.is_prepared())))
 }

@@ -184,12 +184,6 @@ pub unsafe extern "C" fn strata_sync(store: *mut StoreHandle) -> c_int {
     unsafe { on_store(store, |s| Ok(s.store.engine().sync()?)) }
 }
 
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_flush(store: *mut StoreHandle) -> c_int {
-    unsafe { on_store(store, |s| Ok(s.store.engine().flush()?)) }
-}
-
 /// Names and values shown by SHOW STATUS.
 fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
     vec![
@@ -413,16 +407,6 @@ pub unsafe extern "C" fn strata_table_close(table: *mut TableHandle) {
             drop(unsafe { Box::from_raw(table) });
         }
     })
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_version(
-    store: *mut StoreHandle,
-    name: *const c_char,
-    version: *mut [u8; 16],
-) -> c_int {
-    unsafe { on_store(store, |s| store_out(version, s.store.table_version(text(name)?)?)) }
 }
 
 unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {

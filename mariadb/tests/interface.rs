@@ -120,9 +120,6 @@ fn run(primary: bool) {
         let name = c"./db/t".as_ptr();
         with_def(primary, |def| assert_eq!(strata_table_create(store, name, def, 0), code::OK));
         with_def(primary, |def| assert_eq!(strata_table_create(store, name, def, 0), code::TABLE_EXISTS));
-        let mut version = [0; 16];
-        assert_eq!(strata_table_version(store, name, &mut version), code::OK);
-        assert_eq!(version, [3; 16]);
         let mut table = null_mut();
         with_def(primary, |def| assert_eq!(strata_table_open(store, name, def, &mut table), code::OK));
         let mut session = null_mut();
@@ -142,7 +139,6 @@ fn run(primary: bool) {
             assert_eq!(strata_autoinc_raise(table, 9), code::OK);
             assert_eq!(strata_autoinc_next(table), 10);
         }
-        assert_eq!(strata_session_has_writes(session), 1);
         assert_eq!(strata_prepare(session, b"xid".as_ptr(), 3, 1), code::OK);
         strata_commit_ordered(session);
         assert_eq!(strata_commit(session), code::OK);

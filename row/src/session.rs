@@ -134,7 +134,6 @@ pub struct Session {
     txn: Txn,
     /// The transaction object holds writes or locks, or is prepared: it may not be reused for the next transaction.
     used: bool,
-    begun: bool,
     in_statement: bool,
     prepared: bool,
     isolation: Isolation,
@@ -168,7 +167,6 @@ impl Session {
             store: store.clone(),
             txn,
             used: false,
-            begun: false,
             in_statement: false,
             prepared: false,
             isolation: Isolation::RepeatableRead,
@@ -267,7 +265,6 @@ impl Session {
         if self.in_statement {
             return Ok(());
         }
-        self.begun = true;
         self.in_statement = true;
         self.isolation = isolation;
         self.note_begin();
@@ -321,7 +318,6 @@ impl Session {
     /// START TRANSACTION WITH CONSISTENT SNAPSHOT: the read point is taken now, after all transactions whose order is fixed.
     /// The server calls this under its commit order mutex: nothing is waited for here.
     pub fn consistent_snapshot(&mut self, isolation: Isolation) {
-        self.begun = true;
         self.isolation = isolation;
         self.note_begin();
         if isolation >= Isolation::RepeatableRead {
@@ -550,7 +546,6 @@ impl Session {
     }
 
     fn finish(&mut self) {
-        self.begun = false;
         self.in_statement = false;
         self.transactions += 1;
         self.prepared = false;

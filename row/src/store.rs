@@ -175,11 +175,6 @@ impl Store {
         Ok(())
     }
 
-    /// The server's version of a table's definition.
-    pub fn table_version(&self, name: &str) -> Result<[u8; 16]> {
-        Ok(self.catalog.get(name)?.version)
-    }
-
     /// Opens a table whose definition in the server is `def`.
     pub fn open_table(self: &Arc<Store>, name: &str, mut def: TableDef) -> Result<Arc<Table>> {
         let meta = self.catalog.get(name)?;

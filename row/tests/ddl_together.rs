@@ -67,9 +67,6 @@ impl Disk for GateDisk {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.0.sync_dir(dir)
     }
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.hard_link(from, to)
-    }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         self.0.lock_dir(dir)
     }

@@ -506,7 +506,7 @@ fn bulk_fills_see_their_own_duplicates() {
     t.cursor.bulk_end(false).unwrap();
     assert_eq!(t.scan(None, true).unwrap().len(), 100);
     t.check();
-    assert_eq!(t.cursor.delete_all(&mut t.session).unwrap(), 100);
+    assert_eq!(t.delete_all(), 100);
     t.commit();
     assert_eq!(t.scan(Some(BY_B), true).unwrap(), []);
     t.check();

@@ -573,9 +573,7 @@ fn a_kill_ends_the_passage_of_dead_rows_and_maintenance() {
     let (_dir, store, table) = setup(3000);
     let _kept = store.engine().read_point();
     let mut deleting = Client::new(&store, &table);
-    deleting.locking(Some(LockMode::Exclusive));
-    deleting.begin();
-    assert_eq!(deleting.cursor.delete_all(&mut deleting.session).unwrap(), 3000);
+    assert_eq!(deleting.delete_all(), 3000);
     deleting.commit();
     for forward in [true, false] {
         let mut t = Client::new(&store, &table);

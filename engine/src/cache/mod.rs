@@ -22,8 +22,9 @@
 //!
 //! # Rejected
 //!
-//! LRU: every hit would rewrite a list under an exclusive lock, and scans would flush it. Caching the compressed bytes:
-//! the engine competes with a buffer pool that pays no decompression on a hit.
+//! LRU: every hit would rewrite a list under an exclusive lock, and scans would flush it. A second cache for compressed
+//! blocks: a block would have two places to be looked up in, and the budget would have to be divided; what the caller puts
+//! in may be compressed (`sst/packed.rs`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

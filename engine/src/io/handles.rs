@@ -302,10 +302,6 @@ impl Disk for BoundedDisk {
         self.0.with_descriptor(|| self.0.disk.sync_dir(dir))
     }
 
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.disk.hard_link(from, to)
-    }
-
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         self.0.disk.lock_dir(dir)
     }

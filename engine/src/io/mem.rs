@@ -521,18 +521,6 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        let mut state = self.state.lock();
-        state.counters.name_changes += 1;
-        state.pass("link", Needs::Mutation).map_err(|e| Error::io("link", from, e))?;
-        let node = state.names.get(from).cloned().ok_or_else(|| Error::io("link", from, absent()))?;
-        if state.names.contains_key(to) {
-            return Err(Error::io("link", to, io::Error::from(io::ErrorKind::AlreadyExists)));
-        }
-        state.change_name(NameChange::Add(to.to_owned(), node));
-        Ok(())
-    }
-
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         if !self.state.lock().locks.insert(dir.to_owned()) {
             return Err(Error::InUse(dir.to_owned()));

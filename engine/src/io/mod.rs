@@ -59,8 +59,6 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
     /// Makes creations, renames and removals in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
-    /// A second name for a file (used by checkpoints).
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
     /// Takes the exclusive lock of a store directory; held until the guard drops.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>>;
 }

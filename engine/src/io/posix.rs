@@ -89,10 +89,6 @@ impl Disk for PosixDisk {
         self.dir(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
     }
 
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::hard_link(from, to).map_err(|e| Error::io("link", from, e))
-    }
-
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         let path = dir.join("LOCK");
         let file = fs::OpenOptions::new()

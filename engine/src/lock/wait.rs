@@ -7,8 +7,8 @@
 //! While it waits, the waiter looks for deadlocks ([`deadlock`](super::deadlock)) and tells the [`WaitObserver`] for whom it
 //! waits.
 //!
-//! Time: lock waits are the one place in the engine that uses real time rather than the `Clock`: parking needs it, and no
-//! decision but giving up depends on it.
+//! Time: waits for locks use real time rather than the `Clock`, as do all that park a thread with a deadline: parking needs
+//! it, and no decision but giving up depends on it.
 //!
 //! Rejected: a condition variable per shard (wakes everybody for one grant).
 

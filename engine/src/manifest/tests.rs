@@ -121,8 +121,9 @@ fn versions_follow_the_text() {
                     out += &format!("range: {}\n", hits.join(" "));
                 }
                 "bytes" => {
-                    let bytes: Vec<String> = (0..7).map(|level| version.level_bytes(level).to_string()).collect();
-                    out += &format!("bytes: {} = {}\n", bytes.join(" "), version.total_bytes());
+                    let bytes: Vec<u64> = (0..7).map(|level| version.level_bytes(level)).collect();
+                    let each: Vec<String> = bytes.iter().map(u64::to_string).collect();
+                    out += &format!("bytes: {} = {}\n", each.join(" "), bytes.iter().sum::<u64>());
                 }
                 _ => pending.push(line),
             }

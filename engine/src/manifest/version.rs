@@ -390,11 +390,6 @@ impl Version {
     pub fn level_bytes(&self, level: u8) -> u64 {
         self.bytes.get(usize::from(level)).copied().unwrap_or(0)
     }
-
-    /// Bytes of all files.
-    pub fn total_bytes(&self) -> u64 {
-        self.bytes.iter().sum()
-    }
 }
 
 /// Divides the files of level 0, oldest first, into sublevels, oldest first.

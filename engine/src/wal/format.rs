@@ -295,14 +295,6 @@ impl<'a> Body<'a> {
         }
         Body::Lz4 { raw_bytes: raw.len() as u64, blocks }
     }
-
-    /// Bytes it takes in the log.
-    pub fn stored_bytes(&self) -> usize {
-        match self {
-            Body::Plain(raw) => raw.len(),
-            Body::Lz4 { blocks, .. } => blocks.len(),
-        }
-    }
 }
 
 /// A few bytes built without allocating: appends happen under the engine's commit order.

@@ -24,7 +24,7 @@
 //! under the mutex is short, and the unit's size need not be known ahead).
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
@@ -113,7 +113,6 @@ pub struct LogCounters {
 /// The log of an open store. All methods may be called from any thread.
 pub struct Log {
     options: LogOptions,
-    dir: PathBuf,
     start: Lsn,
     buffer: Mutex<Buffer>,
     /// Signalled when buffered bytes were written, or on failure.
@@ -280,7 +279,6 @@ impl Log {
         counts.segments.store(1, Ordering::Relaxed);
         Ok(Log {
             options,
-            dir: dir.to_owned(),
             start,
             buffer: Mutex::new(buffer),
             room: Condvar::new(),
@@ -756,13 +754,6 @@ impl Log {
     /// Bytes of log that have files: what a start would read at most, and a little ahead.
     pub fn live_bytes(&self) -> u64 {
         self.segments.live().len() as u64 * self.options.segment_bytes
-    }
-
-    /// The files of the log: (start of the segment, path), for checkpoints. A copy is to be cut at [`Log::durable`].
-    pub fn segments(&self) -> Vec<(Lsn, PathBuf)> {
-        let size = self.options.segment_bytes;
-        let live = self.segments.live();
-        live.into_iter().map(|n| (Lsn(n * size), super::format::segment_path(&self.dir, n))).collect()
     }
 
     /// Bytes of the buffers that records wait in and that are kept for more.

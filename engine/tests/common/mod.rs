@@ -128,10 +128,6 @@ impl Disk for HookDisk {
         (self.hook)("sync directory", dir);
         self.inner.sync_dir(dir)
     }
-    fn hard_link(&self, from: &Path, to: &Path) -> Result<()> {
-        (self.hook)("link", from);
-        self.inner.hard_link(from, to)
-    }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         self.inner.lock_dir(dir)
     }

@@ -3,13 +3,12 @@
 //! A read or a change of a row (CREATE ... REPLACE SELECT) ends a fill: what follows goes through the session's transaction like any
 //! other.
 
-use super::{RowCursor, Seek};
-use crate::error::{Error, Result};
+use super::RowCursor;
+use crate::error::Result;
 use crate::index::bulk::Bulk;
 use crate::index::{Updated, Writer};
-use crate::kv::LockMode;
 use crate::rowcode::Record;
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 
 impl RowCursor {
     /// Inserts a row.
@@ -35,31 +34,6 @@ impl RowCursor {
         let row_id = self.current_row_id()?;
         self.end_bulk()?;
         Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id)
-    }
-
-    /// Deletes all rows; returns their number.
-    pub fn delete_all(&mut self, session: &mut Session) -> Result<u64> {
-        if self.table.has_virtual_keys() {
-            return Err(Error::invalid("rows of a table with indexed virtual columns are deleted one by one"));
-        }
-        self.end_bulk()?;
-        let mut walk = RowCursor::new(&self.table);
-        walk.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
-        walk.begin(None, false)?;
-        let mut record = vec![0; self.table.def.record_bytes as usize];
-        let mut rows = 0;
-        let mut found = walk.seek(session, Seek::First, &[], &mut record)?;
-        while found {
-            // SAFETY: the record was filled by the read above; its BLOB pointers are good until the next read.
-            let row = unsafe { Record::new(&record) };
-            walk.delete(session, row)?;
-            rows += 1;
-            if rows % 1024 == 0 {
-                session.check_killed()?;
-            }
-            found = walk.next(session, &mut record)?;
-        }
-        Ok(rows)
     }
 
     /// From now on rows are inserted past locks and the session's transaction; only for a table that nobody else can see.

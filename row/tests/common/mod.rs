@@ -212,6 +212,22 @@ impl Client {
         self.locking(None);
         result
     }
+    /// Deletes all rows, and says how many there were.
+    pub fn delete_all(&mut self) -> usize {
+        self.locking(Some(LockMode::Exclusive));
+        self.begin();
+        self.cursor.begin(None, false).unwrap();
+        let mut rows = 0;
+        let mut found = self.cursor.seek(&mut self.session, Seek::First, &[], &mut self.record).unwrap();
+        while found {
+            self.cursor.delete(&mut self.session, unsafe { Record::new(&self.record) }).unwrap();
+            rows += 1;
+            found = self.cursor.next(&mut self.session, &mut self.record).unwrap();
+        }
+        self.session.statement_end();
+        self.locking(None);
+        rows
+    }
     pub fn scan(&mut self, index: Option<usize>, forward: bool) -> Result<Vec<Row>> {
         self.begin();
         self.cursor.begin(index, false)?;

@@ -20,7 +20,7 @@
 //!   and the stack goes down once it weighs enough, or when L0 is due by its bytes.
 //! - Level to next: the file with the least overlap below for its size, the oldest one of equals. Written once, it
 //!   frees the most.
-//! - A file that overlaps nothing below is moved by name, unless it is to be compressed anew or full of tombstones.
+//! - A file that overlaps nothing below is moved by name, unless it is full of tombstones or a small output of a flush.
 //! - Files with much of dropped indexes are rewritten where they are.
 //! - A file that a merge could not read is left where it is, and out of the scores, as if a job had it: the jobs that need
 //!   it would fail again, and only they have to wait. It goes with its index.
