@@ -272,7 +272,7 @@ impl Installer {
     /// See `Engine::drop_indexes`.
     pub fn drop_indexes(&self, core: &Core, ids: &[IndexId]) -> Result<()> {
         // The drop must not become durable before the decision of a transaction that wrote to the indexes: found
-        // undecided, it could be committed again after the last of their keys is cleared away.
+        // in doubt, it could be committed again after the last of their keys is cleared away.
         core.log.sync(core.log.end())?;
         let manifest = self.manifest.lock();
         let current = core.states.load().version.clone();

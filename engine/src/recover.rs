@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
-use crate::commit::carry::Place;
 use crate::commit::record::Record;
+use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
 use crate::engine::{Detached, Parts, table_path};
 use crate::install::Installer;
@@ -102,7 +102,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     if let Some(cut) = &cut {
         options.report(&told(cut, commits, prepares));
     }
-    let Replay { active, mut sealed, last, prepared: undecided, .. } = replay;
+    let Replay { active, mut sealed, last, prepared: in_doubt, .. } = replay;
     // Newest first.
     sealed.reverse();
     let mut named: BTreeSet<FileNo> = version.files().map(|(_, file)| file.meta.no).collect();
@@ -110,7 +110,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         check_table(&*disk, dir, &file.meta, "a commit in the log names it")?;
         named.insert(file.meta.no);
     }
-    for found in undecided.values() {
+    for found in in_doubt.values() {
         for meta in files_of(&found.batch).unwrap_or_default() {
             check_table(&*disk, dir, &meta, "a prepared transaction in the log names it")?;
             named.insert(meta.no);
@@ -123,7 +123,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let mut prepared = BTreeMap::new();
     let cache = BlockCache::new(options.block_cache_bytes as usize);
     let mut large: Vec<(Arc<LockOwner>, Bounds)> = Vec::new();
-    for (&id, found) in &undecided {
+    for (&id, found) in &in_doubt {
         let owner = locks.new_owner();
         let files = files_of(&found.batch).unwrap_or_default();
         if files.is_empty() {
@@ -167,7 +167,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let installer = Installer::new(manifest, state.dropped, &version, state.flushed_seq, last);
     let newest = ReadState { active, sealed, version: Arc::new(version) };
     Ok(Parts {
-        committer: Committer::new(last, undecided, &log),
+        committer: Committer::new(last, in_doubt, &log),
         states: StateCell::new(newest, pool),
         locks,
         installer,
@@ -234,7 +234,7 @@ impl Replay<'_> {
             Record::Prepare { xid, batch } => self.prepare(TxnId(start.0), xid, batch, span),
             Record::Carried { id, xid, batch } => self.prepare(id, xid, batch, span),
             Record::Ordered { id, seq } => match self.prepared.remove(&id) {
-                Some(prepared) => self.commit(start, prepared.place.at, seq, &prepared.batch),
+                Some(prepared) => self.commit(start, prepared.record.at, seq, &prepared.batch),
                 None if seq <= self.last => Ok(()),
                 None => {
                     Err(self.damaged(start, format!("commit of transaction {id}, whose prepare record is missing")))
@@ -251,7 +251,7 @@ impl Replay<'_> {
         if files_of(batch).is_none() {
             return Err(self.damaged(span.start, "prepared batch is malformed"));
         }
-        self.prepared.insert(id, Prepared { xid: xid.into(), batch: batch.into(), place: Place::of(span) });
+        self.prepared.insert(id, Prepared { xid: xid.into(), batch: batch.into(), record: PrepareRecord::of(span) });
         Ok(())
     }
 

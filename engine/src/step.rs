@@ -9,7 +9,7 @@
 //! one phase                                                               order-begins  ordered  commit-visible  commit-durable
 //! XA COMMIT                                                               order-begins  ordered  commit-visible  commit-durable
 //! XA ROLLBACK  rollback-begins  rollback-logged  rolled-back
-//! log cleaning carried
+//! log cleaning relocated
 //! catalog      change-ordered  change-durable  (indexes go:)  drop-recorded  indexes-dropped  notes-removed
 //! fill         fill-ended  (in files:)  files-written  order-begins  ordered  commit-visible  commit-durable
 //! flush        takeover-begins  taken-over
@@ -66,7 +66,7 @@ steps! {
     /// The rollback is as durable as the store's setting says, and its locks are free.
     RolledBack "rolled-back",
     /// Prepare records were written again ahead of a flush, in the log's buffer.
-    Carried "carried",
+    Relocated "relocated",
     /// A change of the catalog is in the log's buffer, and others see it.
     ChangeOrdered "change-ordered",
     /// A change of the catalog is durable. Tables that are open have their former state, nothing is given back yet.

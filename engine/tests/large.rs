@@ -132,7 +132,7 @@ fn story(engine: &Engine, story: &Mutex<Story>) {
     told.durable = told.states.len();
     drop(told);
     drop(txn);
-    // Its record is carried on.
+    // Its record is relocated.
     recycle(engine, &mut state, &mut rng, |state, done| match done {
         false => drop(begun(state)),
         true => {
@@ -204,8 +204,8 @@ fn a_crash_at_any_operation_leaves_all_or_nothing() {
     assert!(n > 200, "only {n} operations");
 }
 
-/// A large transaction that waits long for its decision holds back neither the log nor its files' end; its record is carried
-/// on, before and after a restart, and its rows stay locked.
+/// A large transaction that waits long for its decision holds back neither the log nor its files' end; its record is
+/// relocated, before and after a restart, and its rows stay locked.
 #[test]
 fn a_large_prepared_transaction_outlives_the_log_that_prepared_it() {
     for case in 0..8u64 {

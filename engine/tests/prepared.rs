@@ -112,7 +112,7 @@ fn the_log_is_recycled_past_prepared_transactions() {
 /// Tells what a crash image must hold.
 #[derive(Clone, Default)]
 struct Promise {
-    /// Prepared and undecided.
+    /// Prepared, in doubt.
     waiting: BTreeMap<u64, Vec<u8>>,
     /// The decision about this one has been asked for and not yet acknowledged: it commits or it rolls back.
     deciding: Option<(u64, bool)>,
@@ -139,7 +139,7 @@ impl Promise {
         assert_eq!(found, sorted(expected.collect()));
         let committed: Map = self.decided.iter().filter_map(|(&n, v)| Some((held(n), v.clone()?))).collect();
         assert_eq!(state, committed);
-        // What was carried can be carried again, and decided.
+        // What was relocated can be relocated again, and decided.
         let mut map = Map::new();
         write(&engine, &mut Rng::new(again), 200_000, &mut map);
         engine.flush().unwrap();
@@ -157,7 +157,7 @@ impl Promise {
     }
 }
 
-/// A short life with prepared transactions that are carried on and decided. `at` is told of each disk operation and step
+/// A short life with prepared transactions that are relocated and decided. `at` is told of each disk operation and step
 /// with the promise of the moment; with the first it returns true for, the rest does not matter any more.
 fn life(seed: u64, at: impl Fn(&MemDisk, &Promise) + Send + Sync + 'static) {
     let disk = MemDisk::new();
@@ -225,7 +225,7 @@ fn who_writes_where_is_known_of_prepared_transactions() {
 }
 
 #[test]
-fn carried_transactions_survive_a_crash_at_any_moment() {
+fn relocated_transactions_survive_a_crash_at_any_moment() {
     // How many moments there are is not the same each time: background threads take part.
     let moments = Arc::new(Mutex::new(0u64));
     let counted = moments.clone();
@@ -290,7 +290,7 @@ fn a_prepared_transaction_is_renamed_in_one_step() {
             assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), Map::from([(held(1), value.clone())]));
         }
         assert!(found[1] > 0, "{found:?}");
-        // Also where the log is carried on, and recovered from.
+        // Also where the log goes on, and recovered from.
         let check = |engine: &Engine| assert_eq!(sorted(engine.prepared()), vec![b"new".to_vec(), xid(2)]);
         check(&engine);
         check(&open(&disk.crash(5)).unwrap());
@@ -417,15 +417,15 @@ fn a_commit_that_nobody_repeats_is_durable() {
         txn.commit_ordered();
         txn.commit().unwrap();
         assert_eq!(engine.metrics().log_syncs - before, 1 + u64::from(decides));
-        let mut undecided = 0;
+        let mut in_doubt = 0;
         for seed in 0..20 {
             let after = common::open(&disk.crash(seed)).unwrap();
-            undecided += after.prepared().len();
+            in_doubt += after.prepared().len();
             let mut read = Vec::new();
             let there = after.get_at(&key(INDEX, 1), after.visible(), &mut read).unwrap();
             assert_ne!(there, !after.prepared().is_empty());
         }
-        assert_eq!(undecided > 0, !decides);
+        assert_eq!(in_doubt > 0, !decides);
         // The next transaction of the same session decides nothing by itself.
         txn.put(&key(INDEX, 2), b"v").unwrap();
         txn.prepare(b"y").unwrap();

@@ -165,11 +165,11 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.committer.publish(last);
     let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
-    if let Err(error) = core.committer.carry(&core.log, next.min_lsn(), core.prepared_slack()) {
+    if let Err(error) = core.committer.relocate(&core.log, next.min_lsn(), core.prepared_slack()) {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }
-    core.step(Step::Carried);
+    core.step(Step::Relocated);
     let logged = core.log.end();
     let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
     let base = core.background.last_scores().base;
@@ -200,7 +200,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         core.step(Step::TakeoverBegins);
     }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
-    // that transaction as undecided while its writes, and later ones on top of them, are there (invariant 8).
+    // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
     let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
     drop(reserved);
     match installed {

@@ -21,16 +21,16 @@
 //! (two-phase commit: the binlog leader orders the whole group) waits in the queue together with its work, and whoever
 //! needs it visible applies it.
 //!
-//! A prepared transaction keeps the identity that the place of its prepare record gave it, also when the record is
-//! written again further on ([`carry`]). Its batch waits here for the decision, and the log keeps a page of room for the
+//! A prepared transaction keeps the identity that the position of its prepare record gave it, also when the record is
+//! written again further on ([`relocation`]). Its batch waits here for the decision, and the log keeps a page of room for the
 //! record that ends it, so that a full disk cannot refuse a commit that the binlog already has.
 //!
 //! Rejected: inserting into the memtable at prepare with a prepared-to-committed map (RocksDB's write-prepared): every
 //! reader pays for consulting the map, and a rollback has to write.
 
-pub(crate) mod carry;
+pub(crate) mod relocation;
 pub(crate) mod record;
-mod undecided;
+mod in_doubt;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::carry::{Place, to_carry};
-pub(crate) use self::undecided::Prepared;
-use self::undecided::Undecided;
+use self::in_doubt::InDoubt;
+pub(crate) use self::in_doubt::Prepared;
+use self::relocation::{PrepareRecord, to_relocate};
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, Graveyard};
@@ -49,8 +49,8 @@ use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
 use crate::write_buffer::{BatchReader, files_of};
 
-/// Bytes of prepare records that are carried on before they are written out.
-const CARRY_BUFFERED_BYTES: usize = 1 << 20;
+/// Bytes of prepare records that are relocated before they are written out.
+const RELOCATE_BUFFERED_BYTES: usize = 1 << 20;
 
 /// What the order step decided.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ struct Queue {
 pub(crate) struct Committer {
     /// The last sequence number that was assigned. Held by who orders.
     order: Mutex<SeqNo>,
-    undecided: Mutex<Undecided>,
+    in_doubt: Mutex<InDoubt>,
     queue: Mutex<Queue>,
     published: Condvar,
     visible: AtomicU64,
@@ -111,14 +111,14 @@ pub(crate) fn apply(mem: &Mem, batch: &[u8], seq: SeqNo) -> bool {
 impl Committer {
     /// A pipeline whose last committed number is `last` and which knows the transactions left prepared by recovery.
     pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = (TxnId, Prepared)>, log: &Log) -> Committer {
-        let mut undecided = Undecided::default();
+        let mut in_doubt = InDoubt::default();
         for (id, prepared) in prepared {
             log.pledge_end();
-            undecided.insert(id, prepared);
+            in_doubt.insert(id, prepared);
         }
         Committer {
             order: Mutex::new(last),
-            undecided: Mutex::new(undecided),
+            in_doubt: Mutex::new(in_doubt),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
             visible: AtomicU64::new(last.0),
@@ -197,33 +197,33 @@ impl Committer {
         let header = record::prepare_header(xid);
         let body = Body::compress(&batch);
         let floor = {
-            let mut undecided = self.undecided.lock();
+            let mut in_doubt = self.in_doubt.lock();
             let floor = log.end_at_least();
-            undecided.arrives(floor);
+            in_doubt.arrives(floor);
             floor
         };
         let appended = log.append_parts(&header, &body);
         let xid = xid.into();
-        let mut undecided = self.undecided.lock();
-        undecided.arrived(floor);
+        let mut in_doubt = self.in_doubt.lock();
+        in_doubt.arrived(floor);
         let span = appended?;
         log.pledge_end();
         let id = TxnId(span.start.0);
-        undecided.insert(id, Prepared { xid, batch, place: Place::of(span) });
+        in_doubt.insert(id, Prepared { xid, batch, record: PrepareRecord::of(span) });
         Ok((id, span.end))
     }
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
     pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
         let mut last = self.order.lock();
-        let Prepared { batch, place, .. } = self.undecided.lock().get(id)?.clone();
+        let Prepared { batch, record: prepare, .. } = self.in_doubt.lock().get(id)?.clone();
         let files = files_of(&batch).unwrap_or_default();
         let record = record::commit_prepared(id, last.next());
         let ordered = self.take_number(&mut last, sinks, &record, &Body::Plain(&[]), files, |mem| {
-            mem.needs_log_from(place.at);
+            mem.needs_log_from(prepare.at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
-        let decided = self.undecided.lock().remove(id);
+        let decided = self.in_doubt.lock().remove(id);
         drop(last);
         drop(decided);
         sinks.log.redeem_end();
@@ -232,17 +232,17 @@ impl Committer {
 
     /// Whether a transaction of this id is prepared and has no decision, whoever holds it.
     pub fn is_prepared(&self, xid: &[u8]) -> bool {
-        self.undecided.lock().has(xid)
+        self.in_doubt.lock().has(xid)
     }
 
     /// Bytes of the writes of prepared transactions without a decision.
     pub fn prepared_bytes(&self) -> u64 {
-        self.undecided.lock().batches().map(|batch| batch.len() as u64).sum()
+        self.in_doubt.lock().batches().map(|batch| batch.len() as u64).sum()
     }
 
     /// Whether a prepared transaction without a decision writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
-        let batches: Vec<Arc<[u8]>> = self.undecided.lock().batches().cloned().collect();
+        let batches: Vec<Arc<[u8]>> = self.in_doubt.lock().batches().cloned().collect();
         batches.iter().any(|batch| {
             let files = files_of(batch).unwrap_or_default();
             let mut keys = BatchReader::new(batch).map(|(_, key, _)| IndexId::of(key));
@@ -254,59 +254,59 @@ impl Committer {
     /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
     pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
         let _order = self.order.lock();
-        let batch = self.undecided.lock().get(id)?.batch.clone();
+        let batch = self.in_doubt.lock().get(id)?.batch.clone();
         let span = log.append(&record::rollback_prepared(id))?;
-        self.undecided.lock().remove(id);
+        self.in_doubt.lock().remove(id);
         log.redeem_end();
         Ok((span.end, batch))
     }
 
     /// Logs the prepare record again, with another xid; where the new record ends. The old one is needed, and holds back the
-    /// log, until both are carried on: nobody waits here for the new one to become durable.
+    /// log, until both are relocated: nobody waits here for the new one to become durable.
     pub fn rename_prepared(&self, log: &Log, id: TxnId, xid: &[u8]) -> Result<Lsn> {
-        let batch = self.undecided.lock().get(id)?.batch.clone();
+        let batch = self.in_doubt.lock().get(id)?.batch.clone();
         // A start needs it, also of a full disk.
         let room = log.reserve_relief(xid.len() + batch.len())?;
-        let header = record::carried_header(id, xid);
+        let header = record::relocated_header(id, xid);
         let body = Body::compress(&batch);
         let _order = self.order.lock();
         let span = log.append_parts(&header, &body)?;
         drop(room);
-        self.undecided.lock().rename(id, xid);
+        self.in_doubt.lock().rename(id, xid);
         Ok(span.end)
     }
 
-    /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`carry`].
+    /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`relocation`].
     /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
-    pub fn carry(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
-        let (ids, places): (Vec<TxnId>, Vec<Place>) = {
-            let undecided = self.undecided.lock();
-            match undecided.log_start() {
-                Some(oldest) if oldest.0 + slack < floor.0 => undecided.below(floor).unzip(),
+    pub fn relocate(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
+        let (ids, records): (Vec<TxnId>, Vec<PrepareRecord>) = {
+            let in_doubt = self.in_doubt.lock();
+            match in_doubt.log_start() {
+                Some(oldest) if oldest.0 + slack < floor.0 => in_doubt.below(floor).unzip(),
                 _ => return Ok(()),
             }
         };
         let mut buffered = 0;
-        for &id in &ids[..to_carry(&places, floor, slack)] {
-            let Ok(Prepared { xid, batch, .. }) = self.undecided.lock().get(id).cloned() else { continue };
+        for &id in &ids[..to_relocate(&records, floor, slack)] {
+            let Ok(Prepared { xid, batch, .. }) = self.in_doubt.lock().get(id).cloned() else { continue };
             let room = log.reserve(xid.len() + batch.len())?;
-            let header = record::carried_header(id, &xid);
+            let header = record::relocated_header(id, &xid);
             let body = Body::compress(&batch);
             // The append below, under the lock, must not find the log's buffer full.
             buffered += batch.len();
-            if buffered > CARRY_BUFFERED_BYTES {
+            if buffered > RELOCATE_BUFFERED_BYTES {
                 log.write(log.end())?;
                 buffered = batch.len();
             }
             let order = self.order.lock();
             // Decided meanwhile: a copy behind the decision would bring it back to life. Renamed: one would undo that.
             // In a statement of its own, which ends the look: the list is locked again below.
-            let undecided = self.undecided.lock().get(id).cloned();
-            if let Some(prepared) = undecided.ok().filter(|prepared| prepared.xid == xid) {
-                let place = log.append_parts(&header, &body).map_or(prepared.place, Place::of);
-                let mut undecided = self.undecided.lock();
-                undecided.remove(id);
-                undecided.insert(id, Prepared { place, ..prepared });
+            let in_doubt = self.in_doubt.lock().get(id).cloned();
+            if let Some(prepared) = in_doubt.ok().filter(|prepared| prepared.xid == xid) {
+                let record = log.append_parts(&header, &body).map_or(prepared.record, PrepareRecord::of);
+                let mut in_doubt = self.in_doubt.lock();
+                in_doubt.remove(id);
+                in_doubt.insert(id, Prepared { record, ..prepared });
             }
             drop(order);
             drop(room);
@@ -392,14 +392,14 @@ impl Committer {
         // In this order: what arrives after the second look begins behind the end that was seen before it, and what was
         // decided before it is needed by a memtable that is seen after it.
         let end = log.end();
-        let prepared = self.undecided.lock().log_start();
+        let prepared = self.in_doubt.lock().log_start();
         let _order = self.order.lock();
         let state = states.load();
         let kept = state.sealed.len() - flushed;
         let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
         let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());
         let start = mems.chain(prepared).fold(end, Lsn::min);
-        self.undecided.lock().release(start);
+        self.in_doubt.lock().release(start);
         start
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn rollback_prepared(id: TxnId) -> [u8; 9] {
     record
 }
 
-pub(crate) fn carried_header(id: TxnId, xid: &[u8]) -> Vec<u8> {
+pub(crate) fn relocated_header(id: TxnId, xid: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(xid.len() + 11);
     header.push(CARRIED);
     header.extend_from_slice(&id.0.to_le_bytes());
@@ -91,7 +91,7 @@ mod tests {
         let ordered = commit_prepared(TxnId(3), SeqNo(9));
         assert_eq!(decode(&ordered), Some(Record::Ordered { id: TxnId(3), seq: SeqNo(9) }));
         assert_eq!(decode(&rollback_prepared(TxnId(3))), Some(Record::Undone { id: TxnId(3) }));
-        let mut bytes = carried_header(TxnId(3), b"xid");
+        let mut bytes = relocated_header(TxnId(3), b"xid");
         bytes.extend_from_slice(b"b");
         assert_eq!(decode(&bytes), Some(Record::Carried { id: TxnId(3), xid: b"xid", batch: b"b" }));
     }
@@ -142,7 +142,7 @@ mod tests {
             [&commit_batch_header(SeqNo(7))[..], &batch].concat(),
             [&prepare_header(b"x1")[..], &batch].concat(),
             commit_prepared(TxnId(4096), SeqNo(8)).to_vec(),
-            [&carried_header(TxnId(4096), b"x1")[..], &batch].concat(),
+            [&relocated_header(TxnId(4096), b"x1")[..], &batch].concat(),
             [&commit_batch_header(SeqNo(9))[..], &encode_files(&[file])].concat(),
             [&commit_batch_header(SeqNo(10))[..], &encode_files(&[shared])].concat(),
         ];

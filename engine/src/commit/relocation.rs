@@ -1,39 +1,39 @@
-//! Which prepare records are written again, so that they do not hold back the log. Pure.
+//! Relocation of prepare records: which of them are written again, so that they do not hold back the log. Pure.
 //!
 //! A prepared transaction may wait for its decision for days (a user's XA transaction), and recovery needs its prepare
 //! record. Kept where it is, it would keep all of the log behind it. So once in a while the oldest records are copied to
-//! the end of the log ("carried"), and what lies between them is free.
+//! the end of the log (relocated), and what lies between them is free.
 //!
-//! The rule is that of cleaning a log-structured file: the oldest records are carried as far as the log that this frees
-//! is at least twice what is copied. Two things follow. Each byte carried is paid for by a byte of log that others have
-//! written in the meantime, so carrying never more than doubles what is logged. And what stays held back is at most the
+//! The rule is that of cleaning a log-structured file: the oldest records are relocated as far as the log that this frees
+//! is at least twice what is copied. Two things follow. Each relocated byte is paid for by a byte of log that others have
+//! written in the meantime, so relocation never more than doubles what is logged. And what stays held back is at most the
 //! slack or twice the bytes of the prepared records, whichever is more; below the slack nothing is worth doing.
 //!
 //! Rejected: saving the batches in files of their own (one more kind of file with its own recovery, and two syncs for
-//! each); carrying whatever is older than some age (copies everything again and again if all of the log is prepared).
+//! each); relocating whatever is older than some age (copies everything again and again if all of the log is prepared).
 
 use crate::base::Lsn;
 use crate::wal::Span;
 
-/// Bytes freed per byte copied at which carrying pays.
+/// Bytes freed per byte copied at which relocation pays.
 const GAIN: u64 = 2;
 
 /// A prepare record in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PrepareRecord {
     pub at: Lsn,
     pub bytes: u64,
 }
 
-impl Place {
-    pub fn of(span: Span) -> Place {
-        Place { at: span.start, bytes: span.end.0 - span.start.0 }
+impl PrepareRecord {
+    pub fn of(span: Span) -> PrepareRecord {
+        PrepareRecord { at: span.start, bytes: span.end.0 - span.start.0 }
     }
 }
 
-/// How many of the oldest records to carry. `records` are ascending; nothing else needs the log below `floor`, and
+/// How many of the oldest records to relocate. `records` are ascending; nothing else needs the log below `floor`, and
 /// holding back `slack` bytes of it does not matter.
-pub(crate) fn to_carry(records: &[Place], floor: Lsn, slack: u64) -> usize {
+pub(crate) fn to_relocate(records: &[PrepareRecord], floor: Lsn, slack: u64) -> usize {
     let below = records.partition_point(|record| record.at < floor);
     let Some(oldest) = records[..below].first() else { return 0 };
     if floor.0 - oldest.at.0 <= slack {
@@ -59,12 +59,12 @@ mod tests {
     fn check(case: &str) {
         let (input, expected) = case.split_once('=').unwrap();
         let parts: Vec<&str> = input.split(';').map(str::trim).collect();
-        let places = parts[2].split_whitespace().map(|place| {
-            let (at, bytes) = place.split_once('+').unwrap();
-            Place { at: Lsn(at.parse().unwrap()), bytes: bytes.parse().unwrap() }
+        let records = parts[2].split_whitespace().map(|record| {
+            let (at, bytes) = record.split_once('+').unwrap();
+            PrepareRecord { at: Lsn(at.parse().unwrap()), bytes: bytes.parse().unwrap() }
         });
-        let places: Vec<Place> = places.collect();
-        let found = to_carry(&places, Lsn(parts[1].parse().unwrap()), parts[0].parse().unwrap());
+        let records: Vec<PrepareRecord> = records.collect();
+        let found = to_relocate(&records, Lsn(parts[1].parse().unwrap()), parts[0].parse().unwrap());
         assert_eq!(found, expected.trim().parse::<usize>().unwrap(), "{case}");
     }
 
@@ -102,20 +102,20 @@ mod tests {
         ) {
             const SLACK: u64 = 2_000;
             let (mut end, mut fresh, mut copied) = (0u64, 0u64, 0u64);
-            let mut records: Vec<Place> = Vec::new();
+            let mut records: Vec<PrepareRecord> = Vec::new();
             for (bytes, what, which) in events {
                 match what {
-                    0 => records.push(Place { at: Lsn(end), bytes }),
+                    0 => records.push(PrepareRecord { at: Lsn(end), bytes }),
                     1 if !records.is_empty() => { records.remove(which.index(records.len())); }
                     _ => {}
                 }
                 end += bytes;
                 fresh += bytes;
                 let floor = Lsn(end);
-                let count = to_carry(&records, floor, SLACK);
-                let moved: Vec<Place> = records.drain(..count).collect();
+                let count = to_relocate(&records, floor, SLACK);
+                let moved: Vec<PrepareRecord> = records.drain(..count).collect();
                 for old in moved {
-                    records.push(Place { at: Lsn(end), bytes: old.bytes });
+                    records.push(PrepareRecord { at: Lsn(end), bytes: old.bytes });
                     end += old.bytes;
                     copied += old.bytes;
                 }

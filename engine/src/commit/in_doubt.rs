@@ -1,10 +1,10 @@
 //! Transactions that are prepared and neither ordered nor rolled back, and what of the log they hold back.
 //!
 //! Under a mutex of its own, held for moments only: sessions that prepare do not wait for the one that orders a group.
-//! Who decides about a transaction, or carries its record on, holds the order of commits meanwhile, so that the place of
+//! Who decides about a transaction, or relocates its record, holds the order of commits meanwhile, so that the position of
 //! a record does not change under it. Lock order: the order of commits, then this.
 //!
-//! A record that is being appended is not registered yet, as its place is not known. Until it is, a position at or before
+//! A record that is being appended is not registered yet, as its position is not known. Until it is, a position at or before
 //! it is noted (`arriving`), so that a flush does not move the start of the log past it. That position may lie before the start
 //! that an earlier flush has found (`released`), the record itself does not: that flush looked for the end of the log first, and
 //! then here.
@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::carry::Place;
+use super::relocation::PrepareRecord;
 use crate::base::{Error, Lsn, Result, TxnId};
 
 /// A prepared transaction. Cheap to clone.
@@ -21,20 +21,20 @@ pub(crate) struct Prepared {
     pub xid: Arc<[u8]>,
     pub batch: Arc<[u8]>,
     /// Its prepare record, or the newest copy of it; recovery needs the log from there.
-    pub place: Place,
+    pub record: PrepareRecord,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Undecided {
+pub(crate) struct InDoubt {
     by_id: BTreeMap<TxnId, Prepared>,
     /// The same by the position of their records.
-    places: BTreeMap<Lsn, TxnId>,
+    records: BTreeMap<Lsn, TxnId>,
     arriving: Vec<Lsn>,
     released: Lsn,
 }
 
-impl Undecided {
+impl InDoubt {
     /// A record will be appended at or behind `floor`.
     pub fn arrives(&mut self, floor: Lsn) {
         self.arriving.push(floor);
@@ -48,7 +48,7 @@ impl Undecided {
     }
 
     pub fn insert(&mut self, id: TxnId, prepared: Prepared) {
-        self.places.insert(prepared.place.at, id);
+        self.records.insert(prepared.record.at, id);
         self.by_id.insert(id, prepared);
     }
 
@@ -59,7 +59,7 @@ impl Undecided {
 
     pub fn remove(&mut self, id: TxnId) -> Option<Prepared> {
         let prepared = self.by_id.remove(&id)?;
-        self.places.remove(&prepared.place.at);
+        self.records.remove(&prepared.record.at);
         Some(prepared)
     }
 
@@ -73,7 +73,7 @@ impl Undecided {
     /// The lowest position that recovery needs for them.
     pub fn log_start(&self) -> Option<Lsn> {
         let arriving = self.arriving.iter().map(|&floor| floor.max(self.released));
-        self.places.keys().next().copied().into_iter().chain(arriving).min()
+        self.records.keys().next().copied().into_iter().chain(arriving).min()
     }
 
     /// Recovery needs no log before `start`, as a look at all that it needs has found.
@@ -82,8 +82,8 @@ impl Undecided {
     }
 
     /// Those whose records begin below `floor`, by position.
-    pub fn below(&self, floor: Lsn) -> impl Iterator<Item = (TxnId, Place)> + '_ {
-        self.places.range(..floor).map(|(_, id)| (*id, self.by_id[id].place))
+    pub fn below(&self, floor: Lsn) -> impl Iterator<Item = (TxnId, PrepareRecord)> + '_ {
+        self.records.range(..floor).map(|(_, id)| (*id, self.by_id[id].record))
     }
 
     /// Whether one of them has this id.
@@ -102,51 +102,51 @@ mod tests {
     use super::*;
 
     fn prepared(at: u64) -> Prepared {
-        Prepared { xid: Arc::default(), batch: Arc::default(), place: Place { at: Lsn(at), bytes: 1 } }
+        Prepared { xid: Arc::default(), batch: Arc::default(), record: PrepareRecord { at: Lsn(at), bytes: 1 } }
     }
 
     #[test]
     fn the_log_is_needed_from_the_first_record() {
-        let mut undecided = Undecided::default();
-        assert_eq!(undecided.log_start(), None);
-        undecided.arrives(Lsn(50));
-        undecided.arrives(Lsn(50));
-        undecided.arrives(Lsn(40));
-        assert_eq!(undecided.log_start(), Some(Lsn(40)));
-        undecided.insert(TxnId(45), prepared(45));
-        undecided.arrived(Lsn(40));
-        assert_eq!(undecided.log_start(), Some(Lsn(45)));
-        assert_eq!(undecided.remove(TxnId(45)).map(|p| p.place.at), Some(Lsn(45)));
+        let mut in_doubt = InDoubt::default();
+        assert_eq!(in_doubt.log_start(), None);
+        in_doubt.arrives(Lsn(50));
+        in_doubt.arrives(Lsn(50));
+        in_doubt.arrives(Lsn(40));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(40)));
+        in_doubt.insert(TxnId(45), prepared(45));
+        in_doubt.arrived(Lsn(40));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(45)));
+        assert_eq!(in_doubt.remove(TxnId(45)).map(|p| p.record.at), Some(Lsn(45)));
         // One of two with the same floor.
-        undecided.arrived(Lsn(50));
-        assert_eq!(undecided.log_start(), Some(Lsn(50)));
-        undecided.arrived(Lsn(50));
-        assert_eq!(undecided.log_start(), None);
-        assert!(undecided.get(TxnId(45)).is_err() && undecided.remove(TxnId(45)).is_none());
+        in_doubt.arrived(Lsn(50));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(50)));
+        in_doubt.arrived(Lsn(50));
+        assert_eq!(in_doubt.log_start(), None);
+        assert!(in_doubt.get(TxnId(45)).is_err() && in_doubt.remove(TxnId(45)).is_none());
     }
 
     /// What is noted of a record on its way may lag behind the end of the log; the start of the log does not go back for it.
     #[test]
     fn a_record_on_its_way_moves_no_start_back() {
-        let mut undecided = Undecided::default();
-        undecided.release(Lsn(4096));
-        undecided.arrives(Lsn(4000));
-        assert_eq!(undecided.log_start(), Some(Lsn(4096)));
-        undecided.insert(TxnId(4100), prepared(4100));
-        undecided.arrived(Lsn(4000));
-        assert_eq!(undecided.log_start(), Some(Lsn(4100)));
+        let mut in_doubt = InDoubt::default();
+        in_doubt.release(Lsn(4096));
+        in_doubt.arrives(Lsn(4000));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(4096)));
+        in_doubt.insert(TxnId(4100), prepared(4100));
+        in_doubt.arrived(Lsn(4000));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(4100)));
     }
 
     #[test]
-    fn a_record_that_was_carried_on_keeps_its_id() {
-        let mut undecided = Undecided::default();
-        undecided.insert(TxnId(10), prepared(10));
-        undecided.insert(TxnId(20), prepared(20));
-        assert!(undecided.below(Lsn(20)).map(|(id, _)| id).eq([TxnId(10)]));
-        assert!(undecided.remove(TxnId(10)).is_some());
-        undecided.insert(TxnId(10), prepared(30));
-        assert_eq!(undecided.log_start(), Some(Lsn(20)));
-        assert!(undecided.below(Lsn(99)).map(|(id, _)| id).eq([TxnId(20), TxnId(10)]));
-        assert_eq!(undecided.get(TxnId(10)).unwrap().place.at, Lsn(30));
+    fn a_relocated_record_keeps_its_id() {
+        let mut in_doubt = InDoubt::default();
+        in_doubt.insert(TxnId(10), prepared(10));
+        in_doubt.insert(TxnId(20), prepared(20));
+        assert!(in_doubt.below(Lsn(20)).map(|(id, _)| id).eq([TxnId(10)]));
+        assert!(in_doubt.remove(TxnId(10)).is_some());
+        in_doubt.insert(TxnId(10), prepared(30));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(20)));
+        assert!(in_doubt.below(Lsn(99)).map(|(id, _)| id).eq([TxnId(20), TxnId(10)]));
+        assert_eq!(in_doubt.get(TxnId(10)).unwrap().record.at, Lsn(30));
     }
 }
