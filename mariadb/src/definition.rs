@@ -3,7 +3,7 @@
 use crate::collation::ServerCollation;
 use crate::outcome::{bytes, reference, text};
 use crate::types::{CCallbacks, CColumn, CIndex, CTableDef};
-use strata_row::def::{Column, ColumnType, Compression, Index, KeyPart, TableDef};
+use strata_row::def::{Column, ColumnType, Compression, Index, IndexKind, KeyPart, TableDef};
 use strata_row::{Error, Result};
 
 const COL_UNSIGNED: u8 = 1;
@@ -82,6 +82,8 @@ fn index(i: &CIndex, columns: usize) -> Result<Index> {
     }
     Ok(Index {
         name: name.to_owned(),
+        kind: IndexKind::ORDINARY,
+        options: Vec::new(),
         unique: i.flags & INDEX_UNIQUE != 0,
         long_hash: i.flags & INDEX_LONG_HASH != 0,
         without_overlaps: i.flags & INDEX_WITHOUT_OVERLAPS != 0,

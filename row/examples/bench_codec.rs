@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use strata_engine::base::IndexId;
-use strata_row::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
+use strata_row::def::{Collation, Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
 use strata_row::keycode::KeyCodec;
 use strata_row::keycode::collations::{Latin1, Utf8};
 use strata_row::rowcode::{ColumnSet, Record, RowCodec};
@@ -65,6 +65,8 @@ impl Builder {
         let parts = parts.collect();
         self.def.indexes.push(Index {
             name: String::new(),
+            kind: IndexKind::ORDINARY,
+            options: Vec::new(),
             unique: false,
             long_hash: false,
             without_overlaps: false,

@@ -4,6 +4,7 @@
 //! server's (they differ between server versions and are not stored); types, sizes, order of columns, indexes and
 //! collations are part of the stored definition.
 
+use std::fmt;
 use std::sync::Arc;
 
 /// How text is compared. Implemented over the server's collation library by the glue, and by simple ones in tests.
@@ -113,6 +114,10 @@ pub struct KeyPart {
 pub struct Index {
     /// Name.
     pub name: String,
+    /// What entries it has of a row.
+    pub kind: IndexKind,
+    /// What its kind has to know besides; the catalog keeps it.
+    pub options: Vec<u8>,
     /// Unique (rows with a NULL part never conflict).
     pub unique: bool,
     /// Index over the hidden hash column of a long UNIQUE.
@@ -121,6 +126,34 @@ pub struct Index {
     pub without_overlaps: bool,
     /// Parts in order, without the primary-key suffix.
     pub parts: Vec<KeyPart>,
+}
+
+/// What entries an index has of a row, as the catalog's number says. A kind that a build does not know is kept in the catalog,
+/// and its table not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexKind(pub u8);
+
+impl IndexKind {
+    /// One entry: the values of its columns.
+    pub const ORDINARY: IndexKind = IndexKind(0);
+    /// An entry per word of a text.
+    pub const FULL_TEXT: IndexKind = IndexKind(1);
+    /// An entry per cell that a shape touches.
+    pub const SPATIAL: IndexKind = IndexKind(2);
+    /// An entry per element of an array.
+    pub const MULTI_VALUED: IndexKind = IndexKind(3);
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            IndexKind::ORDINARY => f.write_str("ordinary"),
+            IndexKind::FULL_TEXT => f.write_str("full-text"),
+            IndexKind::SPATIAL => f.write_str("spatial"),
+            IndexKind::MULTI_VALUED => f.write_str("multi-valued"),
+            IndexKind(number) => write!(f, "number {number}"),
+        }
+    }
 }
 
 /// A table.

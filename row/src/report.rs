@@ -3,8 +3,8 @@
 //! Of a key the integers and NULLs are shown as such; from the first part of another type on, the bytes. The catalog is
 //! enough for that, so locks of tables that nobody has open are shown as well.
 
-use crate::catalog::format::{StoredIndex, TableMeta};
-use crate::def::ColumnType;
+use crate::catalog::meta::{StoredIndex, TableMeta};
+use crate::def::{ColumnType, IndexKind};
 use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
 use crate::store::Store;
 use std::collections::HashMap;
@@ -118,6 +118,10 @@ fn simple_value(meta: &TableMeta, column: u32, descending: bool, rest: &mut &[u8
 /// Values of a key, or of the beginning of one, without the index number.
 fn values(meta: &TableMeta, index: Option<usize>, mut rest: &[u8]) -> String {
     let index: Option<&StoredIndex> = index.and_then(|i| meta.indexes.get(i));
+    if index.is_some_and(|i| i.kind != IndexKind::ORDINARY) {
+        // Its keys hold no values of columns.
+        return hex(rest);
+    }
     let primary = meta.primary.and_then(|p| meta.indexes.get(p));
     let own = index.into_iter().flat_map(|i| &i.parts);
     let suffix = primary.into_iter().flat_map(|p| &p.parts).filter(|part| {

@@ -4,7 +4,7 @@
 //! [`TableState`] is found by name and outlives handlers; [`Table`] is made anew when a handler opens the table, because
 //! offsets in the record belong to the server's share, not to the catalog.
 
-use crate::catalog::format::TableMeta;
+use crate::catalog::meta::TableMeta;
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, TableDef};
 use crate::error::{Error, Result};

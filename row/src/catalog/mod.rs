@@ -20,13 +20,18 @@
 
 mod clearing;
 pub mod compare;
+mod entry;
 pub mod format;
+pub mod meta;
+#[cfg(test)]
+mod tests;
 
 use crate::def::{Compression, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::{self, Engine, IndexId, SeqNo, Step};
 use clearing::Clearing;
-use format::{CATALOG, Entry, FIRST_INDEX_ID, TableMeta, counter_key, statistics_key};
+use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
+use meta::TableMeta;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::collations::{Binary, Latin1, TwoLevel, Utf8};
-use crate::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
+use crate::def::{Collation, Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
 use crate::rowcode::Record;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -185,7 +185,15 @@ pub(crate) fn part(specs: &[Spec], column: usize, chars: Option<usize>, descendi
 }
 
 pub(crate) fn index(name: &str, unique: bool, parts: Vec<KeyPart>) -> Index {
-    Index { name: name.into(), unique, long_hash: false, without_overlaps: false, parts }
+    Index {
+        name: name.into(),
+        kind: IndexKind::ORDINARY,
+        options: Vec::new(),
+        unique,
+        long_hash: false,
+        without_overlaps: false,
+        parts,
+    }
 }
 
 /// A row: values, and the record made of them, whose BLOBs point into the values.

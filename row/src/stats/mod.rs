@@ -147,7 +147,7 @@ impl Table {
         }
         // Statistics of another shape or version are as good as none.
         Ok(decode_statistics(&value)
-            .filter(|(_, means)| means.len() == self.indexes.len())
+            .filter(|(_, means)| means.len() == self.state.meta.indexes.len())
             .map(|(rows, means)| Arc::new(Sample { rows, means })))
     }
 }

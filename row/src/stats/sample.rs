@@ -19,7 +19,7 @@ const KEYS_PER_SPOT: u64 = 100;
 /// Samples all indexes of a table that has about `rows` rows. The cursors are those of `own`; `tick` is asked before each
 /// walk, and ends the work by an error.
 pub(super) fn take(table: &Table, rows: u64, own: &Txn, tick: &dyn Fn() -> Result<()>) -> Result<Sample> {
-    let mut means = vec![Vec::new(); table.indexes.len()];
+    let mut means = vec![Vec::new(); table.state.meta.indexes.len()];
     for (i, place) in table.places.iter().enumerate() {
         means[*place] = sample_index(table, i, rows, own, tick)?;
     }

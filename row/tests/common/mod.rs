@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_row::Result;
-use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
+use strata_row::def::{Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
 use strata_row::rowcode::Record;
@@ -117,6 +117,8 @@ pub fn definition(hidden: bool) -> TableDef {
     let part = |column, length, store_length| KeyPart { column, length, descending: false, store_length };
     let index = |name: &str, unique, parts| Index {
         name: name.into(),
+        kind: IndexKind::ORDINARY,
+        options: Vec::new(),
         unique,
         long_hash: false,
         without_overlaps: false,

@@ -1,0 +1,326 @@
+//! Bytes of a table's entry (docs/develop/format/catalog.md).
+//!
+//! There are three versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! build opens every table that it would not misread:
+//!
+//! 1. one list of columns, indexes with one entry per row, all of them live
+//! 2. the same, with weights of form 2
+//! 3. column ids, earlier schema versions, initial values, kinds and states of indexes
+//!
+//! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
+
+use super::meta::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::def::{ColumnType, Compression, IndexKind};
+use crate::error::{Error, Result};
+use crate::kv::IndexId;
+use std::collections::BTreeSet;
+use strata_engine::base::codec::{Reader, put_bytes, put_varint};
+
+const PLAIN: u8 = 1;
+/// Who knows weights of form 1 only must not read the keys.
+const FORMS: u8 = 2;
+/// Who knows one schema version only must not read the rows, nor who knows one kind and state of indexes write any.
+const VERSIONED: u8 = 3;
+
+const COL_UNSIGNED: u8 = 1;
+const COL_VIRTUAL: u8 = 2;
+const COL_NULLABLE: u8 = 4;
+const COL_TEXT: u8 = 8;
+const COL_FORM_2: u8 = 16;
+const COL_INITIAL: u8 = 32;
+const INITIAL_NULL: u8 = 0;
+const INITIAL_VALUE: u8 = 1;
+const INDEX_UNIQUE: u8 = 1;
+const INDEX_LONG_HASH: u8 = 2;
+const TABLE_TEMPORARY: u8 = 1;
+const TABLE_NO_ROLLBACK: u8 = 2;
+
+impl TableMeta {
+    /// Bytes of the entry.
+    pub fn encode(&self) -> Vec<u8> {
+        let version = self.lowest_version();
+        let versioned = version == VERSIONED;
+        let mut out = vec![version];
+        put_varint(&mut out, self.table_id);
+        put_varint(&mut out, u64::from(self.schema_version));
+        put_varint(&mut out, self.create_time);
+        out.extend_from_slice(&self.version);
+        out.push(flags(&[(self.temporary, TABLE_TEMPORARY), (self.no_rollback, TABLE_NO_ROLLBACK)]));
+        out.push(match self.compression {
+            None => 0,
+            Some(Compression::None) => 1,
+            Some(Compression::Lz4) => 2,
+            Some(Compression::Zstd) => 3,
+        });
+        put_varint(&mut out, self.primary.map_or(0, |p| p as u64 + 1));
+        put_varint(&mut out, self.hidden.map_or(0, |id| u64::from(id.0)));
+        put_varint(&mut out, self.autoinc_column.map_or(0, |c| u64::from(c) + 1));
+        if versioned {
+            put_varint(&mut out, u64::from(self.next_column));
+        }
+        put_columns(&mut out, &self.columns, versioned);
+        if versioned {
+            put_varint(&mut out, self.former.len() as u64);
+            for schema in &self.former {
+                put_varint(&mut out, u64::from(schema.version));
+                put_columns(&mut out, &schema.columns, true);
+            }
+        }
+        put_varint(&mut out, self.indexes.len() as u64);
+        for index in &self.indexes {
+            put_varint(&mut out, u64::from(index.id.0));
+            put_bytes(&mut out, index.name.as_bytes());
+            out.push(flags(&[(index.unique, INDEX_UNIQUE), (index.long_hash, INDEX_LONG_HASH)]));
+            if versioned {
+                out.extend_from_slice(&[index.kind.0, state_byte(index.state)]);
+                put_bytes(&mut out, &index.options);
+            }
+            put_varint(&mut out, index.parts.len() as u64);
+            for part in &index.parts {
+                put_varint(&mut out, u64::from(part.column));
+                put_varint(&mut out, u64::from(part.length));
+                out.push(u8::from(part.descending));
+            }
+        }
+        out
+    }
+
+    fn lowest_version(&self) -> u8 {
+        let plain_columns = self.columns.iter().zip(0..).all(|(c, number)| c.id == number && c.initial.is_none())
+            && self.next_column as usize == self.columns.len();
+        let plain_index =
+            |i: &StoredIndex| i.kind == IndexKind::ORDINARY && i.state == IndexState::Live && i.options.is_empty();
+        let one_version = self.schema_version == FIRST_VERSION && self.former.is_empty();
+        if !(one_version && plain_columns && self.indexes.iter().all(plain_index)) {
+            return VERSIONED;
+        }
+        if self.columns.iter().any(|column| column.form > 1) { FORMS } else { PLAIN }
+    }
+
+    /// Reads an entry; `name` is for messages.
+    pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
+        let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
+        let versioned = match bytes.first() {
+            Some(&(PLAIN | FORMS)) => false,
+            Some(&VERSIONED) => true,
+            Some(v) => {
+                return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
+            }
+            None => return Err(malformed()),
+        };
+        let meta = read_table(&mut Reader::new(&bytes[1..]), versioned);
+        meta.filter(TableMeta::makes_sense).ok_or_else(malformed)
+    }
+
+    fn makes_sense(&self) -> bool {
+        let columns = self.columns.len();
+        let ids_differ = |columns: &[StoredColumn]| {
+            let ids: BTreeSet<u32> = columns.iter().map(|c| c.id).collect();
+            ids.len() == columns.len() && ids.last().is_none_or(|&last| last < self.next_column)
+        };
+        let versions: Vec<u32> = self.former.iter().map(|schema| schema.version).chain([self.schema_version]).collect();
+        self.indexes.iter().flat_map(|i| &i.parts).all(|p| (p.column as usize) < columns)
+            && self.autoinc_column.is_none_or(|c| (c as usize) < columns)
+            && match self.primary {
+                Some(p) => p < self.indexes.len() && self.hidden.is_none() && self.indexes[p].is_live(),
+                None => self.hidden.is_some(),
+            }
+            && versions[0] >= FIRST_VERSION
+            && versions.is_sorted_by(|a, b| a < b)
+            && ids_differ(&self.columns)
+            && self.former.iter().all(|schema| ids_differ(&schema.columns))
+    }
+}
+
+fn put_columns(out: &mut Vec<u8>, columns: &[StoredColumn], versioned: bool) {
+    put_varint(out, columns.len() as u64);
+    for column in columns {
+        if versioned {
+            put_varint(out, u64::from(column.id));
+        }
+        put_bytes(out, column.name.as_bytes());
+        let (kind, unsigned) = kind_byte(column.kind);
+        out.push(kind);
+        out.push(flags(&[
+            (unsigned, COL_UNSIGNED),
+            (column.is_virtual, COL_VIRTUAL),
+            (column.nullable, COL_NULLABLE),
+            (column.collation.is_some(), COL_TEXT),
+            (column.form > 1, COL_FORM_2),
+            (column.initial.is_some(), COL_INITIAL),
+        ]));
+        out.push(column.length_bytes);
+        put_varint(out, u64::from(column.size));
+        if let Some((id, name)) = &column.collation {
+            put_varint(out, u64::from(*id));
+            put_bytes(out, name.as_bytes());
+        }
+        match &column.initial {
+            None => {}
+            Some(Initial::Null) => out.push(INITIAL_NULL),
+            Some(Initial::Value(value)) => {
+                out.push(INITIAL_VALUE);
+                put_bytes(out, value);
+            }
+        }
+    }
+}
+
+/// The bits whose conditions hold.
+fn flags(bits: &[(bool, u8)]) -> u8 {
+    bits.iter().filter(|b| b.0).fold(0, |all, b| all | b.1)
+}
+
+fn kind_byte(kind: ColumnType) -> (u8, bool) {
+    match kind {
+        ColumnType::Int { unsigned } => (0, unsigned),
+        ColumnType::Float => (1, false),
+        ColumnType::Double => (2, false),
+        ColumnType::Bytes => (3, false),
+        ColumnType::Char => (4, false),
+        ColumnType::VarChar => (5, false),
+        ColumnType::Blob => (6, false),
+    }
+}
+
+fn state_byte(state: IndexState) -> u8 {
+    match state {
+        IndexState::Live => 0,
+        IndexState::Building => 1,
+        IndexState::Dropping => 2,
+    }
+}
+
+fn read_text(r: &mut Reader<'_>) -> Option<String> {
+    String::from_utf8(r.bytes()?.to_vec()).ok()
+}
+
+fn read_u32(r: &mut Reader<'_>) -> Option<u32> {
+    u32::try_from(r.varint()?).ok()
+}
+
+/// The column whose number in the list is `number`.
+fn read_column(r: &mut Reader<'_>, number: u32, versioned: bool) -> Option<StoredColumn> {
+    let id = if versioned { read_u32(r)? } else { number };
+    let name = read_text(r)?;
+    let kind = r.u8()?;
+    let flags = r.u8()?;
+    let kind = match kind {
+        0 => ColumnType::Int { unsigned: flags & COL_UNSIGNED != 0 },
+        1 => ColumnType::Float,
+        2 => ColumnType::Double,
+        3 => ColumnType::Bytes,
+        4 => ColumnType::Char,
+        5 => ColumnType::VarChar,
+        6 => ColumnType::Blob,
+        _ => return None,
+    };
+    let length_bytes = r.u8()?;
+    let size = read_u32(r)?;
+    let collation = if flags & COL_TEXT != 0 { Some((read_u32(r)?, read_text(r)?)) } else { None };
+    let initial = match versioned && flags & COL_INITIAL != 0 {
+        false => None,
+        true => Some(match r.u8()? {
+            INITIAL_NULL => Initial::Null,
+            INITIAL_VALUE => Initial::Value(r.bytes()?.to_vec()),
+            _ => return None,
+        }),
+    };
+    Some(StoredColumn {
+        id,
+        name,
+        kind,
+        is_virtual: flags & COL_VIRTUAL != 0,
+        nullable: flags & COL_NULLABLE != 0,
+        length_bytes,
+        size,
+        collation,
+        form: if flags & COL_FORM_2 != 0 { 2 } else { 1 },
+        initial,
+    })
+}
+
+fn read_columns(r: &mut Reader<'_>, versioned: bool) -> Option<Vec<StoredColumn>> {
+    let count = read_u32(r)?;
+    (0..count).map(|number| read_column(r, number, versioned)).collect()
+}
+
+fn read_index(r: &mut Reader<'_>, versioned: bool) -> Option<StoredIndex> {
+    let id = IndexId(read_u32(r)?);
+    let name = read_text(r)?;
+    let flags = r.u8()?;
+    let (mut kind, mut state, mut options) = (IndexKind::ORDINARY, IndexState::Live, Vec::new());
+    if versioned {
+        kind = IndexKind(r.u8()?);
+        state = match r.u8()? {
+            0 => IndexState::Live,
+            1 => IndexState::Building,
+            2 => IndexState::Dropping,
+            _ => return None,
+        };
+        options = r.bytes()?.to_vec();
+    }
+    let mut parts = Vec::new();
+    for _ in 0..r.varint()? {
+        parts.push(StoredPart { column: read_u32(r)?, length: read_u32(r)?, descending: r.u8()? != 0 });
+    }
+    Some(StoredIndex {
+        id,
+        name,
+        kind,
+        state,
+        unique: flags & INDEX_UNIQUE != 0,
+        long_hash: flags & INDEX_LONG_HASH != 0,
+        parts,
+        options,
+    })
+}
+
+fn read_table(r: &mut Reader<'_>, versioned: bool) -> Option<TableMeta> {
+    let table_id = r.varint()?;
+    let schema_version = read_u32(r)?;
+    let create_time = r.varint()?;
+    let version = r.take(16)?.try_into().ok()?;
+    let flags = r.u8()?;
+    let compression = match r.u8()? {
+        0 => None,
+        1 => Some(Compression::None),
+        2 => Some(Compression::Lz4),
+        3 => Some(Compression::Zstd),
+        _ => return None,
+    };
+    let primary = r.varint()?.checked_sub(1).map(|p| p as usize);
+    let hidden = match read_u32(r)? {
+        0 => None,
+        id => Some(IndexId(id)),
+    };
+    let autoinc_column = read_u32(r)?.checked_sub(1);
+    let next_column = if versioned { Some(read_u32(r)?) } else { None };
+    let columns = read_columns(r, versioned)?;
+    let mut former = Vec::new();
+    if versioned {
+        for _ in 0..r.varint()? {
+            former.push(Schema { version: read_u32(r)?, columns: read_columns(r, true)? });
+        }
+    }
+    let mut indexes = Vec::new();
+    for _ in 0..r.varint()? {
+        indexes.push(read_index(r, versioned)?);
+    }
+    r.is_empty().then_some(TableMeta {
+        table_id,
+        schema_version,
+        create_time,
+        version,
+        primary,
+        hidden,
+        autoinc_column,
+        temporary: flags & TABLE_TEMPORARY != 0,
+        no_rollback: flags & TABLE_NO_ROLLBACK != 0,
+        compression,
+        next_column: next_column.unwrap_or(columns.len() as u32),
+        columns,
+        former,
+        indexes,
+    })
+}
