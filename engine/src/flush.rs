@@ -1,6 +1,6 @@
 //! Flush: sealed memtables into files of L0; and where the files behind them go, those of large transactions.
 //!
-//! The rule of survival is that of compactions, so a key that was overwritten many times in memory is written once, and
+//! Garbage collection is that of compactions, so a key that was overwritten many times in memory is written once, and
 //! one that came and went there is not written at all, if no file may hold it. Only the sequence numbers stay as they
 //! are, since the files of L0 are ordered by them.
 //! Indexes with little share files, so that a flush costs what its bytes cost, whatever the number of indexes; others have
@@ -9,9 +9,9 @@
 use std::sync::Arc;
 
 use crate::base::Result;
+use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, OutputPlan, merge};
 use crate::compact::pick::LAST;
-use crate::compact::survive::Survival;
 use crate::iter::MergeIter;
 use crate::manifest::Version;
 use crate::mem::MemTable;
@@ -23,7 +23,7 @@ use crate::sst::TableMeta;
 /// The result has no outputs if nothing survives.
 pub fn flush(
     memtables: &[Arc<MemTable>],
-    survival: Survival,
+    gc: VersionGc,
     target_file_bytes: u64,
     base: &[&TableMeta],
     below: &[&[&TableMeta]],
@@ -31,7 +31,7 @@ pub fn flush(
 ) -> Result<MergeResult> {
     let sources = memtables.iter().map(|memtable| memtable.iter()).collect();
     let plan = OutputPlan::for_l0(target_file_bytes, base, Some(below));
-    merge(&mut MergeIter::new(sources), survival, &plan, env)
+    merge(&mut MergeIter::new(sources), gc, &plan, env)
 }
 
 /// The level of a large transaction's file. What is first in its index goes to the last level at once, where it would end

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{RETRY, sleep_or_stop};
 use crate::base::FileNo;
-use crate::compact::growth::Growth;
+use crate::compact::rate_meter::RateMeter;
 use crate::engine::{Core, Engine, table_path};
 use crate::options::Durability;
 
@@ -16,7 +16,7 @@ use crate::options::Durability;
 pub(super) fn clean_loop(core: &Arc<Core>) {
     let background = &core.background;
     let mut log_failed = false;
-    let mut logged = Growth::default();
+    let mut logged = RateMeter::default();
     let mut leftover = Leftover::default();
     loop {
         sleep_or_stop(background, &background.clean_wake, Duration::from_secs(1));

@@ -1,26 +1,26 @@
-//! The threads that compact: take a job, carry it out in slices, rest while it is ahead of the writers.
+//! The threads that compact: take a job, carry it out in slices, sleep while it is ahead of the writers.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::output::{Filters, discard, not_installed, survival, with_env};
+use super::output::{Filters, discard, not_installed, version_gc, with_env};
 use super::{Background, RETRY, Shared, shape, sleep_or_stop, with_input};
 use crate::base::Result;
-use crate::compact::aside::Verdict;
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeResult, OutputPlan, TableSource, merge_files};
-use crate::compact::pace::{merge_us, nice, tree_pressure};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
+use crate::compact::quarantine::MergeFailure;
 use crate::compact::slice::Slice;
+use crate::compact::throttle::{merge_us, nice, tree_pressure};
 use crate::engine::{Core, table_path};
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, Version, VersionEdit};
 use crate::sst::{Residence, Table, TableMeta};
 
-/// A merge rests no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a rest.
-const REST_MAX_US: u64 = 100_000;
+/// A merge sleeps no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a sleep.
+const LIMIT_MAX_US: u64 = 100_000;
 
 impl Background {
     /// Ranks the calling thread, which compacts, among the threads of users.
@@ -28,13 +28,13 @@ impl Background {
         core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
     }
 
-    /// Lets a merge rest that has taken in `bytes` in `work_us` of work, see `pace`.
-    fn rest(&self, core: &Core, bytes: u64, work_us: u64) {
+    /// Keeps a merge that has taken in `bytes` in `work_us` of work to its rate, see `throttle`.
+    fn limit_rate(&self, core: &Core, bytes: u64, work_us: u64) {
         let may_take = merge_us(bytes, self.logged_per_s.load(Ordering::Relaxed), tree_pressure(&self.loads(core)));
-        let rest = may_take.saturating_sub(work_us).min(REST_MAX_US);
-        if rest > 0 {
-            sleep_or_stop(self, &self.retry_wake, Duration::from_micros(rest));
-            self.counters.lock().compact_rest_us += rest;
+        let sleep = may_take.saturating_sub(work_us).min(LIMIT_MAX_US);
+        if sleep > 0 {
+            sleep_or_stop(self, &self.retry_wake, Duration::from_micros(sleep));
+            self.counters.lock().compact_rest_us += sleep;
         }
     }
 
@@ -129,7 +129,7 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
     let may_interrupt = Cell::new(true);
     let working_since = Cell::new(core.options.clock.now_us());
     let tick = |bytes| {
-        background.rest(core, bytes, core.options.clock.now_us().saturating_sub(working_since.get()));
+        background.limit_rate(core, bytes, core.options.clock.now_us().saturating_sub(working_since.get()));
         let mut current = slice.get();
         let over = current.is_over(bytes, core.options.clock.now_us());
         slice.set(current);
@@ -161,14 +161,15 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
         shared.compact_error = None;
         return true;
     };
-    let verdict = shared.aside.failed(job.files(), |no| table_path(&core.dir, no), &error, core.options.clock.now_us());
+    let verdict =
+        shared.quarantine.failed(job.files(), |no| table_path(&core.dir, no), &error, core.options.clock.now_us());
     let is_new = match verdict {
-        Verdict::General => shared.compact_error.is_none(),
-        Verdict::New => true,
-        Verdict::Again => false,
+        MergeFailure::General => shared.compact_error.is_none(),
+        MergeFailure::New => true,
+        MergeFailure::Again => false,
     };
     let tell = is_new && !shared.stopping;
-    if verdict == Verdict::General {
+    if verdict == MergeFailure::General {
         shared.compact_error = Some(error.clone());
     }
     // Who listens may ask for the status, which needs the lock.
@@ -176,7 +177,7 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
     if tell {
         core.options.report(&format!("compaction failed: {error}"));
     }
-    verdict != Verdict::General
+    verdict != MergeFailure::General
 }
 
 /// An input of a merge.
@@ -227,7 +228,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             let filters = Filters::new(core, version, job.output_level);
             let residence = |key: &[u8]| residence_before(&inputs, key);
             result = with_env(core, &|key| filters.exclude(key), tick, &residence, |env| {
-                merge_files(sources, survival(core), &plan, env)
+                merge_files(sources, version_gc(core), &plan, env)
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
-use super::output::{Filters, discard, not_installed, survival, with_env};
+use super::output::{Filters, discard, not_installed, version_gc, with_env};
 use super::{Background, RETRY, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
-use crate::compact::pace::{memory_pressure, nice};
 use crate::compact::pick::{CompactionJob, LAST};
+use crate::compact::throttle::{memory_pressure, nice};
 use crate::engine::Core;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
@@ -185,7 +185,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let probation = Residence { queue: Queue::Probation, packed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
     let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
-        flush::flush(&tables, survival(core), core.table_bytes(), guides, &below, env)
+        flush::flush(&tables, version_gc(core), core.table_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
     let reserved = reserve_behind(core, &newest.files, &result.outputs);

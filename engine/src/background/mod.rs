@@ -1,19 +1,19 @@
 //! Background work: one thread flushes, some compact, one keeps house.
 //!
-//! Users come first: these threads stand behind theirs as far as the backlog allows (`pace::nice`, asked anew at each
+//! Users come first: these threads stand behind theirs as far as the backlog allows (`throttle::nice`, asked anew at each
 //! slice), flushes less than compactions, since memory is the limit that stops writers. A merge works in slices, between
-//! two of which its thread carries out what has become more urgent (`compact::slice`), and rests while users write
-//! (`pace::merge_us`).
+//! two of which its thread carries out what has become more urgent (`compact::slice`), and sleeps while users write
+//! (`throttle::merge_us`).
 //!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
 //! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in tables is in the log. Writers go
 //! on until the memtables are full and then get the error of the flush instead of waiting for ever. A file that cannot be
-//! read is set aside and other merges go on (`compact::aside`).
+//! read is put in quarantine and other merges go on (`compact::quarantine`).
 //!
 //! A thread that panics stops the store's writing, see [`guard`]. Once the manifest has failed no work is begun: its
 //! outcome could not be recorded. Tables whose record may or may not have reached the disk are left for recovery.
 
-mod admit;
+mod admission;
 mod cleaner;
 mod compactor;
 mod flusher;
@@ -30,16 +30,16 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use output::with_env;
 
 use crate::base::{Error, IndexId, Result};
-use crate::compact::aside::SetAside;
-use crate::compact::pace::PaceState;
 use crate::compact::pick::{CompactionJob, PickInput, PickOptions, Scores, Shape, pick, scores};
+use crate::compact::quarantine::Quarantine;
+use crate::compact::throttle::Loads;
 use crate::engine::Core;
 use crate::manifest::Version;
 
 /// Pause of a thread after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Sublevels at which writers pay the full price of deep reads.
+/// Sublevels at which the delay of writes is that of a load at its limit.
 const SUBLEVELS_LIMIT: f64 = 20.0;
 
 /// Largest job from level 0, in files of full size: what a job needs on disk beside its inputs stays a small part of the
@@ -60,7 +60,7 @@ struct Shared {
     flushing: bool,
     running: Vec<Arc<CompactionJob>>,
     /// Files that merges could not read.
-    aside: SetAside,
+    quarantine: Quarantine,
 }
 
 /// Totals since the store was opened.
@@ -82,7 +82,7 @@ pub struct WorkCounters {
     pub compact_bytes_written: u64,
     /// Versions and tombstones dropped by flushes and merges.
     pub dropped_versions: u64,
-    /// Microseconds that merges rested because they were ahead of the writers.
+    /// Microseconds that merges slept because they were ahead of the writers.
     pub compact_rest_us: u64,
     /// Microseconds that writers were held back.
     pub writer_wait_us: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Background {
     counters: Mutex<WorkCounters>,
     /// Wait time that writers owe and nobody has slept yet.
     owed_ns: AtomicU64,
-    /// Scores of the last look at the tree: sublevels and debt for the price of writes.
+    /// Scores of the last look at the tree: sublevels and debt for the throttling of writes.
     scores: Mutex<Scores>,
     sublevels: AtomicU64,
     debt_bytes: AtomicU64,
@@ -201,7 +201,7 @@ impl Background {
         *self.scores.lock()
     }
 
-    /// The errors of the last flush and of the last compaction, if they failed, or of a file that merges leave aside.
+    /// The errors of the last flush and of the last compaction, if they failed, or of a file in quarantine.
     pub fn errors(&self) -> (Option<Error>, Option<Error>) {
         let shared = self.shared.lock();
         (shared.flush_error.clone(), shared.compact_error().cloned())
@@ -211,9 +211,9 @@ impl Background {
         self.shared.lock().stopping
     }
 
-    fn loads(&self, core: &Core) -> PaceState {
+    fn loads(&self, core: &Core) -> Loads {
         let state = core.states.load();
-        PaceState {
+        Loads {
             memory_bytes: state.memtable_bytes(),
             memory_limit: core.memtable_budget(),
             sealed: state.sealed.len() as f64,
@@ -229,7 +229,7 @@ impl Background {
     fn look(&self, core: &Core) {
         let mut shared = self.shared.lock();
         let version = core.states.load().version.clone();
-        shared.aside.keep(|no| version.files().any(|(_, file)| file.meta.no == no));
+        shared.quarantine.keep(|no| version.files().any(|(_, file)| file.meta.no == no));
         let found = with_input(core, &version, &shared, scores);
         drop(shared);
         self.sublevels.store(found.sublevels as u64, Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Shared {
     }
 
     fn compact_error(&self) -> Option<&Error> {
-        self.compact_error.as_ref().or_else(|| self.aside.error())
+        self.compact_error.as_ref().or_else(|| self.quarantine.error())
     }
 }
 
@@ -311,7 +311,7 @@ fn with_input<R>(
         oldest_read,
         is_dropped: &|id: IndexId| core.installer.is_dropped(id),
         void_bytes: &|no| void.get(&no).copied().unwrap_or(0),
-        is_aside: &|no| shared.aside.is_aside(no, now),
+        is_quarantined: &|no| shared.quarantine.is_quarantined(no, now),
         ahead_of: None,
     };
     let options = PickOptions {

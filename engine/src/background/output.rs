@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::{Error, IndexId, Result};
+use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
-use crate::compact::survive::Survival;
 use crate::engine::{Core, table_path};
 use crate::manifest::{FileEntry, Version, find_in};
 use crate::options::Compression;
@@ -97,10 +97,10 @@ impl Filters<'_> {
     }
 }
 
-/// The rule of survival for this moment: what live readers need, and what readers to come may need.
-pub(super) fn survival(core: &Core) -> Survival {
+/// The garbage collection of this moment: what live readers need, and what readers to come may need.
+pub(super) fn version_gc(core: &Core) -> VersionGc {
     let (visible, live) = core.read_points.survey(|| core.committer.visible());
-    Survival::new(&live, visible)
+    VersionGc::new(&live, visible)
 }
 
 /// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store

@@ -1,7 +1,7 @@
 //! Carrying out a merge: versions from several sources into new table files.
 //!
 //! # Algorithm
-//! The sources are merged into internal order; [`Survival`] decides on each version; what stays is written. A new file
+//! The sources are merged into internal order; [`VersionGc`] decides on each version; what stays is written. A new file
 //! begins when the current one has its size, or when it would overlap too much of the level below, but never between two
 //! versions of one key. If a boundary of a file in the level below is near the target size, the cut is made there: files
 //! that end together are rewritten together later, so less is rewritten in vain.
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::survive::{Survival, Verdict};
+use super::gc::{Retention, VersionGc};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
@@ -94,7 +94,7 @@ pub struct MergeEnv<'a> {
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
     /// for tombstones, in the order of keys.
     pub excludes: &'a dyn Fn(&[u8]) -> bool,
-    /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to pace
+    /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to limit
     /// the merge; an error cancels it.
     pub tick: &'a dyn Fn(u64) -> Result<()>,
     /// Bytes that the sources of a merge may read ahead.
@@ -246,7 +246,7 @@ impl<S: TableSource> SortedRun for TableRun<S> {
 /// Merges the files of a job (in any order) into new ones.
 pub fn merge_files<S: TableSource>(
     files: Vec<S>,
-    survival: Survival,
+    gc: VersionGc,
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
@@ -255,7 +255,7 @@ pub fn merge_files<S: TableSource>(
     let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
     let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };
     let sources = runs.into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
-    merge(&mut MergeIter::new(sources.collect()), survival, plan, env)
+    merge(&mut MergeIter::new(sources.collect()), gc, plan, env)
 }
 
 /// Distributes files into few sorted runs. Which run comes first does not matter to a merge: versions found twice are
@@ -276,13 +276,13 @@ fn sorted_runs<S: TableSource>(mut files: Vec<S>) -> Vec<Vec<S>> {
 /// Merges `input` into new files.
 pub fn merge<I: VersionIter>(
     input: &mut I,
-    survival: Survival,
+    gc: VersionGc,
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
     let _held = Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below);
     let mut outputs = Outputs::new(plan, env);
-    let done = run(input, survival, plan, env, &mut outputs).and_then(|()| outputs.finish());
+    let done = run(input, gc, plan, env, &mut outputs).and_then(|()| outputs.finish());
     match done {
         Ok(()) => Ok(outputs.result),
         Err(e) => {
@@ -299,12 +299,12 @@ pub fn merge<I: VersionIter>(
 
 fn run<I: VersionIter>(
     input: &mut I,
-    survival: Survival,
+    gc: VersionGc,
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
     outputs: &mut Outputs<'_>,
 ) -> Result<()> {
-    let mut survival = if plan.numbers_stay { survival.with_numbers() } else { survival };
+    let mut gc = if plan.numbers_stay { gc.with_numbers() } else { gc };
     let mut bottom = Bottom::new(plan.below);
     let mut key: Vec<u8> = Vec::new();
     let mut since_tick = 0;
@@ -324,26 +324,26 @@ fn run<I: VersionIter>(
             key.clear();
             key.extend_from_slice(input.key());
             outputs.begin_key(&key, new_index)?;
-            survival.start_key(bottom.reached(&key));
+            gc.start_key(bottom.reached(&key));
         }
         let (seq, kind) = (input.seq(), input.kind());
         let bytes = (key.len() + input.value().len()) as u64;
         let stats = &mut outputs.result.stats;
         stats.entries_in += 1;
         stats.bytes_in += bytes;
-        if plan.below.is_some() && !survival.is_settled(seq, kind) && (env.excludes)(&key) {
-            survival.reached_bottom();
+        if plan.below.is_some() && !gc.is_settled(seq, kind) && (env.excludes)(&key) {
+            gc.reached_bottom();
         }
-        match survival.version(seq, kind) {
-            Verdict::Keep { seq, hidden_by } => {
+        match gc.version(seq, kind) {
+            Retention::Keep { seq, hidden_by } => {
                 if let Some(tombstone) = hidden_by {
                     stats.tombstones_dropped -= 1;
                     outputs.add(&key, tombstone, Kind::Delete, &[])?;
                 }
                 outputs.add(&key, seq, kind, input.value())?;
             }
-            Verdict::Drop if kind == Kind::Put => stats.puts_dropped += 1,
-            Verdict::Drop => stats.tombstones_dropped += 1,
+            Retention::Drop if kind == Kind::Put => stats.puts_dropped += 1,
+            Retention::Drop => stats.tombstones_dropped += 1,
         }
         since_tick += bytes;
         if since_tick >= TICK_BYTES {

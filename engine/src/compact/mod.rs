@@ -1,19 +1,19 @@
-//! Compaction: what to merge, what survives a merge, the merge itself, and the price writers pay while it lags.
+//! Compaction: what to merge, which versions stay, the merge itself, and the throttling of writes while it lags.
 //!
 //! All parts but one are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses jobs,
-//! [`aside`] keeps unreadable files out of them, [`survive`] decides which versions are kept, [`pace`] prices writes
-//! and lets merges rest, for which [`growth`] tells how fast users write. [`merge`] does the work.
+//! [`quarantine`] keeps unreadable files out of them, [`gc`] decides which versions are kept, [`throttle`] delays writes
+//! and limits the rate of merges, for which [`rate_meter`] tells how fast users write. [`merge`] does the work.
 
-pub mod aside;
-pub(crate) mod growth;
+pub mod gc;
 pub mod manual;
 pub mod merge;
-pub mod pace;
 pub mod pick;
+pub mod quarantine;
+pub(crate) mod rate_meter;
 pub mod slice;
-pub mod survive;
+pub mod throttle;
 #[cfg(test)]
-mod pace_loop;
+mod throttle_loop;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

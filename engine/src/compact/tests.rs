@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
 
+use super::gc::VersionGc;
 use super::manual::{Manual, manual};
 use super::merge::{MergeEnv, MergeResult, OutputPlan, TableRun, TableSource, merge, merge_files};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
-use super::survive::Survival;
 use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::flush::flush;
@@ -175,9 +175,9 @@ impl Store {
         self.model.entry(key).or_default().insert(self.seq, value);
     }
 
-    fn survival(&self) -> Survival {
+    fn version_gc(&self) -> VersionGc {
         let points: Vec<SeqNo> = self.snapshots.iter().map(|s| SeqNo(*s)).collect();
-        Survival::new(&points, SeqNo(self.seq))
+        VersionGc::new(&points, SeqNo(self.seq))
     }
 
     fn seal(&mut self) {
@@ -215,7 +215,7 @@ impl Store {
         let result = self
             .place
             .with_env(Compression::Lz4, &excludes, |env| {
-                flush(&self.sealed, self.survival(), TARGET, base, &below, env)
+                flush(&self.sealed, self.version_gc(), TARGET, base, &below, env)
             })
             .unwrap();
         assert!(result.outputs.iter().all(|meta| meta.min_seq > SeqNo::ZERO), "numbers stay in level 0");
@@ -241,7 +241,7 @@ impl Store {
             oldest_read: SeqNo(oldest),
             is_dropped: &|index| self.place.dropped.contains(&index.0),
             void_bytes: &|_| 0,
-            is_aside: &|_| false,
+            is_quarantined: &|_| false,
             ahead_of: None,
         };
         let Some(job) = pick(&input, &self.options) else { return false };
@@ -272,7 +272,7 @@ impl Store {
             };
             let excludes =
                 |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
-            let merge = |env: &MergeEnv<'_>| merge_files(files, self.survival(), &plan, env);
+            let merge = |env: &MergeEnv<'_>| merge_files(files, self.version_gc(), &plan, env);
             result = self.place.with_env(Compression::Zstd, &excludes, merge).unwrap();
             for meta in &result.outputs {
                 let inside = job.ranges.iter().any(|(low, high)| *low <= meta.smallest && meta.largest <= *high);
@@ -431,7 +431,7 @@ impl Store {
             oldest_read: SeqNo(self.seq),
             is_dropped: &|_| false,
             void_bytes: &|_| 0,
-            is_aside: &|_| false,
+            is_quarantined: &|_| false,
             ahead_of: None,
         };
         let quiet = scores(&input, &self.options);
@@ -575,15 +575,10 @@ fn versions(entries: &[(u32, u8, u64, Option<usize>)]) -> Vec<Entry> {
         .collect()
 }
 
-fn merge_to_bottom(
-    place: &Place,
-    entries: Vec<Entry>,
-    survival: Survival,
-    guides: &[&TableMeta],
-) -> Result<MergeResult> {
+fn merge_to_bottom(place: &Place, entries: Vec<Entry>, gc: VersionGc, guides: &[&TableMeta]) -> Result<MergeResult> {
     let below: [&[&TableMeta]; 1] = [guides];
     let plan = OutputPlan::for_level(TARGET, &below);
-    place.with_env(Compression::None, &|_| false, |env| merge(&mut VecIter::new(entries), survival, &plan, env))
+    place.with_env(Compression::None, &|_| false, |env| merge(&mut VecIter::new(entries), gc, &plan, env))
 }
 
 #[test]
@@ -598,7 +593,7 @@ fn files_end_behind_large_indexes_and_at_size_but_never_within_a_key() {
     }
     entries.push((2, 0, 5000, Some(1)));
     entries.push((3, 0, 5001, Some(1)));
-    let result = merge_to_bottom(&place, versions(&entries), Survival::new(&[], SeqNo::ZERO), &[]).unwrap();
+    let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo::ZERO), &[]).unwrap();
     assert_eq!(result.stats.entries_out, 1002);
     let (ones, others): (Vec<_>, Vec<_>) = result.outputs.iter().partition(|meta| meta.index.0 == 1);
     assert!(ones.iter().all(|meta| !meta.is_shared()));
@@ -636,7 +631,7 @@ fn files_end_where_files_of_the_next_level_end() {
     let guides =
         [guide(0, 35, 1), guide(36, 40, 1), guide(80, 99, 1), guide(100, 109, TARGET * 11), guide(110, 119, 1)];
     let guides: Vec<&TableMeta> = guides.iter().collect();
-    let result = merge_to_bottom(&place, versions(&entries), Survival::new(&[], SeqNo(1000)), &guides).unwrap();
+    let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &guides).unwrap();
     let ends: Vec<u8> = result.outputs.iter().map(|meta| meta.largest[7]).collect();
     assert!(ends.contains(&35) && ends.contains(&109) && ends.contains(&199), "{ends:?}");
     assert!(!ends.contains(&40), "{ends:?}");
@@ -647,12 +642,16 @@ fn the_bottom_is_found_key_by_key() {
     let place = Place::new();
     let entries =
         versions(&[(1, 1, 9, None), (1, 2, 8, None), (1, 2, 4, Some(3)), (1, 5, 7, None), (1, 6, 3, Some(3))]);
-    let result =
-        merge_to_bottom(&place, versions(&[(1, 2, 1, Some(1)), (1, 5, 1, Some(1))]), Survival::new(&[], SeqNo(1)), &[])
-            .unwrap();
+    let result = merge_to_bottom(
+        &place,
+        versions(&[(1, 2, 1, Some(1)), (1, 5, 1, Some(1))]),
+        VersionGc::new(&[], SeqNo(1)),
+        &[],
+    )
+    .unwrap();
     let below: Vec<&TableMeta> = result.outputs.iter().collect();
     assert_eq!((below.len(), below[0].max_seq), (1, SeqNo::ZERO));
-    let result = merge_to_bottom(&place, entries, Survival::new(&[], SeqNo(9)), &below).unwrap();
+    let result = merge_to_bottom(&place, entries, VersionGc::new(&[], SeqNo(9)), &below).unwrap();
     let mut iter = place.open(&result.outputs[0]).0.iter(ReadHints::default());
     let mut found = Vec::new();
     iter.seek_first().unwrap();
@@ -705,11 +704,11 @@ fn dropped_indexes_are_skipped_and_an_empty_result_is_no_file() {
     place.dropped.extend([2, u32::MAX]);
     let data =
         [(1, 1, 1, Some(9)), (2, 1, 2, Some(9)), (2, 2, 3, Some(9)), (3, 1, 4, Some(9)), (u32::MAX, 1, 5, Some(9))];
-    let result = merge_to_bottom(&place, versions(&data), Survival::new(&[], SeqNo(9)), &[]).unwrap();
+    let result = merge_to_bottom(&place, versions(&data), VersionGc::new(&[], SeqNo(9)), &[]).unwrap();
     assert_eq!(result.outputs.iter().flat_map(TableMeta::indexes).map(|index| index.0).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(result.stats.entries_in, 2);
     let before = place.files();
-    let result = merge_to_bottom(&place, versions(&[(1, 1, 3, None)]), Survival::new(&[], SeqNo(9)), &[]).unwrap();
+    let result = merge_to_bottom(&place, versions(&[(1, 1, 3, None)]), VersionGc::new(&[], SeqNo(9)), &[]).unwrap();
     assert!(result.outputs.is_empty());
     assert_eq!(place.files(), before);
 }
@@ -719,10 +718,10 @@ fn a_cancelled_merge_leaves_nothing_behind() {
     let place = Place::new();
     let entries: Vec<_> = (0..250).map(|row| (1, row, 1 + u64::from(row), Some(20_000))).collect();
     place.cancel_after.set(Some(3));
-    let result = merge_to_bottom(&place, versions(&entries), Survival::new(&[], SeqNo(1000)), &[]);
+    let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &[]);
     assert!(matches!(result, Err(Error::Interrupted)));
     assert_eq!(place.files(), 0);
     place.cancel_after.set(None);
-    let result = merge_to_bottom(&place, versions(&entries), Survival::new(&[], SeqNo(1000)), &[]).unwrap();
+    let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &[]).unwrap();
     assert_eq!(place.files(), result.outputs.len());
 }

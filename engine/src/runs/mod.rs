@@ -41,8 +41,8 @@ use std::sync::Arc;
 use self::iter::Versions;
 pub(crate) use self::iter::{Files, Newest};
 use crate::base::{IndexId, Kind, Result, SeqNo};
+use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
-use crate::compact::survive::Survival;
 use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
 use crate::manifest::{FileEntry, Graveyard};
 use crate::sst::{PinnedValue, ReadHints, Table, TableMeta, TableWriter};
@@ -349,14 +349,14 @@ fn new_file(meta: TableMeta, distinct: bool, graveyard: &Arc<Graveyard>) -> RunF
     RunFile { entry: Arc::new(FileEntry::new(meta, graveyard.clone())), limit: SeqNo::MAX, distinct }
 }
 
-/// A survival that keeps everything: what counts as visible begins above all numbers.
-fn all_versions() -> Survival {
-    Survival::new(&[], SeqNo::ZERO)
+/// Garbage collection that keeps everything: what counts as visible begins above all numbers.
+fn all_versions() -> VersionGc {
+    VersionGc::new(&[], SeqNo::ZERO)
 }
 
-/// A survival that keeps the newest version of each key.
-fn newest_versions() -> Survival {
-    Survival::new(&[], SeqNo::MAX)
+/// Garbage collection that keeps the newest version of each key.
+fn newest_versions() -> VersionGc {
+    VersionGc::new(&[], SeqNo::MAX)
 }
 
 /// Makes one run of several.
@@ -447,9 +447,9 @@ impl Merge<'_> {
         if last {
             input.number = Some(LAST_NUMBER);
         }
-        let survival = if last { newest_versions() } else { all_versions() };
+        let gc = if last { newest_versions() } else { all_versions() };
         let plan = OutputPlan::for_l0(self.file_bytes, &[], None).apart(self.alone);
-        let merged = merge(&mut input, survival, &plan, self.env)?;
+        let merged = merge(&mut input, gc, &plan, self.env)?;
         self.written_bytes += merged.stats.bytes_written;
         let distinct = last || input.distinct;
         Ok(merged.outputs.into_iter().map(|meta| new_file(meta, distinct, self.graveyard)).collect())

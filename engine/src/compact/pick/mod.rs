@@ -4,7 +4,7 @@
 //! Levels 1 to 6 are sorted runs. The last one is meant to hold about 90 % of the data; each level above has a target of
 //! a tenth of the one below. The *base level* is the first one that is used: the highest one whose target still exceeds
 //! a tenth of `base_bytes`; it moves up as the store grows. L0 is a stack of sublevels (oldest first), each a sorted run;
-//! its price is the number of sublevels at the deepest place, since that many files a read there must probe.
+//! its depth is the number of sublevels at the deepest place, since that many files a read there must probe.
 //!
 //! # Choice
 //! Files of dropped indexes go first, they cost nothing. Then levels by score (1 = at target) over the score of the level
@@ -173,7 +173,7 @@ impl CompactionJob {
     }
 }
 
-/// The state of the tree in numbers, for metrics and for the price of writes.
+/// The state of the tree in numbers, for metrics and for the throttling of writes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Scores {
     /// Level that L0 is compacted into.
@@ -200,8 +200,8 @@ pub struct PickInput<'a> {
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
     /// Uncompressed bytes of a file that belong to dropped indexes.
     pub void_bytes: &'a dyn Fn(FileNo) -> u64,
-    /// True for a file that a merge could not read (see `aside`): only a job that does not read it takes it.
-    pub is_aside: &'a dyn Fn(FileNo) -> bool,
+    /// True for a file that a merge could not read (see `quarantine`): only a job that does not read it takes it.
+    pub is_quarantined: &'a dyn Fn(FileNo) -> bool,
     /// Only jobs more urgent than one of this reason: what a thread may do in the middle of it.
     pub ahead_of: Option<Reason>,
 }
@@ -298,7 +298,7 @@ impl<'a> Picker<'a> {
 
     /// True for a file that no merge can have now.
     fn is_busy(&self, file: &TableMeta) -> bool {
-        self.busy.contains(&file.no) || (self.input.is_aside)(file.no)
+        self.busy.contains(&file.no) || (self.input.is_quarantined)(file.no)
     }
 
     /// True if a running job writes into this range of the level.

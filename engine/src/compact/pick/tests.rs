@@ -105,7 +105,7 @@ fn table() {
         let mut running: Vec<CompactionJob> = Vec::new();
         let (mut oldest_read, mut dropped, mut ahead_of) = (SeqNo(1000), None, None);
         let mut void: BTreeMap<FileNo, u64> = BTreeMap::new();
-        let mut aside: Vec<FileNo> = Vec::new();
+        let mut quarantine: Vec<FileNo> = Vec::new();
         let mut checked = 0;
         for line in &lines {
             let (name, rest) = line.split_once(':').expect(line);
@@ -133,7 +133,9 @@ fn table() {
                         _ => panic!("{line}"),
                     }
                 }
-                "aside" => aside = rest.split_whitespace().map(|no| FileNo(no.parse().expect(line))).collect(),
+                "quarantine" => {
+                    quarantine = rest.split_whitespace().map(|no| FileNo(no.parse().expect(line))).collect()
+                }
                 // File and percent of its bytes, `void: 4 50 7 80`
                 "void" => {
                     let words: Vec<u64> = rest.split_whitespace().map(|word| word.parse().expect(line)).collect();
@@ -168,7 +170,7 @@ fn table() {
                         oldest_read,
                         is_dropped: &|index| Some(index) == dropped,
                         void_bytes: &|no| void.get(&no).copied().unwrap_or(0),
-                        is_aside: &|no| aside.contains(&no),
+                        is_quarantined: &|no| quarantine.contains(&no),
                         ahead_of,
                     };
                     let found = if name.trim() == "job" {
@@ -351,7 +353,7 @@ proptest! {
         let start = |sim: &Sim, running: &[CompactionJob]| {
             let all: Vec<&CompactionJob> = running.iter().collect();
             let shape = sim.shape();
-            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_aside: &|_| false, ahead_of: None };
+            let input = PickInput { shape: &shape, running: &all, oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_quarantined: &|_| false, ahead_of: None };
             pick(&input, &options)
         };
         for (what, which, keys) in steps {
@@ -394,7 +396,7 @@ proptest! {
             prop_assert!(jobs < 2000, "work ends");
         }
         let shape = sim.shape();
-        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_aside: &|_| false, ahead_of: None };
+        let input = PickInput { shape: &shape, running: &[], oldest_read: SeqNo::MAX, is_dropped: &|_| false, void_bytes: &|_| 0, is_quarantined: &|_| false, ahead_of: None };
         let quiet = scores(&input, &options);
         prop_assert!(quiet.levels.iter().all(|score| *score < 1.0), "{quiet:?}");
     }

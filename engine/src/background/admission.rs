@@ -1,11 +1,11 @@
-//! Writers pay for the backlog: each waits as long as `pace` says, and where memory is full until a flush has made room.
+//! Admission of writes: each is delayed as long as `throttle` says, and where memory is full until a flush has made room.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Background;
 use crate::base::{Error, Result};
-use crate::compact::pace::{Price, price};
+use crate::compact::throttle::{Admission, admission};
 use crate::engine::Core;
 use crate::io::{Blocking, Waiting};
 
@@ -16,15 +16,15 @@ const SLEEP_MAX_NS: u64 = 1_000_000_000;
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 impl Background {
-    fn pace(&self, core: &Core) -> Price {
-        price(&self.loads(core))
+    fn terms(&self, core: &Core) -> Admission {
+        admission(&self.loads(core))
     }
 
-    /// Lets a writer of `bytes` pass; see `pace`. Once `is_interrupted` says so, a small wait is cut short, and the wait for
+    /// Lets a writer of `bytes` pass; see `throttle`. Once `is_interrupted` says so, a small wait is cut short, and the wait for
     /// memory fails with `Interrupted`.
     pub fn admit(&self, core: &Core, bytes: u64, is_interrupted: &dyn Fn() -> bool) -> Result<()> {
         loop {
-            match self.pace(core).wait_ns(bytes) {
+            match self.terms(core).wait_ns(bytes) {
                 Some(0) => return Ok(()),
                 Some(ns) => {
                     let owed = self.owed_ns.fetch_add(ns, Ordering::Relaxed) + ns;

@@ -1,4 +1,4 @@
-//! Which versions of a key survive a merge or a flush.
+//! Garbage collection of versions: which versions of a key a merge or a flush keeps.
 //!
 //! # Rule
 //! A reader at point `R` sees the newest version with a number `<= R`. The points that matter are those of the live
@@ -24,7 +24,7 @@ use crate::base::{Kind, SeqNo};
 
 /// What becomes of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Retention {
     /// Nobody can see it.
     Drop,
     /// It is kept.
@@ -38,7 +38,7 @@ pub enum Verdict {
 
 /// The rule, fed key by key with versions newest first.
 #[derive(Clone, Debug)]
-pub struct Survival {
+pub struct VersionGc {
     /// Points that matter, newest first; the first one is `visible`.
     points: Vec<SeqNo>,
     /// Points before this index have found their version of the current key.
@@ -49,19 +49,19 @@ pub struct Survival {
     held: Option<SeqNo>,
 }
 
-impl Survival {
+impl VersionGc {
     /// The rule for live readers at `read_points` (any order) and `visible` (sampled before them).
-    pub fn new(read_points: &[SeqNo], visible: SeqNo) -> Survival {
+    pub fn new(read_points: &[SeqNo], visible: SeqNo) -> VersionGc {
         let mut points: Vec<SeqNo> = read_points.iter().copied().filter(|point| *point < visible).collect();
         points.push(visible);
         points.sort_unstable_by(|a, b| b.cmp(a));
         points.dedup();
-        Survival { points, served: 0, bottommost: false, numbers_stay: false, held: None }
+        VersionGc { points, served: 0, bottommost: false, numbers_stay: false, held: None }
     }
 
     /// The rule for files whose order follows from the numbers in them.
-    pub fn with_numbers(self) -> Survival {
-        Survival { numbers_stay: true, ..self }
+    pub fn with_numbers(self) -> VersionGc {
+        VersionGc { numbers_stay: true, ..self }
     }
 
     /// The versions that follow are those of another key; `bottommost` says that no version of it that is older than
@@ -87,27 +87,27 @@ impl Survival {
 
     /// Decides on the next older version of the key.
     #[inline]
-    pub fn version(&mut self, seq: SeqNo, kind: Kind) -> Verdict {
+    pub fn version(&mut self, seq: SeqNo, kind: Kind) -> Retention {
         if seq <= self.points[0] {
             let before = self.served;
             while self.points.get(self.served).is_some_and(|point| *point >= seq) {
                 self.served += 1;
             }
             if self.served == before {
-                return Verdict::Drop;
+                return Retention::Drop;
             }
             if self.bottommost {
                 if kind == Kind::Delete {
                     // Replaces a newer one held back: whoever would see that one sees this one instead.
                     self.held = Some(seq);
-                    return Verdict::Drop;
+                    return Retention::Drop;
                 }
                 let seen_by_all = self.served == self.points.len();
                 let seq = if seen_by_all && !self.numbers_stay { SeqNo::ZERO } else { seq };
-                return Verdict::Keep { seq, hidden_by: self.held.take() };
+                return Retention::Keep { seq, hidden_by: self.held.take() };
             }
         }
-        Verdict::Keep { seq, hidden_by: None }
+        Retention::Keep { seq, hidden_by: None }
     }
 }
 
@@ -126,14 +126,14 @@ mod tests {
         FoundOut,
     }
 
-    fn run(survival: &mut Survival, bottom: Bottom, versions: &[(u64, Kind)]) -> Versions {
+    fn run(gc: &mut VersionGc, bottom: Bottom, versions: &[(u64, Kind)]) -> Versions {
         let mut out = Vec::new();
-        survival.start_key(bottom == Bottom::Yes);
+        gc.start_key(bottom == Bottom::Yes);
         for (seq, kind) in versions {
-            if bottom == Bottom::FoundOut && !survival.is_settled(SeqNo(*seq), *kind) {
-                survival.reached_bottom();
+            if bottom == Bottom::FoundOut && !gc.is_settled(SeqNo(*seq), *kind) {
+                gc.reached_bottom();
             }
-            if let Verdict::Keep { seq, hidden_by } = survival.version(SeqNo(*seq), *kind) {
+            if let Retention::Keep { seq, hidden_by } = gc.version(SeqNo(*seq), *kind) {
                 out.extend(hidden_by.map(|tombstone| (tombstone.0, Kind::Delete)));
                 out.push((seq.0, *kind));
             }
@@ -141,10 +141,10 @@ mod tests {
         out
     }
 
-    /// Lines `visible=9 points=3,5 [bottom|found] [numbers] : P9 D7 P2 -> P9 D7`; see testdata/survive.txt.
+    /// Lines `visible=9 points=3,5 [bottom|found] [numbers] : P9 D7 P2 -> P9 D7`; see testdata/gc.txt.
     #[test]
     fn table() {
-        let text = include_str!("../../testdata/survive.txt");
+        let text = include_str!("../../testdata/gc.txt");
         let mut cases = 0;
         for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
             let (left, expected) = line.split_once("->").expect(line);
@@ -170,7 +170,7 @@ mod tests {
                     (word[1..].parse().expect(line), kind)
                 })
                 .collect();
-            let rule = Survival::new(&points, SeqNo(visible));
+            let rule = VersionGc::new(&points, SeqNo(visible));
             let mut rule = if numbers { rule.with_numbers() } else { rule };
             let kept: Vec<String> = run(&mut rule, bottom, &versions)
                 .into_iter()
@@ -208,7 +208,7 @@ mod tests {
                 .collect();
             // A live point is at most the visible point of now, and later ones start there.
             let live: Vec<SeqNo> = points.iter().map(|p| SeqNo((*p).min(visible))).collect();
-            let rule = Survival::new(&live, SeqNo(visible));
+            let rule = VersionGc::new(&live, SeqNo(visible));
             let mut rule = if numbers { rule.with_numbers() } else { rule };
             let after = run(&mut rule, bottom, &versions);
             prop_assert!(after.windows(2).all(|pair| pair[0].0 > pair[1].0), "{after:?}");

@@ -1,7 +1,7 @@
-//! Which files merges leave alone: those that a merge could not read.
+//! Quarantine: files that a merge could not read, and that others leave alone for a while.
 //!
 //! Such a merge fails as often as it runs, after the work of all blocks before the bad one, and while it runs others wait.
-//! So a file that the error names is *set aside*: the picker (see `pick`) leaves it out for a while, and only the jobs that
+//! So a file that the error names is put in *quarantine*: the picker (see `pick`) leaves it out for a while, and only the jobs that
 //! need it wait. It is tried again, since what cannot be read may be put right under a running server, after a pause that
 //! doubles with each failure. The error is kept, and shown, until the file has gone: into a merge, or with its index.
 //!
@@ -25,20 +25,20 @@ struct Failure {
 
 /// See the module.
 #[derive(Default)]
-pub struct SetAside(BTreeMap<FileNo, Failure>);
+pub struct Quarantine(BTreeMap<FileNo, Failure>);
 
 /// What a failed merge means for the merges to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum MergeFailure {
     /// It names no input: it may concern every merge.
     General,
-    /// An input is set aside for the first time.
+    /// An input is in quarantine for the first time.
     New,
-    /// An input that failed before is set aside for longer.
+    /// An input that failed before is in quarantine for longer.
     Again,
 }
 
-impl SetAside {
+impl Quarantine {
     /// A merge of `inputs`, at the path that `path_of` says, failed with `error` at `now_us`.
     pub fn failed(
         &mut self,
@@ -46,17 +46,17 @@ impl SetAside {
         path_of: impl Fn(FileNo) -> PathBuf,
         error: &Error,
         now_us: u64,
-    ) -> Verdict {
+    ) -> MergeFailure {
         let named = named(error).and_then(|path| inputs.into_iter().find(|&no| path_of(no) == path));
-        let Some(no) = named else { return Verdict::General };
+        let Some(no) = named else { return MergeFailure::General };
         let before = self.0.get(&no).map(|failure| failure.pause_us);
         let pause_us = before.map_or(PAUSE_MIN_US, |pause| (2 * pause).min(PAUSE_MAX_US));
         self.0.insert(no, Failure { pause_us, until_us: now_us + pause_us, error: error.clone() });
-        if before.is_some() { Verdict::Again } else { Verdict::New }
+        if before.is_some() { MergeFailure::Again } else { MergeFailure::New }
     }
 
     /// True while merges are to leave this file alone.
-    pub fn is_aside(&self, no: FileNo, now_us: u64) -> bool {
+    pub fn is_quarantined(&self, no: FileNo, now_us: u64) -> bool {
         self.0.get(&no).is_some_and(|failure| now_us < failure.until_us)
     }
 
@@ -85,7 +85,7 @@ fn named(error: &Error) -> Option<&Path> {
 mod tests {
     use super::*;
 
-    /// `fail FILE of INPUTS at SECONDS: verdict`, `gone FILE`, `at SECONDS: files set aside; file of the error`.
+    /// `fail FILE of INPUTS at SECONDS: what it means`, `gone FILE`, `at SECONDS: files in quarantine; file of the error`.
     const STORY: &str = "
         at 0: ; -
         fail 9 of 3 4 at 0: General
@@ -114,11 +114,11 @@ mod tests {
         let numbers =
             |text: &str| -> Vec<FileNo> { text.split_whitespace().map(|no| FileNo(no.parse().unwrap())).collect() };
         let path = |no: FileNo| PathBuf::from(format!("/{}", no.0));
-        let mut aside = SetAside::default();
+        let mut quarantine = Quarantine::default();
         for line in STORY.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if let Some(gone) = line.strip_prefix("gone ") {
                 let gone = numbers(gone);
-                aside.keep(|no| !gone.contains(&no));
+                quarantine.keep(|no| !gone.contains(&no));
                 continue;
             }
             let (what, expected) = line.split_once(':').unwrap();
@@ -127,11 +127,11 @@ mod tests {
             let found = if let Some(failure) = what.strip_prefix("fail ") {
                 let (file, inputs) = failure.split_once(" of ").unwrap();
                 let error = Error::corruption(&path(numbers(file)[0]), 7, "bad block");
-                format!("{:?}", aside.failed(numbers(inputs), path, &error, now))
+                format!("{:?}", quarantine.failed(numbers(inputs), path, &error, now))
             } else {
-                let files = (0..20).map(FileNo).filter(|&no| aside.is_aside(no, now));
+                let files = (0..20).map(FileNo).filter(|&no| quarantine.is_quarantined(no, now));
                 let files: Vec<String> = files.map(|no| no.0.to_string()).collect();
-                let error = aside.error().and_then(named).map_or("-".into(), |path| path.display().to_string());
+                let error = quarantine.error().and_then(named).map_or("-".into(), |path| path.display().to_string());
                 format!("{}; {}", files.join(" "), error.trim_start_matches('/'))
             };
             assert_eq!(found, expected.trim(), "{line}");
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn pauses_end_at_an_hour() {
         let (no, path) = (FileNo(1), |_| PathBuf::from("/1"));
-        let mut aside = SetAside::default();
+        let mut quarantine = Quarantine::default();
         for _ in 0..20 {
-            aside.failed([no], path, &Error::corruption(Path::new("/1"), 0, ""), 0);
+            quarantine.failed([no], path, &Error::corruption(Path::new("/1"), 0, ""), 0);
         }
-        assert!(aside.is_aside(no, PAUSE_MAX_US - 1) && !aside.is_aside(no, PAUSE_MAX_US));
+        assert!(quarantine.is_quarantined(no, PAUSE_MAX_US - 1) && !quarantine.is_quarantined(no, PAUSE_MAX_US));
     }
 }

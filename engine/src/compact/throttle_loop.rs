@@ -1,23 +1,23 @@
-//! Pacing in a closed loop, without threads and time: writers that pay the price, a flush and a compactor that share a
-//! disk, the real picker, the real price. Scenarios and what comes out of them, second by second, stand in
-//! testdata/pace-*.txt; a change of policy shows there as a difference to be judged.
+//! Write throttling in a closed loop, without threads and time: writers that are delayed, a flush and a compactor that share a
+//! disk, the real picker, the real delays. Scenarios and what comes out of them, second by second, stand in
+//! testdata/throttle-*.txt; a change of policy shows there as a difference to be judged.
 //!
 //! ```text
 //! budget=64 base=64 tables=16 writers=8     MB; sessions that write
 //! 0: offer=8 disk=60                        from second 0 on: MB/s that writers want to write and that can be merged
 //! 20: disk=0
-//! expect: free at 30                        no price from second 30 on
+//! expect: free at 30                        no delay from second 30 on
 //! expect: never below 2                     MB/s admitted in any second while the disk works
-//! second  admitted  price  sublevels  debt
+//! second  admitted  delay  sublevels  debt
 //! 0       8.0       0      2          0.0   averages of the second; sublevels: the most
 //! ```
 //!
-//! Whatever the scenario: a price above zero implies that there is work to run, and while the disk works no second
+//! Whatever the scenario: a delay above zero implies that there is work to run, and while the disk works no second
 //! passes without a write.
 
-use super::pace::{PaceState, Price, merge_us, price, tree_pressure};
 use super::pick::{Action, CompactionJob, LAST, LEVELS, PickInput, PickOptions, Reason, Scores, Shape, pick, scores};
 use super::testing::sublevels;
+use super::throttle::{Admission, Loads, admission, merge_us, tree_pressure};
 use crate::base::{FileNo, IndexId, SeqNo};
 use crate::sst::TableMeta;
 
@@ -121,7 +121,7 @@ impl Sim {
             oldest_read: SeqNo::MAX,
             is_dropped: &|_| false,
             void_bytes: &|_| 0,
-            is_aside: &|_| false,
+            is_quarantined: &|_| false,
             ahead_of,
         };
         let options = PickOptions {
@@ -133,9 +133,9 @@ impl Sim {
         look(&input, &options)
     }
 
-    fn loads(&self) -> PaceState {
+    fn loads(&self) -> Loads {
         let sealed: f64 = self.sealed.iter().sum();
-        PaceState {
+        Loads {
             memory_bytes: (self.active + sealed + self.flush.map_or(0.0, |(bytes, _)| bytes)) as u64,
             memory_limit: self.settings.budget as u64,
             sealed: self.sealed.len() as f64,
@@ -188,15 +188,15 @@ impl Sim {
         self.scores = self.with_input(None, scores);
     }
 
-    /// A hundredth of a second. Returns the bytes admitted and the price.
+    /// A hundredth of a second. Returns the bytes admitted and the delay per KB.
     fn step(&mut self, now: Conditions) -> (f64, u64) {
         let part = 1.0 / f64::from(STEPS_PER_SECOND);
-        let price = price(&self.loads());
+        let admission = admission(&self.loads());
         let offered = now.offer * MB * part;
-        let (admitted, ns) = match price {
-            Price::Stop => (0.0, u64::MAX),
-            Price::NsPerKb(0) => (offered, 0),
-            Price::NsPerKb(ns) => (offered.min(self.settings.writers * 1024.0 * 1e9 / ns as f64 * part), ns),
+        let (admitted, ns) = match admission {
+            Admission::Stop => (0.0, u64::MAX),
+            Admission::NsPerKb(0) => (offered, 0),
+            Admission::NsPerKb(ns) => (offered.min(self.settings.writers * 1024.0 * 1e9 / ns as f64 * part), ns),
         };
         if ns > 0 {
             let runnable = self.flush.is_some()
@@ -204,7 +204,7 @@ impl Sim {
                 || !self.jobs.is_empty()
                 || self.with_input(None, pick).is_some()
                 || self.active > 0.0 && self.loads().sublevels == 0.0 && self.scores.debt_bytes == 0.0;
-            assert!(runnable, "a price of {ns} and nothing to do");
+            assert!(runnable, "a delay of {ns} and nothing to do");
         }
         self.active += admitted;
         if self.active >= self.settings.budget / 4.0 {
@@ -238,7 +238,7 @@ impl Sim {
                 self.look();
             }
         }
-        // A merge rests as long as it is ahead of the writers.
+        // A merge sleeps as long as it is ahead of the writers.
         let may_take = merge_us(share as u64, self.written as u64, tree_pressure(&self.loads()));
         if let Some(running) = self.jobs.last_mut() {
             running.left -= share * (1e6 * part / may_take as f64).min(1.0);
@@ -331,25 +331,25 @@ fn check(text: &str) {
 
 #[test]
 fn a_load_that_fits_costs_nothing() {
-    check(include_str!("../../testdata/pace-steady.txt"));
+    check(include_str!("../../testdata/throttle-steady.txt"));
 }
 
 #[test]
 fn merges_of_a_light_load_take_their_time() {
-    check(include_str!("../../testdata/pace-light.txt"));
+    check(include_str!("../../testdata/throttle-light.txt"));
 }
 
 #[test]
 fn a_step_in_load() {
-    check(include_str!("../../testdata/pace-step.txt"));
+    check(include_str!("../../testdata/throttle-step.txt"));
 }
 
 #[test]
 fn a_disk_that_stands_still() {
-    check(include_str!("../../testdata/pace-slow-disk.txt"));
+    check(include_str!("../../testdata/throttle-slow-disk.txt"));
 }
 
 #[test]
 fn a_load_beyond_what_the_disk_can_merge() {
-    check(include_str!("../../testdata/pace-overload.txt"));
+    check(include_str!("../../testdata/throttle-overload.txt"));
 }
