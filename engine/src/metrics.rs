@@ -57,7 +57,7 @@ pub struct Metrics {
     pub cache_capacity_bytes: u64,
     /// Block look-ups that were answered from memory.
     pub cache_hits: u64,
-    /// Block look-ups that found a packed block in memory.
+    /// Block look-ups that found a compressed block in memory.
     pub cache_packed_hits: u64,
     /// Block look-ups that read the disk.
     pub cache_misses: u64,

@@ -182,7 +182,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     };
     let filters = Filters::new(core, &state.version, 0);
     // What was in memory stays there if it costs nobody his place.
-    let probation = Residence { queue: Queue::Probation, packed: false };
+    let probation = Residence { queue: Queue::Probation, compressed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
     let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
         flush::flush(&tables, version_gc(core), core.table_bytes(), guides, &below, env)

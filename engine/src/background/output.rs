@@ -10,7 +10,7 @@ use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
 use crate::engine::{Core, table_path};
 use crate::manifest::{FileEntry, Version, find_in};
 use crate::options::Compression;
-use crate::sst::{self, Residence, TableMeta, TableOptions, Warm};
+use crate::sst::{self, Prepopulate, Residence, TableMeta, TableOptions};
 
 /// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
 /// new files are durable when this returns.
@@ -32,7 +32,7 @@ pub(crate) fn with_env(
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         ahead_bytes: ahead_bytes(core.cache_budget()),
         buffer_bytes: &core.background.buffer_bytes,
-        warm: Warm { cache: &core.cache, residence },
+        prepopulate: Prepopulate { cache: &core.cache, residence },
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
     if let Err(error) = core.options.disk.sync_dir(&core.dir) {

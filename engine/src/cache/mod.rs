@@ -24,7 +24,7 @@
 //!
 //! LRU: every hit would rewrite a list under an exclusive lock, and scans would flush it. A second cache for compressed
 //! blocks: a block would have two places to be looked up in, and the budget would have to be divided; what the caller puts
-//! in may be compressed (`sst/packed.rs`).
+//! in may be compressed (`sst/compressed.rs`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

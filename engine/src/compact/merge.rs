@@ -30,7 +30,7 @@ use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::TableMeta;
-use crate::sst::{AHEAD_MIN, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES, Warm};
+use crate::sst::{AHEAD_MIN, Prepopulate, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES};
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
@@ -102,7 +102,7 @@ pub struct MergeEnv<'a> {
     /// Bytes of buffers that merges at work may fill; kept by the merges.
     pub buffer_bytes: &'a AtomicU64,
     /// Which blocks of the outputs go into the cache.
-    pub warm: Warm<'a>,
+    pub prepopulate: Prepopulate<'a>,
 }
 
 /// Where outputs are cut and what lies below them.
@@ -290,7 +290,7 @@ pub fn merge<I: VersionIter>(
             for no in outputs.created {
                 // What cannot be removed now is found unreferenced when the store is opened next.
                 let _ = env.disk.remove(&(env.path_of)(no));
-                env.warm.cache.erase_file(no);
+                env.prepopulate.cache.erase_file(no);
             }
             Err(e)
         }
@@ -568,7 +568,7 @@ impl<'a> Outputs<'a> {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
                 let writer = TableWriter::create(self.env.disk, &path, no, (self.env.table_options)(IndexId::of(key)))?;
-                let writer = writer.warm(self.env.warm);
+                let writer = writer.prepopulate(self.env.prepopulate);
                 self.created.push(no);
                 none.insert(writer)
             }

@@ -20,7 +20,7 @@ use crate::iter::testing::{Entry, VecIter};
 use crate::iter::{LevelIter, MergeIter, VersionIter, VisibleIter};
 use crate::mem::MemTable;
 use crate::sst::BlockCache;
-use crate::sst::{Compression, ReadHints, Table, TableMeta, TableOptions, Warm, key_hash};
+use crate::sst::{Compression, Prepopulate, ReadHints, Table, TableMeta, TableOptions, key_hash};
 
 #[derive(Clone)]
 struct Opened(Arc<Table>);
@@ -95,7 +95,7 @@ impl Place {
             table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
             ahead_bytes: 1 << 20,
             buffer_bytes: &AtomicU64::new(0),
-            warm: Warm { cache: &self.cache, residence: &|_| None },
+            prepopulate: Prepopulate { cache: &self.cache, residence: &|_| None },
             tick: &|_| match self.cancel_after.get() {
                 Some(0) => Err(Error::Interrupted),
                 Some(left) => {

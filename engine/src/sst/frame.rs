@@ -12,7 +12,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 
 use super::Compression;
 use super::block::Shuffle;
-use super::dense::{self, Dense};
+use super::block_compressor::{self, BlockCompressor};
 use super::large::{self, LARGE};
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
@@ -58,20 +58,20 @@ fn checksum(no: FileNo, offset: u64, bytes: &[u8]) -> u32 {
 pub(crate) struct Packer {
     compression: Compression,
     lz4: CompressTable,
-    dense: Option<Dense>,
+    compressor: Option<BlockCompressor>,
     out: Vec<u8>,
 }
 
 impl Packer {
     pub fn new(compression: Compression) -> io::Result<Packer> {
-        let dense = if compression == Compression::Zstd { Some(Dense::new()?) } else { None };
-        Ok(Packer { compression, lz4: CompressTable::small(), dense, out: Vec::new() })
+        let compressor = if compression == Compression::Zstd { Some(BlockCompressor::new()?) } else { None };
+        Ok(Packer { compression, lz4: CompressTable::small(), compressor, out: Vec::new() })
     }
 
     /// Compresses in another way from now on.
     pub fn switch(&mut self, compression: Compression) -> io::Result<()> {
-        if compression == Compression::Zstd && self.dense.is_none() {
-            self.dense = Some(Dense::new()?);
+        if compression == Compression::Zstd && self.compressor.is_none() {
+            self.compressor = Some(BlockCompressor::new()?);
         }
         self.compression = compression;
         Ok(())
@@ -80,16 +80,18 @@ impl Packer {
     /// The framed form of `raw` for its place: of a block of rows if it is to be compressed, of anything else if not. `raw`
     /// is shorter than 4 GiB (limits on keys and values see to it).
     pub fn pack(&mut self, raw: &[u8], no: FileNo, offset: u64, compress: bool) -> io::Result<&[u8]> {
-        let packed = match (self.compression, &mut self.dense) {
+        let packed = match (self.compression, &mut self.compressor) {
             (Compression::Lz4, _) if compress => {
                 self.room(get_maximum_output_size(raw.len()));
                 let n = compress_into_with_table(raw, &mut self.out, &mut self.lz4).map_err(io::Error::other)?;
                 Some((LZ4, n))
             }
-            (Compression::Zstd, Some(dense)) if compress => Some(match dense.pack(raw, &mut self.out)? {
-                Shuffle::Columns => (SHUFFLED_COLUMNS, self.out.len()),
-                Shuffle::Rows => (SHUFFLED_ROWS, self.out.len()),
-            }),
+            (Compression::Zstd, Some(compressor)) if compress => {
+                Some(match compressor.compress(raw, &mut self.out)? {
+                    Shuffle::Columns => (SHUFFLED_COLUMNS, self.out.len()),
+                    Shuffle::Rows => (SHUFFLED_ROWS, self.out.len()),
+                })
+            }
             _ => None,
         };
         let (kind, n) = match packed {
@@ -151,9 +153,11 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Res
             large::unpack(payload, &mut unpacked)?.map_err(bad)?;
             len
         }
-        ZSTD => dense::unpack(payload, None, &mut unpacked).map_err(bad)?,
-        SHUFFLED_COLUMNS => dense::unpack(payload, Some(Shuffle::Columns), &mut unpacked).map_err(bad)?,
-        SHUFFLED_ROWS => dense::unpack(payload, Some(Shuffle::Rows), &mut unpacked).map_err(bad)?,
+        ZSTD => block_compressor::decompress(payload, None, &mut unpacked).map_err(bad)?,
+        SHUFFLED_COLUMNS => {
+            block_compressor::decompress(payload, Some(Shuffle::Columns), &mut unpacked).map_err(bad)?
+        }
+        SHUFFLED_ROWS => block_compressor::decompress(payload, Some(Shuffle::Rows), &mut unpacked).map_err(bad)?,
         other => return Err(bad(format!("unknown compression kind {other}"))),
     };
     if found != len {

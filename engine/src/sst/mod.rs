@@ -18,18 +18,18 @@
 //! Filters and index partitions between the data blocks: they would cut the runs that sequential reads fetch at once.
 
 mod block;
-mod dense;
-mod doubt;
+mod block_compressor;
+mod filter_loading;
 mod filter;
 mod frame;
 mod iter;
 mod large;
 mod meta;
-mod packed;
+mod compressed;
 mod table;
 #[cfg(test)]
 mod tests;
-mod warm;
+mod prepopulate;
 mod writer;
 
 use std::ops::Deref;
@@ -42,12 +42,12 @@ use crate::base::slots::{Buf, LARGE};
 use crate::base::value::{Bytes, LargeValue};
 
 pub use block::{Block, BlockBuilder};
+pub use compressed::Residence;
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, TableIter};
 pub use meta::{Part, Share, TableMeta};
-pub use packed::Residence;
+pub use prepopulate::Prepopulate;
 pub use table::{Extent, Table};
-pub use warm::Warm;
 pub use writer::{TableWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.
@@ -101,8 +101,8 @@ pub enum Cached {
     Rows(Arc<Block>),
     /// A filter partition.
     Filter(Arc<Filter>),
-    /// A data block in the form it has on disk; see [`packed`].
-    Packed(Arc<Buf>),
+    /// A data block in the form it has on disk; see [`compressed`].
+    Compressed(Arc<Buf>),
 }
 
 /// The cache of decoded blocks.

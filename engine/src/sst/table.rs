@@ -5,7 +5,7 @@
 //! block; when all are cached it allocates nothing and takes one reference (of the data block it returns a value from).
 //!
 //! A filter earns its memory by the keys that it denies: only then is it counted as used, and one that is not in memory is
-//! read only where [`Doubt`] says that look-ups often find nothing. So the filters of the last level, where most keys are
+//! read only where [`FilterLoading`] says that look-ups often find nothing. So the filters of the last level, where most keys are
 //! found, leave a full cache to the data. Index partitions, each on the way to 64 data blocks, go straight to the cache's
 //! main queue, and so do filters that were worth a read.
 
@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::block::Block;
-use super::doubt::Doubt;
 use super::filter::{Filter, key_hash};
+use super::filter_loading::FilterLoading;
 use super::frame::{self, Handle};
 use super::iter::{AHEAD_MIN, IterMemory, ReadAhead, TableIter};
 use super::large::{self, LARGE};
@@ -147,7 +147,7 @@ pub struct Table {
     /// The number that all versions have instead of those in the file.
     pub(super) stamp: Option<SeqNo>,
     meta: TableMeta,
-    doubt: Doubt,
+    filter_loading: FilterLoading,
     /// Dropped last: the file may be removed from then on.
     _life: Option<NameKeeper>,
 }
@@ -201,7 +201,7 @@ impl Table {
             data_end: footer.data_end,
             stamp,
             meta,
-            doubt: Doubt::default(),
+            filter_loading: FilterLoading::default(),
             _life: life,
         };
         Ok(Arc::new(table))
@@ -362,11 +362,11 @@ impl Table {
             return Ok(Some(true));
         };
         let told = self.ask_cached(handle, hash)?;
-        if told.is_some() || !self.doubt.is_any() {
+        if told.is_some() || !self.filter_loading.pays() {
             return Ok(told);
         }
         let admits = self.load_filter(handle)?.may_contain(hash);
-        self.doubt.learn(admits);
+        self.filter_loading.learn(admits);
         Ok(Some(admits))
     }
 
@@ -459,7 +459,7 @@ impl Table {
         let (first, exact) = block.lower_bound(key);
         if !exact {
             if told.is_none() {
-                self.doubt.learn(false);
+                self.filter_loading.learn(false);
             }
             // The separator lies below the next block's first key, so the key is not there either.
             return Ok(None);

@@ -264,9 +264,9 @@ fn versions_of_one_key_span_blocks_and_partitions() {
     assert_eq!(iter.key(), &key("a")[..]);
 }
 
-/// Where the unpacked blocks do not fit, the packed ones may; what is asked for all the time is unpacked once.
+/// Where uncompressed blocks do not fit, compressed ones may; what is asked for all the time is decompressed once.
 #[test]
-fn a_full_cache_holds_packed_blocks() {
+fn a_full_cache_holds_compressed_blocks() {
     let bed = Bed::new();
     let rows: Vec<Row> =
         (0..2_000u64).map(|n| (key(&format!("k{n:05}")), n, Kind::Put, format!("{n:>500}").into_bytes())).collect();
@@ -280,7 +280,7 @@ fn a_full_cache_holds_packed_blocks() {
         }
         cache.misses() - cache.second_hits()
     };
-    // The first time some come in unpacked, and leave again when there is no room. Unpacked a good half would fit.
+    // The first time some come in uncompressed, and leave again when there is no room. Uncompressed a good half would fit.
     read_all();
     let before = read_all();
     let mut after = before;
@@ -592,7 +592,7 @@ fn stored_files_are_still_read() {
     }
 }
 
-/// Rows of numbers, which are packed with shuffled rows.
+/// Rows of numbers, which are compressed with shuffled rows.
 fn number_rows() -> Vec<Row> {
     let number = |i: u64| (i * 7919 % 300).to_le_bytes();
     let value = |i: u64| (0..3).flat_map(|column| number(3 * i + column)).collect();

@@ -1,7 +1,7 @@
 //! Writes a table file in one pass, front to back, with direct I/O.
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
-//! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Warm`]).
+//! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Prepopulate`]).
 //!
 //! A file may have several indexes, one behind the other. Rows of two indexes share a block only where the first has little
 //! in it, and both are compressed in the same way: unlike rows compress badly side by side, and a block for each of a
@@ -16,7 +16,7 @@ use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
 use super::meta::Shares;
 use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
-use super::{Compression, TableMeta, TableOptions, Warm};
+use super::{Compression, Prepopulate, TableMeta, TableOptions};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::cache::Queue;
@@ -32,7 +32,7 @@ const MIXED_PART: usize = 4;
 pub struct TableWriter<'a> {
     out: Output,
     options: TableOptions,
-    warm: Option<Warm<'a>>,
+    prepopulate: Option<Prepopulate<'a>>,
     packer: Packer,
     block: BlockBuilder,
     raw: Vec<u8>,
@@ -130,7 +130,7 @@ impl<'a> TableWriter<'a> {
             out: Output { file, path: path.to_owned(), buf: AlignedBuf::zeroed(WRITE_BYTES), filled: 0, flushed: 0 },
             packer: Packer::new(options.compression).map_err(|e| Error::io("start compression", path, e))?,
             options,
-            warm: None,
+            prepopulate: None,
             block: BlockBuilder::default(),
             raw: Vec::new(),
             index: BlockBuilder::default(),
@@ -159,9 +159,9 @@ impl<'a> TableWriter<'a> {
         })
     }
 
-    /// From now on blocks are cached as `warm` says.
-    pub fn warm(mut self, warm: Warm<'a>) -> TableWriter<'a> {
-        self.warm = Some(warm);
+    /// From now on blocks are cached as `prepopulate` says.
+    pub fn prepopulate(mut self, prepopulate: Prepopulate<'a>) -> TableWriter<'a> {
+        self.prepopulate = Some(prepopulate);
         self
     }
 
@@ -308,12 +308,13 @@ impl<'a> TableWriter<'a> {
 
     /// Writes the rows collected.
     fn write_block(&mut self) -> Result<Handle> {
-        let residence = self.warm.as_ref().and_then(|warm| (warm.residence)(self.block.last_key()));
+        let residence =
+            self.prepopulate.as_ref().and_then(|prepopulate| (prepopulate.residence)(self.block.last_key()));
         self.raw.clear();
         self.block.finish(&mut self.raw);
         let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
-        if let (Some(warm), Some(residence)) = (&self.warm, residence) {
-            warm.data(self.meta.no, handle.offset, &self.raw, framed, residence);
+        if let (Some(prepopulate), Some(residence)) = (&self.prepopulate, residence) {
+            prepopulate.data(self.meta.no, handle.offset, &self.raw, framed, residence);
         }
         Ok(handle)
     }
@@ -346,8 +347,8 @@ impl<'a> TableWriter<'a> {
             } else {
                 // Filters are as good as random.
                 let filter = self.out.framed(&mut self.packer, no, &partition.filter, false)?.0;
-                if let Some(warm) = &self.warm {
-                    warm.filter(no, filter.offset, &partition.filter);
+                if let Some(prepopulate) = &self.prepopulate {
+                    prepopulate.filter(no, filter.offset, &partition.filter);
                 }
                 filter
             });
@@ -355,8 +356,8 @@ impl<'a> TableWriter<'a> {
         let mut top = BlockBuilder::default();
         for (partition, filter) in self.partitions.iter().zip(filters) {
             let index = self.out.framed(&mut self.packer, no, &partition.index, true)?.0;
-            if let Some(warm) = &self.warm {
-                warm.rows(no, index.offset, &partition.index, Queue::Main);
+            if let Some(prepopulate) = &self.prepopulate {
+                prepopulate.rows(no, index.offset, &partition.index, Queue::Main);
             }
             let mut entry = Vec::with_capacity(32);
             put_partition(index, filter, partition.entries_before, &mut entry);

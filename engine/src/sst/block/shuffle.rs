@@ -8,7 +8,7 @@
 //! as the shortest reaches; what is left of each follows.
 //!
 //! Rows of numbers, codes and short texts gain a fifth, long texts of varying lengths lose: whether rows are shuffled is
-//! decided by trial ([`super::super::dense`]).
+//! decided by trial ([`super::super::block_compressor`]).
 //!
 //! # Format (exact bytes in docs/develop/format/sst.md)
 //!

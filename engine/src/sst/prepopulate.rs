@@ -1,4 +1,4 @@
-//! Blocks of a new table that are in the cache from the start.
+//! Cache prepopulation: blocks of a new file that are in the cache from the start.
 //!
 //! A merge replaces files by others with the same rows. Blocks of the old files leave the cache with them; if those of the
 //! new ones had to be read from disk first, each merge would cost readers what they had in memory, and data that fits into
@@ -10,8 +10,8 @@
 //! Rejected: reading the new blocks in after the merge (costs the reads that this saves, and comes late); caching every
 //! output (a merge of cold data would wash through the cache).
 
+use super::compressed::{compressed, offset_of_compressed};
 use super::large::LARGE;
-use super::packed::{offset_of_packed, packed};
 use super::{Block, BlockCache, Cached, Filter, Residence};
 use crate::base::FileNo;
 use crate::cache::Queue;
@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 /// Which blocks of a new table go into the cache.
 #[derive(Clone, Copy)]
-pub struct Warm<'a> {
+pub struct Prepopulate<'a> {
     /// The cache.
     pub cache: &'a BlockCache,
     /// How to hold the block that ends with this key; `None` if it is to stay outside.
     pub residence: &'a dyn Fn(&[u8]) -> Option<Residence>,
 }
 
-impl Warm<'_> {
+impl Prepopulate<'_> {
     /// Puts in a block of rows, given its bytes before compression.
     pub(super) fn rows(&self, no: FileNo, offset: u64, raw: &[u8], queue: Queue) {
         // Bytes that do not parse are met again, and told of, when the block is read.
@@ -38,14 +38,14 @@ impl Warm<'_> {
 
     /// Puts in a data block, given its bytes before compression and as they are in the file.
     pub(super) fn data(&self, no: FileNo, offset: u64, raw: &[u8], framed: &[u8], residence: Residence) {
-        if if residence.packed { framed.len() } else { raw.len() } >= LARGE {
+        if if residence.compressed { framed.len() } else { raw.len() } >= LARGE {
             return;
         }
-        if !residence.packed {
+        if !residence.compressed {
             return self.rows(no, offset, raw, residence.queue);
         }
-        let (bytes, charge) = packed(framed);
-        self.cache.insert_at(no, offset_of_packed(offset), bytes, charge, Some(residence.queue));
+        let (bytes, charge) = compressed(framed);
+        self.cache.insert_at(no, offset_of_compressed(offset), bytes, charge, Some(residence.queue));
     }
 
     /// Puts in a filter partition.

@@ -1,7 +1,7 @@
-//! Blocks as small as they get at a price that merges can pay: shuffled, then zstd.
+//! The block compressor: makes blocks as small as they get in the time that merges have. It shuffles them, then runs zstd.
 //!
-//! Which of the [ways](WAYS) is the best depends on the rows, and rows of one index are much alike: the first block of each
-//! index partition is packed in all ways, the others as the best of those. The cheaper one stays unless another saves a
+//! Which of the [layouts](LAYOUTS) is the best depends on the rows, and rows of one index are much alike: the first block of each
+//! index partition is compressed in all of them, the others as the best of those. The cheaper one stays unless another saves a
 //! fiftieth: random digits become *larger* with zstd's higher level, which finds worthless matches.
 //!
 //! # Invariant
@@ -22,17 +22,17 @@ use zstd::zstd_safe::compress_bound;
 use super::block::{Shuffle, shuffle, unshuffle};
 use super::table::PARTITION_BLOCKS;
 
-/// How a block is packed: what is shuffled, and zstd's level.
-type Way = (Shuffle, i32);
+/// How a block is compressed: what is shuffled, and zstd's level.
+type Layout = (Shuffle, i32);
 
-/// All ways, the cheapest first.
-const WAYS: [Way; 4] = [(Shuffle::Columns, 1), (Shuffle::Rows, 1), (Shuffle::Columns, 3), (Shuffle::Rows, 3)];
+/// All layouts, the cheapest first.
+const LAYOUTS: [Layout; 4] = [(Shuffle::Columns, 1), (Shuffle::Rows, 1), (Shuffle::Columns, 3), (Shuffle::Rows, 3)];
 
-/// Packs the blocks of a file, reusing its buffers.
-pub(super) struct Dense {
+/// Compresses the blocks of a file, reusing its buffers.
+pub(super) struct BlockCompressor {
     zstd: Compressor<'static>,
-    way: Way,
-    /// Blocks until the ways are tried again.
+    layout: Layout,
+    /// Blocks until the layouts are tried again.
     until_trial: usize,
     shuffled: Vec<u8>,
     tried: Vec<u8>,
@@ -41,27 +41,27 @@ pub(super) struct Dense {
 /// A buffer above this size is given back after use.
 const KEEP: usize = 1 << 20;
 
-impl Dense {
-    pub fn new() -> io::Result<Dense> {
-        let zstd = Compressor::new(WAYS[0].1)?;
-        Ok(Dense { zstd, way: WAYS[0], until_trial: 0, shuffled: Vec::new(), tried: Vec::new() })
+impl BlockCompressor {
+    pub fn new() -> io::Result<BlockCompressor> {
+        let zstd = Compressor::new(LAYOUTS[0].1)?;
+        Ok(BlockCompressor { zstd, layout: LAYOUTS[0], until_trial: 0, shuffled: Vec::new(), tried: Vec::new() })
     }
 
-    /// Puts the packed form of `block`, which must be well-formed, in place of what is in `out`; says what was shuffled.
-    pub fn pack(&mut self, block: &[u8], out: &mut Vec<u8>) -> io::Result<Shuffle> {
+    /// Puts the compressed form of `block`, which must be well-formed, in place of what is in `out`; says what was shuffled.
+    pub fn compress(&mut self, block: &[u8], out: &mut Vec<u8>) -> io::Result<Shuffle> {
         if self.until_trial > 0 {
             self.until_trial -= 1;
-            self.pack_in(self.way, block, out)?;
+            self.compress_in(self.layout, block, out)?;
         } else {
             self.until_trial = PARTITION_BLOCKS - 1;
-            self.pack_in(WAYS[0], block, out)?;
-            self.way = WAYS[0];
+            self.compress_in(LAYOUTS[0], block, out)?;
+            self.layout = LAYOUTS[0];
             let mut tried = std::mem::take(&mut self.tried);
-            for way in &WAYS[1..] {
-                self.pack_in(*way, block, &mut tried)?;
+            for layout in &LAYOUTS[1..] {
+                self.compress_in(*layout, block, &mut tried)?;
                 if tried.len() < out.len() - out.len() / 50 {
                     std::mem::swap(&mut tried, out);
-                    self.way = *way;
+                    self.layout = *layout;
                 }
             }
             self.tried = tried;
@@ -69,10 +69,10 @@ impl Dense {
         self.shuffled.shrink_to(KEEP);
         self.tried.clear();
         self.tried.shrink_to(KEEP);
-        Ok(self.way.0)
+        Ok(self.layout.0)
     }
 
-    fn pack_in(&mut self, (what, level): Way, block: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    fn compress_in(&mut self, (what, level): Layout, block: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         shuffle(block, what, &mut self.shuffled).map_err(io::Error::other)?;
         self.zstd.set_compression_level(level)?;
         out.clear();
@@ -82,24 +82,24 @@ impl Dense {
     }
 }
 
-/// What a thread keeps for unpacking.
-struct Unpacker {
+/// What a thread keeps for decompression.
+struct ThreadDecompressor {
     zstd: Decompressor<'static>,
     shuffled: Vec<u8>,
 }
 
 thread_local! {
-    static UNPACKER: RefCell<Option<Unpacker>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<ThreadDecompressor>> = const { RefCell::new(None) };
 }
 
-/// Unpacks into `block`, which has the right length; the number of bytes found, or what is wrong with them.
-pub(super) fn unpack(payload: &[u8], what: Option<Shuffle>, block: &mut [u8]) -> Result<usize, String> {
-    UNPACKER.with_borrow_mut(|unpacker| {
-        let Unpacker { zstd, shuffled } = match unpacker {
-            Some(unpacker) => unpacker,
+/// Decompresses into `block`, which has the right length; the number of bytes found, or what is wrong with them.
+pub(super) fn decompress(payload: &[u8], what: Option<Shuffle>, block: &mut [u8]) -> Result<usize, String> {
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let ThreadDecompressor { zstd, shuffled } = match kept {
+            Some(kept) => kept,
             None => {
                 let zstd = Decompressor::new().map_err(|e| format!("zstd: {e}"))?;
-                unpacker.insert(Unpacker { zstd, shuffled: Vec::new() })
+                kept.insert(ThreadDecompressor { zstd, shuffled: Vec::new() })
             }
         };
         let Some(what) = what else {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_rows_is_packed_in_a_way_that_serves_it() {
+    fn each_kind_of_rows_is_compressed_in_the_layout_that_serves_it() {
         let digits = block(|random| (0..120).map(|_| b'0' + (random() % 10) as u8).collect());
         let numbers = block(|random| (0..6).flat_map(|_| (random() % 300).to_le_bytes()).collect());
         let texts = block(|random| {
@@ -151,18 +151,18 @@ mod tests {
             ("numbers", numbers, (Shuffle::Rows, 3)),
             ("texts", texts, (Shuffle::Columns, 3)),
         ] {
-            let (mut dense, mut packed, mut other) = (Dense::new().unwrap(), Vec::new(), Vec::new());
-            // The second block is packed as the first one was, without a trial.
+            let (mut compressor, mut packed, mut other) = (BlockCompressor::new().unwrap(), Vec::new(), Vec::new());
+            // The second block is compressed as the first one was, without a trial.
             for _ in 0..2 {
-                let shuffled = dense.pack(&block, &mut packed).unwrap();
-                assert_eq!((dense.way, shuffled), (expected, expected.0), "{what}");
+                let shuffled = compressor.compress(&block, &mut packed).unwrap();
+                assert_eq!((compressor.layout, shuffled), (expected, expected.0), "{what}");
                 let mut back = vec![0; block.len()];
-                assert_eq!(unpack(&packed, Some(shuffled), &mut back), Ok(block.len()));
+                assert_eq!(decompress(&packed, Some(shuffled), &mut back), Ok(block.len()));
                 assert!(back == block);
             }
-            for way in WAYS {
-                dense.pack_in(way, &block, &mut other).unwrap();
-                assert!(packed.len() < other.len() + other.len() / 40, "{what}: {} by {way:?}", other.len());
+            for layout in LAYOUTS {
+                compressor.compress_in(layout, &block, &mut other).unwrap();
+                assert!(packed.len() < other.len() + other.len() / 40, "{what}: {} by {layout:?}", other.len());
             }
         }
     }

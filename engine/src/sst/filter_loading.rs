@@ -1,4 +1,4 @@
-//! Whether a filter that is not in memory is worth a read.
+//! Adaptive filter loading: whether a filter that is not in memory is worth a read.
 //!
 //! Where look-ups find their keys, as mostly in the last level, a filter costs a read and memory and answers nothing; where
 //! they do not, it spares a read each time. A table learns which it is from look-ups that went by without their filter.
@@ -11,24 +11,25 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Do look-ups in a table find their keys? Learned where it matters, at look-ups whose filter is not in memory.
 #[derive(Default)]
-pub(super) struct Doubt(AtomicU8);
+pub(super) struct FilterLoading(AtomicU8);
 
-impl Doubt {
+impl FilterLoading {
     /// A key that is not there speaks for the filters as strongly as so many that are there speak against them: a filter
     /// costs a read once, and spares one for each absent key as long as it stays in memory.
     const STEP: u8 = 8;
     const MAX: u8 = 64;
 
     /// Is a filter worth a read?
-    pub fn is_any(&self) -> bool {
+    pub fn pays(&self) -> bool {
         self.0.load(Relaxed) > 0
     }
 
     /// A look-up found its key, or did not. A lost update does no harm.
     pub fn learn(&self, found: bool) {
-        let doubt = self.0.load(Relaxed);
-        let learned = if found { doubt.saturating_sub(1) } else { (doubt + Doubt::STEP).min(Doubt::MAX) };
-        if learned != doubt {
+        let absent = self.0.load(Relaxed);
+        let learned =
+            if found { absent.saturating_sub(1) } else { (absent + FilterLoading::STEP).min(FilterLoading::MAX) };
+        if learned != absent {
             self.0.store(learned, Relaxed);
         }
     }
@@ -39,11 +40,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubt_is_sown_fast_and_dispelled_slowly() {
-        let doubt = Doubt::default();
+    fn absent_keys_count_more_than_found_ones() {
+        let loading = FilterLoading::default();
         let learn = |found: bool, times: usize| {
-            (0..times).for_each(|_| doubt.learn(found));
-            doubt.is_any()
+            (0..times).for_each(|_| loading.learn(found));
+            loading.pays()
         };
         assert!(!learn(true, 1000));
         assert!(learn(false, 1));
