@@ -4,7 +4,7 @@ use crate::outcome::text;
 use crate::types::{CCallbacks, CCollation};
 use std::ffi::c_void;
 use std::sync::Arc;
-use strata_row::def::{Collation, CollationTraits};
+use strata_row::def::{Collation, CollationTraits, Library};
 use strata_row::{Error, Result};
 
 const PAD: u32 = 1;
@@ -81,6 +81,22 @@ impl ServerCollation {
             );
             out.set_len(start + n.min(cap));
         }
+    }
+}
+
+/// The server's collations, by number.
+pub struct ServerLibrary(pub CCallbacks);
+
+impl Library for ServerLibrary {
+    fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>> {
+        let (name_ptr, cs) = (std::ptr::null(), std::ptr::null());
+        let mut found = CCollation { id: 0, flags: 0, mbminlen: 0, mbmaxlen: 0, name: name_ptr, cs };
+        // SAFETY: the call fills the structure, as the header says.
+        if unsafe { self.0.find?(id, &mut found) } == 0 {
+            return None;
+        }
+        // A server release may give the number to another collation.
+        ServerCollation::from_header(&found, &self.0).ok()?.filter(|collation| collation.name() == name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The open database, and the catalog.
 
+use crate::collation::ServerLibrary;
 use crate::crash;
 use crate::decisions::{self, Decisions, Start};
 use crate::definition::table_def;
@@ -102,6 +103,7 @@ pub unsafe extern "C" fn strata_open(
         let (config, calls) = unsafe { (reference(config)?, *reference(callbacks)?) };
         let dir = unsafe { text(config.dir)? };
         let store = Store::open(Path::new(dir), options(config, calls)?)?;
+        store.set_library(Arc::new(ServerLibrary(calls)));
         let waits = Arc::new(Waits::new(calls));
         store.engine().locks().set_observer(Some(waits.clone()));
         tell_blocking(&calls);

@@ -32,6 +32,12 @@ pub trait Collation: Send + Sync {
     }
 }
 
+/// What the catalog names and somebody else implements: the server behind the glue, simple ones in tests.
+pub trait Library: Send + Sync {
+    /// The collation of this number and name; `None` if there is none.
+    fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>>;
+}
+
 /// Fixed properties of a collation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CollationTraits {

@@ -9,6 +9,7 @@ pub mod kv;
 pub mod rowcode;
 pub mod report;
 pub mod scan;
+pub mod schema;
 pub mod sequence;
 pub mod session;
 pub mod stats;

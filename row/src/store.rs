@@ -5,19 +5,21 @@
 //! metadata locks keep users of a table away meanwhile. The registry follows the catalog, without waiting in between for the
 //! disk: whatever a change's clean-up says, a state that is not of the catalog's entry is never handed out.
 
+use crate::catalog::alter::Source;
 use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, compare, refuse_prepared};
-use crate::def::TableDef;
-use crate::error::Result;
+use crate::def::{Index, Library, TableDef};
+use crate::error::{Error, Result};
 use crate::index::limits;
-use crate::kv::{self, Engine, Options};
+use crate::kv::{self, Engine, IndexId, Options};
+use crate::schema::{IndexState, TableMeta};
 use crate::sequence::{Counter, Which};
 use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// An open database.
 pub struct Store {
@@ -27,6 +29,7 @@ pub struct Store {
     tables: Mutex<HashMap<String, Arc<TableState>>>,
     /// Sessions, for reports.
     sessions: Mutex<Vec<Weak<KillSwitch>>>,
+    library: OnceLock<Arc<dyn Library>>,
 }
 
 impl Store {
@@ -34,7 +37,13 @@ impl Store {
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
         let engine = Engine::open(dir, options)?;
         let catalog = Catalog::open(&engine)?;
-        Ok(Arc::new(Store { engine, catalog, tables: Mutex::default(), sessions: Mutex::default() }))
+        Ok(Arc::new(Store {
+            engine,
+            catalog,
+            tables: Mutex::default(),
+            sessions: Mutex::default(),
+            library: OnceLock::new(),
+        }))
     }
 
     /// The engine.
@@ -110,6 +119,50 @@ impl Store {
         Ok(())
     }
 
+    /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that have
+    /// it open must open it again with that definition.
+    pub fn alter_columns(&self, name: &str, def: &TableDef, sources: &[Source]) -> Result<()> {
+        self.alter(name, |old, _| {
+            let next = old.with_columns(def, sources)?;
+            compare::check(name, &next, def)?;
+            Ok((next, Vec::new()))
+        })
+    }
+
+    /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
+    /// it. Handlers that have the table open must open it again.
+    pub fn add_index(&self, name: &str, index: &Index) -> Result<()> {
+        self.alter(name, |old, next_id| Ok((old.with_index(index, next_id())?, Vec::new())))
+    }
+
+    /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
+    /// open it again.
+    pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
+        self.alter(name, |old, _| Ok((old.with_state(index, state)?, Vec::new())))
+    }
+
+    /// Removes an index that nobody uses any more.
+    pub fn drop_index(&self, name: &str, index: &str) -> Result<()> {
+        self.alter(name, |old, _| {
+            let (next, gone) = old.without_index(index)?;
+            Ok((next, vec![gone]))
+        })
+    }
+
+    fn alter(
+        &self,
+        name: &str,
+        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+    ) -> Result<()> {
+        let (meta, born) = self.catalog.alter(name, plan)?;
+        let mut tables = self.tables.lock();
+        if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
+            let state = Arc::new(state.successor(meta, born));
+            tables.insert(name.to_owned(), state);
+        }
+        Ok(())
+    }
+
     /// Empties a table. Handlers that have it open must open it again.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (meta, seq) = self.catalog.truncate(name)?;
@@ -173,6 +226,19 @@ impl Store {
         let value = format::encode_decisions(place);
         self.engine.write_relief(&[(format::decisions_key(), Some(value))], true)?;
         Ok(())
+    }
+
+    /// Who implements what the catalog names. To be told once, before [`Store::open_by_catalog`].
+    pub fn set_library(&self, library: Arc<dyn Library>) {
+        let _ = self.library.set(library);
+    }
+
+    /// Opens a table with the definition that the catalog has of it, for work that no handler of the server does. Records are not
+    /// the server's.
+    pub fn open_by_catalog(self: &Arc<Store>, name: &str) -> Result<Arc<Table>> {
+        let library = self.library.get().ok_or_else(|| Error::invalid("nobody knows the collations yet"))?;
+        let def = self.catalog.get(name)?.definition(name, &**library)?;
+        self.open_table(name, def)
     }
 
     /// Opens a table whose definition in the server is `def`.

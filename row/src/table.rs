@@ -4,13 +4,13 @@
 //! [`TableState`] is found by name and outlives handlers; [`Table`] is made anew when a handler opens the table, because
 //! offsets in the record belong to the server's share, not to the catalog.
 
-use crate::catalog::meta::TableMeta;
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, TableDef};
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
+use crate::schema::TableMeta;
 use crate::sequence::{Counter, Which};
 use crate::stats::Statistics;
 use crate::store::Store;
@@ -25,8 +25,8 @@ pub struct TableState {
     pub meta: Arc<TableMeta>,
     /// Sequence number below which a snapshot cannot know this table's present contents.
     born: AtomicU64,
-    autoinc: OnceLock<Counter>,
-    row_ids: OnceLock<Counter>,
+    autoinc: OnceLock<Arc<Counter>>,
+    row_ids: OnceLock<Arc<Counter>>,
     counters_starting: Mutex<()>,
     /// Serialises writes of a table without rollback.
     pub(crate) autonomous: Mutex<()>,
@@ -51,6 +51,18 @@ impl TableState {
         }
     }
 
+    /// The state of the same table after a change of its entry. It goes on with the counters.
+    pub(crate) fn successor(&self, meta: Arc<TableMeta>, born: SeqNo) -> TableState {
+        let next = TableState::new(&self.engine, &self.name(), meta, born);
+        let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
+        for (from, to) in pairs {
+            if let Some(counter) = from.get() {
+                let _ = to.set(counter.clone());
+            }
+        }
+        next
+    }
+
     /// The table's name, for messages.
     pub fn name(&self) -> String {
         self.name.read().clone()
@@ -73,7 +85,7 @@ impl TableState {
 
     /// The auto-increment counter, if the table has such a column.
     pub fn autoinc(&self) -> Option<&Counter> {
-        self.autoinc.get()
+        self.autoinc.get().map(|counter| &**counter)
     }
 
     /// A new hidden row id.
@@ -90,18 +102,18 @@ impl TableState {
         let id = self.meta.table_id;
         if self.meta.hidden.is_some() && self.row_ids.get().is_none() {
             let floor = table.last_row_id()?.map_or(1, |last| last.saturating_add(1));
-            let _ = self.row_ids.set(Counter::open(&self.engine, id, Which::RowId, floor)?);
+            let _ = self.row_ids.set(Arc::new(Counter::open(&self.engine, id, Which::RowId, floor)?));
         }
         if self.meta.autoinc_column.is_some() && self.autoinc.get().is_none() {
             let floor = table.last_autoinc()?.map_or(1, |last| last.saturating_add(1));
-            let _ = self.autoinc.set(Counter::open(&self.engine, id, Which::AutoIncrement, floor)?);
+            let _ = self.autoinc.set(Arc::new(Counter::open(&self.engine, id, Which::AutoIncrement, floor)?));
         }
         Ok(())
     }
 
     /// Stores the exact counters, on a clean close.
     pub fn save_counters(&self) -> Result<()> {
-        self.autoinc.get().into_iter().chain(self.row_ids.get()).try_for_each(Counter::save)
+        self.autoinc.get().into_iter().chain(self.row_ids.get()).try_for_each(|counter| counter.save())
     }
 }
 
@@ -132,7 +144,7 @@ impl Table {
         let meta = &state.meta;
         let id = meta.clustered_id();
         let clustered = Arc::new(KeyCodec::new(&def, def.primary, id, id)?);
-        let row = RowCodec::new(&def, &clustered)?;
+        let row = RowCodec::versioned(meta, &def, &clustered)?;
         let mut indexes = Vec::with_capacity(def.indexes.len());
         for (i, place) in places.iter().enumerate() {
             indexes.push(match def.primary == Some(i) {

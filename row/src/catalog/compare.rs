@@ -15,9 +15,9 @@
 //! Rejected: bringing the catalog's entry into the server's order at the first open. That is a write, and open handlers,
 //! samples and reports would each have to follow it.
 
-use super::meta::{StoredColumn, StoredIndex, TableMeta};
 use crate::def::{Index, TableDef};
 use crate::error::{Error, Result};
+use crate::schema::{StoredColumn, StoredIndex, TableMeta};
 
 /// Compares, and gives for each index of the definition its number in the catalog. An error names the first difference.
 pub fn check(name: &str, meta: &TableMeta, def: &TableDef) -> Result<Vec<usize>> {

@@ -9,10 +9,10 @@
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
-use super::meta::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use crate::def::{ColumnType, Compression, IndexKind};
 use crate::error::{Error, Result};
 use crate::kv::IndexId;
+use crate::schema::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::collections::BTreeSet;
 use strata_engine::base::codec::{Reader, put_bytes, put_varint};
 

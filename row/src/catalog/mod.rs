@@ -18,20 +18,21 @@
 //! Rejected: dropping indexes within the catalog write through an engine primitive. It would tie the engine's manifest to
 //! the row layer's log records; two idempotent steps with a note need nothing new.
 
+pub mod alter;
 mod clearing;
 pub mod compare;
+mod definition;
 mod entry;
 pub mod format;
-pub mod meta;
 #[cfg(test)]
 mod tests;
 
 use crate::def::{Compression, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::{self, Engine, IndexId, SeqNo, Step};
+use crate::schema::TableMeta;
 use clearing::Clearing;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
-use meta::TableMeta;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -244,6 +245,37 @@ impl Catalog {
         })?;
         self.clearing.settle(&self.engine, gone);
         Ok((meta, seq))
+    }
+
+    /// Puts another entry in the place of a table's: what `plan` makes of it, with the ids of the indexes that it has no more.
+    /// Its rows and its name stay. Returns the entry and the sequence number below which a snapshot cannot know the table: that of
+    /// the change if an index has become live, which may lack entries of rows that are in older snapshots only.
+    pub fn alter(
+        &self,
+        name: &str,
+        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+    ) -> Result<(Arc<TableMeta>, SeqNo)> {
+        let plan = |ids: &mut (u32, u64)| {
+            let (old, born) = self.entry(name)?;
+            refuse_prepared(&self.engine, &old)?;
+            let (meta, gone) = plan(&old, &mut || next_id(ids))?;
+            let mut change = vec![
+                (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
+                (format::table_key(name), Some(meta.encode())),
+                // Of indexes that may be others now.
+                (statistics_key(meta.table_id), None),
+            ];
+            note_pending(&mut change, &gone);
+            let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
+            let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
+            Ok((change, (Arc::new(meta), gone, (!new_live).then_some(born))))
+        };
+        let ((meta, gone, born), seq) = self.change(true, plan, |tables, seq, (meta, _, born)| {
+            hint_compression(&self.engine, meta);
+            tables.insert(name.to_owned(), (meta.clone(), born.unwrap_or(seq)));
+        })?;
+        self.clearing.settle(&self.engine, gone);
+        Ok((meta, born.unwrap_or(seq)))
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on

@@ -1,9 +1,9 @@
 //! The bytes of entries: the documented ones, those of earlier builds, and damaged ones.
 
 use super::format::*;
-use super::meta::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use crate::def::{ColumnType, Compression, IndexKind};
 use crate::kv::IndexId;
+use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 
 /// A change of an entry.
 type Edit = fn(&mut TableMeta);

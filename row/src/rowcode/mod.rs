@@ -16,8 +16,12 @@
 //!
 //! Not in the row: virtual columns, columns that the clustered key restores exactly, values that are NULL.
 //!
+//! Rows are written in the table's present schema version. Those of earlier versions are read as they are (`former`): the first
+//! byte tells them apart, and a table with one version has no more to ask.
+//!
 //! # Invariants
-//! - The value and its key together hold every stored column; encoding what was decoded gives the same bytes.
+//! - The value and its key together hold every stored column; encoding what was decoded gives the same bytes, if the row is
+//!   of the present schema version.
 //! - Decoding touches only the slots and NULL bits of the columns asked for. Its BLOBs point into the given value.
 //! - Decoding never panics, whatever the bytes.
 //!
@@ -27,6 +31,8 @@
 
 mod apart;
 mod columns;
+pub(crate) mod convert;
+mod former;
 pub(crate) mod layout;
 mod record;
 #[cfg(test)]
@@ -42,10 +48,9 @@ pub use record::Record;
 
 use crate::def::{ColumnType, TableDef};
 use crate::keycode::{CodecError, KeyCodec, Result};
+use crate::schema::{FIRST_VERSION, TableMeta};
+use former::Former;
 use layout::{Layout, copy_short};
-
-/// The only schema version so far: columns as in the table's definition.
-pub const SCHEMA_VERSION: u64 = 1;
 
 /// A stored column.
 struct Field {
@@ -65,6 +70,10 @@ enum Op {
 
 /// Encoder and decoder of the rows of one table.
 pub struct RowCodec {
+    /// The schema version of the rows that are written.
+    version: u64,
+    /// Of earlier ones, which may be read.
+    former: Vec<Former>,
     clustered: Arc<KeyCodec>,
     /// Stored columns in order.
     fields: Vec<Field>,
@@ -79,7 +88,17 @@ pub struct RowCodec {
 }
 
 impl RowCodec {
-    /// The codec of `def`, whose clustered keys are those of `clustered`.
+    /// As [`RowCodec::new`], of a table with a history: it writes rows of the present schema version of `meta`, and reads those
+    /// of every version.
+    pub fn versioned(meta: &TableMeta, def: &TableDef, clustered: &Arc<KeyCodec>) -> Result<RowCodec> {
+        let mut codec = RowCodec::new(def, clustered)?;
+        codec.version = u64::from(meta.schema_version);
+        codec.former =
+            meta.former.iter().map(|schema| Former::new(meta, schema, def, clustered)).collect::<Result<_>>()?;
+        Ok(codec)
+    }
+
+    /// The codec of `def`, whose clustered keys are those of `clustered`, in the first schema version.
     pub fn new(def: &TableDef, clustered: &Arc<KeyCodec>) -> Result<RowCodec> {
         if !clustered.is_clustered() {
             return Err(CodecError::Definition("rows lie under the clustered index".into()));
@@ -114,6 +133,8 @@ impl RowCodec {
         }
         let null_bytes = null_bits.div_ceil(8);
         Ok(RowCodec {
+            version: u64::from(FIRST_VERSION),
+            former: Vec::new(),
             clustered: Arc::clone(clustered),
             fields,
             ops,
@@ -142,7 +163,7 @@ impl RowCodec {
         self.check_record(bytes);
         out.clear();
         out.reserve(self.usual_bytes);
-        put_varint(out, SCHEMA_VERSION);
+        put_varint(out, self.version);
         let nulls = out.len();
         out.resize(nulls + self.null_bytes, 0);
         for op in &self.ops {
@@ -193,10 +214,8 @@ impl RowCodec {
         }
         let mut row = Reader::new(value);
         match row.varint() {
-            Some(SCHEMA_VERSION) => {}
-            Some(version) => {
-                return Err(CodecError::Corrupt(format!("row of unknown schema version {version}")));
-            }
+            Some(version) if version == self.version => {}
+            Some(version) => return self.decode_former(version, &mut row, record, columns),
             None => return Err(CodecError::Corrupt("row without schema version".into())),
         }
         let Some(nulls) = row.take(self.null_bytes) else {
@@ -237,6 +256,21 @@ impl RowCodec {
             done.ok_or_else(|| field.corrupt())?;
         }
         Ok(())
+    }
+
+    /// The rest of [`RowCodec::decode`] for a row that was not written in the present schema version.
+    #[cold]
+    fn decode_former(
+        &self,
+        version: u64,
+        row: &mut Reader<'_>,
+        record: &mut [u8],
+        columns: Option<&ColumnSet>,
+    ) -> Result<()> {
+        match self.former.iter().find(|former| former.version == version) {
+            Some(former) => former.decode(row, record, columns),
+            None => Err(CodecError::Corrupt(format!("row of unknown schema version {version}"))),
+        }
     }
 
     /// As [`RowCodec::decode`], into the record at `record`.

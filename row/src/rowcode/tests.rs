@@ -4,9 +4,11 @@ use proptest::prelude::*;
 use strata_engine::base::IndexId;
 
 use super::*;
+use crate::catalog::alter::Source;
 use crate::keycode::testkit::{
     self, Order, Row, SPECS, Spec, V, index, part, same, table, tables, value_of, values, without,
 };
+use crate::schema::{Initial, TableMeta};
 
 const CLUSTERED: IndexId = IndexId(0x20);
 
@@ -191,6 +193,69 @@ fn another_schema_version_is_refused() {
         let error = rows.decode(&key_bytes, &value, &mut record, Some(&ColumnSet::new(8))).unwrap_err();
         assert!(error.to_string().contains("schema version"), "{error}");
     }
+}
+
+/// The example's table after a change: `k` wider, `n` gone, two columns more, the rest in another order.
+fn altered() -> (TableMeta, TableDef) {
+    let (specs, def) = example();
+    let meta = TableMeta::new(&def, 1, 0, &mut || CLUSTERED);
+    let wide = Spec { size: 8, ..specs[1] };
+    let new =
+        vec![specs[6], specs[0], specs[6], wide, specs[4], specs[3], Spec { size: 2, nullable: false, ..specs[1] }];
+    let mut new_def = table(&new);
+    new_def.indexes.push(index("PRIMARY", true, vec![part(&new, 1, None, false)]));
+    new_def.primary = Some(0);
+    let blob = Source::Added(Initial::Value(b"blob".to_vec()));
+    let sources =
+        [Source::Kept(6), Source::Kept(0), blob, Source::Kept(1), Source::Kept(4), Source::Kept(3)].into_iter();
+    let number = Source::Added(Initial::Value(vec![7, 0]));
+    let meta = meta.with_columns(&new_def, &sources.chain([number]).collect::<Vec<_>>()).unwrap();
+    (meta, new_def)
+}
+
+#[test]
+fn a_row_of_an_earlier_version_is_read_as_one_of_today_and_written_as_such() {
+    let (specs, def) = example();
+    let values = vec![V::Int(7), V::Int(-2), V::Int(258), text(b"ab"), text(b"x "), V::Int(1), text(b"\0\xff")];
+    let row = Row::new(&specs, &def, values);
+    let (key, rows) = codecs(&def);
+    let (key_bytes, value) = encode(&key, &rows, &row);
+    let (meta, new_def) = altered();
+    let new_rows = RowCodec::versioned(&meta, &new_def, &codecs(&new_def).0).unwrap();
+    let mut record = vec![0xff; new_def.record_bytes as usize];
+    new_rows.decode(&key_bytes, &value, &mut record, None).unwrap();
+    let wide = Spec { size: 8, ..specs[1] };
+    let new = [specs[6], specs[0], specs[6], wide, specs[4], specs[3], Spec { size: 2, nullable: false, ..specs[1] }];
+    let expected = [text(b"\0\xff"), V::Int(7), text(b"blob"), V::Int(-2), text(b"x "), text(b"ab"), V::Int(7)];
+    for (i, expected) in expected.iter().enumerate() {
+        let got = value_of(&new[i], &new_def.columns[i], &record);
+        assert!(same(&got, expected), "column {i}: {got:?}, not {expected:?}");
+    }
+    // Only what is asked for is touched.
+    let mut wanted = ColumnSet::new(new.len());
+    wanted.insert(6);
+    let mut some = vec![0xff; new_def.record_bytes as usize];
+    new_rows.decode(&key_bytes, &value, &mut some, Some(&wanted)).unwrap();
+    assert_eq!(without(&new_def, &some, |i| i == 6), without(&new_def, &vec![0xff; some.len()], |i| i == 6));
+    assert!(same(&value_of(&new[6], &new_def.columns[6], &some), &V::Int(7)));
+    // Written again it is of the second version.
+    let mut again = Vec::new();
+    // SAFETY: the BLOB slots point into `value`, or to the initial value.
+    new_rows.encode(unsafe { Record::new(&record) }, &mut again);
+    assert_eq!(hex(&again), documented("row of schema version 2"));
+    assert!(rows.decode(&key_bytes, &again, &mut vec![0; def.record_bytes as usize], None).is_err());
+    new_rows.decode(&key_bytes, &again, &mut some, None).unwrap();
+    // Damage is an error or a value.
+    for at in 0..value.len() {
+        assert!(new_rows.decode(&key_bytes, &value[..at], &mut record, None).is_err());
+        for bit in 0..8 {
+            let mut hurt = value.clone();
+            hurt[at] ^= 1 << bit;
+            let _ = new_rows.decode(&key_bytes, &hurt, &mut record, None);
+            let _ = new_rows.decode(&key_bytes, &hurt, &mut record, Some(&wanted));
+        }
+    }
+    assert!(new_rows.decode(&key_bytes, &[&value[..], &[0]].concat(), &mut record, None).is_err());
 }
 
 #[test]

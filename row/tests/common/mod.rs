@@ -2,6 +2,8 @@
 //! as the server makes them.
 #![allow(dead_code)]
 
+pub mod values;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

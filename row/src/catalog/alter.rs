@@ -1,0 +1,161 @@
+//! Changes of a table that leave its rows where they are, as pure functions from one entry to the next.
+//!
+//! *Columns* may come, go, change places and names, and become wider; rows stay as they were written, and the present list of
+//! columns becomes an earlier schema version. What keys are made of does not change: a column that is in an index may change its
+//! name and place only.
+//!
+//! *Indexes* begin as building ones, become live, then dropping, and go. An index that is never to be live may be dropped at once.
+
+use crate::def::{Index, TableDef};
+use crate::error::{Error, Result};
+use crate::kv::IndexId;
+use crate::rowcode::convert::{Conversion, is_text};
+use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+
+/// Where a column of the new list comes from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// It is the column of this number in the present list.
+    Kept(usize),
+    /// It is new, and has this value in the rows that are there.
+    Added(Initial),
+}
+
+impl TableMeta {
+    /// The table with the columns of `def`, one `source` for each. Indexes of `def` are not looked at.
+    pub fn with_columns(&self, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+        if sources.len() != def.columns.len() {
+            return Err(Error::invalid(format!("{} columns with {} sources", def.columns.len(), sources.len())));
+        }
+        let mut next = self.clone();
+        next.columns.clear();
+        // The new number of each present column.
+        let mut moved = vec![None; self.columns.len()];
+        for (number, (source, column)) in sources.iter().zip(&def.columns).enumerate() {
+            let stored = match source {
+                Source::Kept(from) => {
+                    let old = self.columns.get(*from).filter(|_| moved[*from].is_none());
+                    let old = old.ok_or_else(|| Error::invalid(format!("column {from} cannot be kept twice")))?;
+                    moved[*from] = Some(number as u32);
+                    self.kept(*from, old, StoredColumn::of(old.id, column))?
+                }
+                Source::Added(initial) => {
+                    let id = next.next_column;
+                    next.next_column += 1;
+                    added(StoredColumn::of(id, column), initial)?
+                }
+            };
+            next.columns.push(stored);
+        }
+        for index in &mut next.indexes {
+            let to =
+                |part: &StoredPart| moved[part.column as usize].map(|column| StoredPart { column, ..part.clone() });
+            let parts: Vec<StoredPart> = index.parts.iter().filter_map(to).collect();
+            if parts.len() < index.parts.len() && index.state != IndexState::Dropping {
+                return Err(Error::invalid(format!("index '{}' has a column that is dropped", index.name)));
+            }
+            index.parts = parts;
+        }
+        let old_counter = self.autoinc_column.and_then(|column| moved[column as usize]);
+        if def.autoinc_column.is_some() && def.autoinc_column != old_counter {
+            return Err(Error::invalid("another auto-increment column needs the rows to be written anew"));
+        }
+        let mut columns = self.columns.clone();
+        columns.iter_mut().for_each(|column| column.initial = None);
+        next.former.push(Schema { version: self.schema_version, columns });
+        next.schema_version += 1;
+        next.autoinc_column = def.autoinc_column;
+        next.version = def.version;
+        Ok(next)
+    }
+
+    /// A column of the present list as it is to be.
+    fn kept(&self, number: usize, old: &StoredColumn, mut new: StoredColumn) -> Result<StoredColumn> {
+        let anew = |why: &str| Error::invalid(format!("column '{}' cannot be changed in place: {why}", old.name));
+        let conversion = Conversion::between(old, &new).ok_or_else(|| anew("its values have another form"))?;
+        let uses = |index: &&StoredIndex| {
+            index.state != IndexState::Dropping && index.parts.iter().any(|part| part.column as usize == number)
+        };
+        if let Some(index) = self.indexes.iter().find(uses) {
+            let same = conversion == Conversion::Same
+                && (old.kind, old.size, old.length_bytes, old.nullable)
+                    == (new.kind, new.size, new.length_bytes, new.nullable);
+            if !same {
+                return Err(anew(&format!("index '{}' has it", index.name)));
+            }
+            // The keys that are there have it.
+            new.form = old.form;
+        }
+        new.initial = match &old.initial {
+            Some(Initial::Value(value)) => {
+                let value = conversion.apply(value, &new).ok_or_else(|| anew("its initial value does not fit"))?;
+                Some(Initial::Value(value))
+            }
+            other => other.clone(),
+        };
+        Ok(new)
+    }
+
+    /// The table with an index more, which is being built.
+    pub fn with_index(&self, index: &Index, id: IndexId) -> Result<TableMeta> {
+        if self.indexes.iter().any(|other| other.name.to_lowercase() == index.name.to_lowercase()) {
+            return Err(Error::invalid(format!("there is an index '{}'", index.name)));
+        }
+        if index.parts.iter().any(|part| part.column as usize >= self.columns.len()) {
+            return Err(Error::invalid(format!("index '{}' has a part without column", index.name)));
+        }
+        let mut next = self.clone();
+        next.indexes.push(StoredIndex::of(id, index, IndexState::Building));
+        Ok(next)
+    }
+
+    /// The table with an index in another state.
+    pub fn with_state(&self, index: &str, state: IndexState) -> Result<TableMeta> {
+        let number = self.secondary(index)?;
+        let mut next = self.clone();
+        let stored = &mut next.indexes[number];
+        match (stored.state, state) {
+            (IndexState::Building, IndexState::Live)
+            | (IndexState::Building | IndexState::Live, IndexState::Dropping) => stored.state = state,
+            (from, to) => {
+                return Err(Error::invalid(format!("index '{index}' cannot become {to:?}, being {from:?}")));
+            }
+        }
+        Ok(next)
+    }
+
+    /// The table without an index that is being dropped, and the id of its entries.
+    pub fn without_index(&self, index: &str) -> Result<(TableMeta, IndexId)> {
+        let number = self.secondary(index)?;
+        if self.indexes[number].state != IndexState::Dropping {
+            return Err(Error::invalid(format!("index '{index}' is in use")));
+        }
+        let mut next = self.clone();
+        let gone = next.indexes.remove(number);
+        next.primary = next.primary.map(|primary| primary - usize::from(primary > number));
+        Ok((next, gone.id))
+    }
+
+    fn secondary(&self, name: &str) -> Result<usize> {
+        let number = self.indexes.iter().position(|index| index.name.to_lowercase() == name.to_lowercase());
+        number
+            .filter(|number| self.primary != Some(*number))
+            .ok_or_else(|| Error::invalid(format!("there is no index '{name}' beside the rows")))
+    }
+}
+
+/// A new column.
+fn added(mut new: StoredColumn, initial: &Initial) -> Result<StoredColumn> {
+    let fits = match initial {
+        Initial::Null => new.nullable || new.is_virtual,
+        Initial::Value(value) if is_text(new.kind) => value.len() as u64 <= new.size_max(),
+        Initial::Value(value) => value.len() == new.size as usize,
+    };
+    if !fits {
+        return Err(Error::invalid(format!("the initial value of column '{}' does not fit", new.name)));
+    }
+    if !new.is_virtual {
+        new.initial = Some(initial.clone());
+    }
+    Ok(new)
+}

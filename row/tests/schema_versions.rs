@@ -1,0 +1,339 @@
+//! A table's columns come, go, change places and become wider, and its rows stay as they were written: each is read as what it is
+//! at present, by the server's definition and by the catalog's, after a restart and after a crash in the middle of the change.
+
+mod common;
+
+use common::values::*;
+use std::path::Path;
+use std::sync::Arc;
+use strata_engine::io::{Disk, FaultKind, MemDisk};
+use strata_row::Result;
+use strata_row::catalog::alter::Source::{self, Added, Kept};
+use strata_row::def::TableDef;
+use strata_row::kv::Options;
+use strata_row::schema::Initial;
+use strata_row::store::Store;
+
+const T: &str = "./db/t";
+const INDEXES: &[&str] = &["PRIMARY (id)", "t (t)", "u unique (k)"];
+
+fn open(disk: &MemDisk) -> Arc<Store> {
+    let options = Options {
+        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+        memtable_budget_bytes: 2 << 20,
+        block_cache_bytes: 1 << 20,
+        log_segment_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let store = Store::open(Path::new("/data"), options).unwrap();
+    store.set_library(Arc::new(Names));
+    store
+}
+
+fn value(bytes: &[u8]) -> Source {
+    Added(Initial::Value(bytes.to_vec()))
+}
+
+/// A change of the columns, what it makes of a row, and a row that is written afterwards.
+struct Step {
+    columns: &'static [&'static str],
+    sources: Vec<Source>,
+    turn: fn(&mut Values),
+    row: fn(i64) -> Values,
+}
+
+/// The first list of columns, and rows of it.
+const FIRST: &[&str] = &["id int4", "k int4 null", "t varchar10", "f float4 null", "b text1 null", "c char4"];
+
+fn first_row(id: i64) -> Values {
+    let rest = [("k", V::Int(id)), ("t", "some text ".into()), ("f", 1.5.into()), ("b", "a blob".into())];
+    let mut row = values(rest);
+    row.extend(values([("id", V::Int(id)), ("c", "ab".into())]));
+    if id % 3 == 0 {
+        row.extend(values([("k", V::Null), ("f", V::Null), ("b", V::Null)]));
+    }
+    row
+}
+
+fn steps() -> Vec<Step> {
+    vec![
+        // New ones at the front, in the middle and at the end.
+        Step {
+            columns: &[
+                "n int2",
+                "id int4",
+                "k int4 null",
+                "t varchar10",
+                "x text2",
+                "f float4 null",
+                "b text1 null",
+                "c char4",
+                "z int8 null",
+            ],
+            sources: vec![
+                value(&[0xfe, 0xff]),
+                Kept(0),
+                Kept(1),
+                Kept(2),
+                value(b"from before"),
+                Kept(3),
+                Kept(4),
+                Kept(5),
+                Added(Initial::Null),
+            ],
+            turn: |row| row.extend(values([("n", V::Int(-2)), ("x", "from before".into()), ("z", V::Null)])),
+            row: |id| {
+                let mut row = first_row(id);
+                row.extend(values([("n", V::Int(5)), ("x", "x".into()), ("z", V::Int(1 << 40))]));
+                row
+            },
+        },
+        // One goes, the others change places and names.
+        Step {
+            columns: &[
+                "c char4",
+                "b text1 null",
+                "x text2",
+                "n int2",
+                "text varchar10",
+                "k int4 null",
+                "id int4",
+                "z int8 null",
+            ],
+            sources: vec![Kept(7), Kept(6), Kept(4), Kept(0), Kept(3), Kept(2), Kept(1), Kept(8)],
+            turn: |row| {
+                row.remove("f");
+                let text = row.remove("t").unwrap();
+                row.insert("text".into(), text);
+            },
+            row: |id| {
+                let row = values([
+                    ("c", "cccc".into()),
+                    ("b", V::Null),
+                    ("x", "".into()),
+                    ("n", V::Int(-300)),
+                    ("z", V::Null),
+                ]);
+                row.into_iter().chain(values([("text", "T".into()), ("k", V::Int(id)), ("id", V::Int(id))])).collect()
+            },
+        },
+        // All that no index has become wider, and one NULL.
+        Step {
+            columns: &[
+                "c varchar300",
+                "b text3 null",
+                "x text4",
+                "n int8 null",
+                "text varchar10",
+                "k int4 null",
+                "id int4",
+            ],
+            sources: (0..7).map(Kept).collect(),
+            turn: |row| _ = row.remove("z"),
+            row: |id| {
+                let row = values([("c", "c ".into()), ("b", "b".into()), ("x", "y".into()), ("n", V::Null)]);
+                row.into_iter().chain(values([("text", "U".into()), ("k", V::Null), ("id", V::Int(id))])).collect()
+            },
+        },
+        // A column of a name that another had: nothing of that comes back.
+        Step {
+            columns: &["id int4", "k int4 null", "f double8", "text varchar10", "c varchar300", "n int8 null"],
+            sources: vec![Kept(6), Kept(5), value(&2.5f64.to_le_bytes()), Kept(4), Kept(0), Kept(3)],
+            turn: |row| {
+                row.remove("b");
+                row.remove("x");
+                row.insert("f".into(), V::Real(2.5));
+            },
+            row: |id| {
+                let row = values([("c", "".into()), ("n", V::Int(i64::MIN)), ("f", V::Real(-0.5))]);
+                row.into_iter().chain(values([("text", "V".into()), ("k", V::Int(id)), ("id", V::Int(id))])).collect()
+            },
+        },
+    ]
+}
+
+fn definition(columns: &[&str]) -> TableDef {
+    let renamed = columns.iter().any(|c| c.starts_with("text "));
+    let indexes = INDEXES.iter().map(|i| if renamed && *i == "t (t)" { "t (text)" } else { i });
+    table(columns, &indexes.collect::<Vec<_>>())
+}
+
+/// Rows as they are to be, by id.
+type Model = Vec<Values>;
+
+/// Reads the table in every way and compares.
+fn compare(store: &Arc<Store>, def: &TableDef, model: &Model, what: &str) {
+    for own in [false, true] {
+        let table = if own { store.open_by_catalog(T) } else { store.open_table(T, def.clone()) };
+        let mut user = User::new(store, &table.unwrap());
+        assert_eq!(user.scan(None).unwrap(), *model, "{what}, by the catalog {own}");
+        for index in 0..INDEXES.len() {
+            let mut rows = user.scan(Some(index)).unwrap();
+            rows.sort_by(|a, b| a["id"].partial_cmp(&b["id"]).unwrap());
+            assert_eq!(rows, *model, "{what}, index {index}, by the catalog {own}");
+        }
+        assert_eq!(user.findings(), [""; 0], "{what}");
+        user.commit();
+    }
+}
+
+fn fill(store: &Arc<Store>, def: &TableDef, row: fn(i64) -> Values, ids: std::ops::Range<i64>, model: &mut Model) {
+    let table = store.open_table(T, def.clone()).unwrap();
+    let mut user = User::new(store, &table);
+    for id in ids {
+        user.insert(&row(id)).unwrap();
+        model.push(row(id));
+    }
+    user.commit();
+}
+
+fn start() -> (MemDisk, Arc<Store>, TableDef, Model) {
+    let disk = MemDisk::new();
+    let store = open(&disk);
+    let def = definition(FIRST);
+    store.create_table(T, &def, 0).unwrap();
+    let mut model = Model::new();
+    fill(&store, &def, first_row, 0..10, &mut model);
+    (disk, store, def, model)
+}
+
+#[test]
+fn rows_of_every_schema_version_are_read_as_what_they_are_now() {
+    let (disk, mut store, def, mut model) = start();
+    compare(&store, &def, &model, "the first version");
+    for (number, step) in steps().into_iter().enumerate() {
+        let what = format!("step {number}");
+        // Who has a snapshot from before the change reads it with the new columns too.
+        let mut watcher = User::new(&store, &store.open_by_catalog(T).unwrap());
+        watcher.scan(None).unwrap();
+        let def = definition(step.columns);
+        store.alter_columns(T, &def, &step.sources).unwrap();
+        assert_eq!(store.catalog().get(T).unwrap().former.len(), number + 1);
+        model.iter_mut().for_each(step.turn);
+        compare(&store, &def, &model, &what);
+        let before = model.clone();
+        let from = 10 * (number as i64 + 1);
+        fill(&store, &def, step.row, from..from + 10, &mut model);
+        // Some rows of each version are written again, some go.
+        {
+            let table = store.open_table(T, def.clone()).unwrap();
+            let mut user = User::new(&store, &table);
+            let last = i64::try_from(number).unwrap();
+            let change = |old: &Values| match old["id"] {
+                V::Int(id) if id % 10 == last => None,
+                V::Int(id) if id % 10 == last + 4 => {
+                    let mut new = old.clone();
+                    new.insert("n".into(), V::Int(77));
+                    new.insert("k".into(), V::Int(1000 * last + id));
+                    Some(new)
+                }
+                _ => Some(old.clone()),
+            };
+            user.each(change).unwrap();
+            user.session.rollback().unwrap();
+            compare(&store, &def, &model, &format!("{what}, after a rollback"));
+            user.each(change).unwrap();
+            user.commit();
+            model = model.iter().filter_map(change).collect();
+            watcher.reopen(&table);
+            assert_eq!(watcher.scan(None).unwrap(), before, "{what}, an old snapshot");
+        }
+        compare(&store, &def, &model, &what);
+        drop(watcher);
+        match number % 3 {
+            0 => store.engine().flush().unwrap(),
+            1 => store.close().unwrap(),
+            _ => {}
+        }
+        drop(store);
+        store = open(&disk);
+        compare(&store, &def, &model, &format!("{what}, after a restart"));
+    }
+    // A table that is emptied has the same columns.
+    store.truncate_table(T).unwrap();
+    let def = definition(steps()[3].columns);
+    compare(&store, &def, &Model::new(), "emptied");
+    fill(&store, &def, steps()[3].row, 0..3, &mut Model::new());
+}
+
+/// The catalog's write is the change: a crash or a failure at any operation of the disk leaves the table before or after it.
+#[test]
+fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
+    let (disk, store, _, model) = start();
+    store.close().unwrap();
+    drop(store);
+    let step = &steps()[0];
+    let (old_def, new_def) = (definition(FIRST), definition(step.columns));
+    let mut new_model = model.clone();
+    new_model.iter_mut().for_each(step.turn);
+    let (mut made, mut not_made) = (0, 0);
+    for kind in [FaultKind::StorageFull, FaultKind::Other] {
+        for n in 1.. {
+            let disk = disk.copy();
+            let store = open(&disk);
+            disk.fail_from(n, kind);
+            let outcome = store.alter_columns(T, &new_def, &step.sources);
+            let struck = disk.struck().is_some();
+            let killed = disk.crash(n);
+            disk.clear_fault();
+            drop(store.close());
+            drop(store);
+            for (disk, what) in [(&killed, "killed"), (&disk, "shut down")] {
+                let what = format!("{what} at {kind:?} {n}");
+                let store = open(disk);
+                match store.catalog().get(T).unwrap().schema_version {
+                    1 => {
+                        assert!(outcome.is_err(), "{what}: an acknowledged change is lost");
+                        compare(&store, &old_def, &model, &what);
+                        store.alter_columns(T, &new_def, &step.sources).unwrap();
+                        not_made += 1;
+                    }
+                    _ => made += 1,
+                }
+                compare(&store, &new_def, &new_model, &what);
+                let mut model = new_model.clone();
+                fill(&store, &new_def, step.row, 10..12, &mut model);
+                compare(&store, &new_def, &model, &what);
+            }
+            if !struck {
+                break;
+            }
+        }
+    }
+    assert!(made > 0 && not_made > 0, "{made}, {not_made}");
+}
+
+#[test]
+fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
+    let (_disk, store, def, model) = start();
+    let refuse = |columns: &[&str], sources: &[Source], reason: &str| {
+        let outcome: Result<()> = store.alter_columns(T, &definition(columns), sources);
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        compare(&store, &def, &model, reason);
+    };
+    let kept = || (0..6).map(Kept).collect::<Vec<_>>();
+    let with = |column: &'static str, number: usize| {
+        let mut columns = FIRST.to_vec();
+        columns[number] = column;
+        columns
+    };
+    refuse(&with("c char3", 5), &kept(), "column 'c' cannot be changed in place: its values have another form");
+    refuse(&with("f float4", 3), &kept(), "column 'f'");
+    refuse(&with("t varchar20", 2), &kept(), "column 't' cannot be changed in place: index 't' has it");
+    refuse(&with("id int8", 0), &kept(), "index 'PRIMARY' has it");
+    refuse(FIRST, &kept()[..5], "6 columns with 5 sources");
+    refuse(FIRST, &[0, 1, 2, 3, 4, 4].map(Kept), "kept twice");
+    refuse(FIRST, &[Kept(0), Kept(1), value(b"12345678901"), Kept(3), Kept(4), Kept(5)], "'t' does not fit");
+    refuse(
+        FIRST,
+        &[Kept(0), Kept(1), value(b"x"), Kept(3), Kept(4), Kept(5)],
+        "index 't' has a column that is dropped",
+    );
+    refuse(FIRST, &[Added(Initial::Null), Kept(1), Kept(2), Kept(3), Kept(4), Kept(5)], "'id' does not fit");
+    // The indexes of the definition are other ones.
+    let mut other = definition(FIRST);
+    other.indexes.swap(1, 2);
+    other.indexes[1].parts = other.indexes[2].parts.clone();
+    assert!(store.alter_columns(T, &other, &kept()).unwrap_err().to_string().contains("index 'u'"));
+}
