@@ -19,7 +19,7 @@ fn one_transaction(txn: &mut Txn, n: u64, announce: bool) {
     for i in 0..KEYS {
         key[4..].copy_from_slice(&(n * KEYS + i).to_be_bytes());
         if announce {
-            txn.enter(&key, Wait::No).expect("nobody scans");
+            txn.intend_insert(&key, Wait::No).expect("nobody scans");
         }
         txn.lock(&key, LockMode::Exclusive, Wait::No).expect("nobody else locks");
         txn.put(&key, &[7; 100]).expect("a good key");

@@ -130,7 +130,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
             for (_, key, _) in BatchReader::new(&found.batch) {
                 // Every key it wrote: a superset of what it had locked for writing, and free at this moment.
                 locks.lock(&owner, key, LockMode::Exclusive, Wait::No)?;
-                locks.enter(&owner, key, Wait::No)?;
+                locks.intend_insert(&owner, key, Wait::No)?;
             }
         }
         for meta in &files {
@@ -140,8 +140,8 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     }
     // Of a large one, everything between its keys in an index. Last: what others have locked in between stays theirs.
     for (owner, (first, last)) in &large {
-        locks.lock_range(owner, first, last);
-        locks.enter_all(owner, first, last);
+        locks.lock_keys_within(owner, first, last);
+        locks.intend_insert_within(owner, first, last);
     }
 
     // The pool keeps what one flush releases: it is wanted again until the next one.

@@ -190,7 +190,7 @@ fn what_is_left_behind_is_told() {
     txn.lock(&key(1, 1), LockMode::Exclusive, Wait::No).unwrap();
     assert_eq!(names(), ["locked_keys"]);
     let version = txn.range_version(IndexId(1));
-    txn.cover(&key(1, 1), &key(1, 9), version);
+    txn.lock_range(&key(1, 1), &key(1, 9), version);
     txn.put(&key(1, 1), &vec![2; 100_000]).unwrap();
     assert_eq!(names(), ["locked_keys", "locked_intervals", "write_buffer_bytes"]);
     txn.prepare(b"id").unwrap();

@@ -12,7 +12,7 @@
 //!
 //! Rejected: asking the server whether the order of two transactions is settled already (`thd_need_ordering_with`), to let
 //! one pass the other's interval. It saves retries of transactions that did not meet on the source and do meet here, as gap
-//! locks between rows may. Covered intervals are exactly what was scanned, and a scan waits for a key that comes in just as
+//! locks between rows may. Locked intervals are exactly what was scanned, and a scan waits for a key that comes in just as
 //! the key waits for the scan: two transactions that ran at the same time on a source with Strata do so in either order
 //! on the replica. Where the source has another engine or the plan differs, the later one is killed and tried again.
 //!

@@ -1,8 +1,8 @@
 //! The names of the engine that this crate uses, in one place.
 
 pub use strata_engine::base::{Error, IndexId, Result, SeqNo};
-pub use strata_engine::lock::{Covered, GrantKind, LockMode, LockOwner, Wait};
 pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
+pub use strata_engine::lock::{GrantKind, LockMode, LockOwner, RangeGrant, Wait};
 pub use strata_engine::{
     Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Step, Txn, WriteOp,
 };

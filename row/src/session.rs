@@ -352,9 +352,9 @@ impl Session {
 
     /// Announces a new key of an index, unless somebody else has locked its place: then false. A key that the transaction
     /// has written before is its own to bring back: it holds the row, or was the first to bring the key in.
-    pub(crate) fn try_enter(&mut self, key: &[u8]) -> Result<bool> {
+    pub(crate) fn try_intend_insert(&mut self, key: &[u8]) -> Result<bool> {
         self.used = true;
-        match self.txn.enter(key, Wait::No) {
+        match self.txn.intend_insert(key, Wait::No) {
             Ok(_) => Ok(true),
             Err(kv::Error::LockBusy) => Ok(self.txn.wrote(key)?),
             Err(e) => Err(e.into()),
@@ -362,12 +362,12 @@ impl Session {
     }
 
     /// Announces a new key of an index, when its place is free.
-    pub(crate) fn enter(&mut self, key: &[u8]) -> Result<()> {
-        if self.try_enter(key)? {
+    pub(crate) fn intend_insert(&mut self, key: &[u8]) -> Result<()> {
+        if self.try_intend_insert(key)? {
             return Ok(());
         }
         let wait = self.patience(Waiting::Wait);
-        match self.txn.enter(key, wait) {
+        match self.txn.intend_insert(key, wait) {
             Ok(_) => Ok(()),
             Err(kv::Error::LockBusy) => Err(kv::Error::LockTimeout.into()),
             Err(e) => Err(e.into()),
@@ -381,9 +381,9 @@ impl Session {
     }
 
     /// Locks an interval that was read after `range_version` returned `read`.
-    pub(crate) fn cover(&mut self, from: &[u8], to: &[u8], read: u64) -> kv::Covered {
+    pub(crate) fn lock_range(&mut self, from: &[u8], to: &[u8], read: u64) -> kv::RangeGrant {
         self.used = true;
-        self.txn.cover(from, to, read)
+        self.txn.lock_range(from, to, read)
     }
 
     /// True if the key is known to be locked exclusively: mostly that of a row that was read to be written. False says nothing.

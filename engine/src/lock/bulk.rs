@@ -310,7 +310,7 @@ impl LockTable {
 
     /// Gives `owner` exclusive locks on all keys from `from` to `to`, both included. Only where nobody else has any:
     /// when a store is opened.
-    pub fn lock_range(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
+    pub fn lock_keys_within(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
         self.bulk.add(owner);
         owner.bulk.write().insert_interval(from, to);
     }

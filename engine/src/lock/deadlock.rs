@@ -1,7 +1,7 @@
 //! Deadlocks: cycles of waits, found by those who wait.
 //!
 //! A waiter looks for a cycle through itself after a short wait (at once if the queue is long). The search reads one shard
-//! at a time and may see a cycle that never was, so the places of a found cycle are latched together and every edge is
+//! at a time and may see a cycle that never was, so the places of a found cycle are guards together and every edge is
 //! checked again before anybody is shot; if one is gone, the search is repeated soon. No cycle is missed: a new edge either
 //! begins a wait or leads to an owner that runs, and the one whose wait closed the cycle finds all other edges in place.
 //!
@@ -17,7 +17,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::latch::WaitPlace;
+use super::guards::WaitPlace;
 use super::wait::WaitState;
 use super::{Deadlock, LockOwner, LockTable};
 
@@ -66,7 +66,7 @@ pub(super) type Edge = (Arc<LockOwner>, WaitPlace);
 
 impl LockTable {
     fn blockers_of(&self, id: u64, place: WaitPlace) -> Vec<u64> {
-        self.latch(&[place]).blockers(id, place)
+        self.guards(&[place]).blockers(id, place)
     }
 
     /// The owner `id` and its place, if it waits.
@@ -117,15 +117,15 @@ impl LockTable {
         let ids: Vec<u64> = cycle.iter().map(|(waiter, _)| waiter.id).collect();
         let preferred = observer.and_then(|observer| observer.victim(&ids));
         let places: Vec<WaitPlace> = cycle.iter().map(|edge| edge.1).collect();
-        let mut latched = self.latch(&places);
+        let mut guards = self.guards(&places);
         let mut waits = Vec::with_capacity(cycle.len());
         for (i, (waiter, place)) in cycle.iter().enumerate() {
             let (next, _) = &cycle[(i + 1) % cycle.len()];
-            let blockers = latched.blockers(waiter.id, *place);
+            let blockers = guards.blockers(waiter.id, *place);
             if !blockers.contains(&next.id) {
                 return Search::Passed;
             }
-            waits.push(latched.wait_info(waiter, *place, blockers));
+            waits.push(guards.wait_info(waiter, *place, blockers));
         }
         let lightest = cycle.iter().min_by_key(|(owner, _)| (owner.weight(), std::cmp::Reverse(owner.id)));
         let Some((victim, place)) = cycle.iter().find(|(owner, _)| Some(owner.id) == preferred).or(lightest) else {
@@ -136,7 +136,7 @@ impl LockTable {
         }
         self.deadlocks.fetch_add(1, Ordering::Relaxed);
         *self.latest_deadlock.lock() = Some(Deadlock { waits, victim: victim.id });
-        latched.cancel(victim.id, *place);
+        guards.cancel(victim.id, *place);
         victim.end_wait(WaitState::Victim);
         if victim.id == owner.id { Search::Done } else { Search::Shot }
     }

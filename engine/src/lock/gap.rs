@@ -1,14 +1,14 @@
 //! Range locks of all indexes, and how those who only use point locks pass them by.
 //!
 //! The rules are in [`range`](super::range), one [`IndexRanges`] per index, in shards by index. A transaction tells of every
-//! key that it brings into an index before the key can be read by others (`enter`); a scan tells of every interval it has
-//! read (`cover`). What makes this cheap where nobody scans:
+//! key that it inserts into an index before the key can be read by others (`intend_insert`); a scan tells of every interval it
+//! has read (`lock_range`). What makes this cheap where nobody scans:
 //!
-//! Each shard counts its scanners. While the count is zero, `enter` only appends the key to a list of its owner, in one of
+//! Each shard counts its scanners. While the count is zero, `intend_insert` only appends the key to a list of its owner, in one of
 //! `SLOTS` slots by owner. The first scanner of a shard raises the count and then goes through all slots, moving the shard's
-//! keys from the lists to the rules; from then on `enter` goes to the rules. Nobody is overlooked:
+//! keys from the lists to the rules; from then on `intend_insert` goes to the rules. Nobody is overlooked:
 //!
-//! - `enter` reads the count and appends within one critical section of its slot. If that section comes before the scanner's
+//! - `intend_insert` reads the count and appends within one critical section of its slot. If that section comes before the scanner's
 //!   visit, the scanner finds the key. If it comes after, the mutex hands on what the scanner did before its visit, so the
 //!   count is read as raised. The mutex orders both; the count itself is read relaxed.
 //! - At its end an owner takes its list out of the slot, in one critical section too, after its writes are visible. If that
@@ -40,9 +40,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::latch::WaitPlace;
+use super::guards::WaitPlace;
 use super::queue::Answer;
-use super::range::{Covered, IndexRanges, Stretch};
+use super::range::{IndexRanges, RangeGrant, Stretch};
 use super::shard::Place;
 use super::wait::WaitState;
 use super::{LockInfo, LockKind, LockMode, LockOwner, LockTable, Wait};
@@ -69,14 +69,14 @@ struct RangeShard {
 }
 
 /// Keys of one owner, each after its length in two bytes.
-struct Brought {
+struct Intentions {
     owner: Arc<LockOwner>,
     keys: Vec<u8>,
     /// Where there were too many.
     stretches: BTreeMap<IndexId, Stretch>,
 }
 
-impl Brought {
+impl Intentions {
     fn fold(&mut self) {
         for key in keys_in(&self.keys) {
             self.stretches.entry(IndexId::of(key)).or_insert_with(|| Stretch::at(key)).widen(key);
@@ -87,7 +87,7 @@ impl Brought {
 
 #[derive(Default)]
 struct Slot {
-    lists: Vec<Brought>,
+    lists: Vec<Intentions>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -116,12 +116,12 @@ fn append(list: &mut Vec<u8>, key: &[u8]) {
 
 impl Slot {
     #[inline]
-    fn list(&mut self, owner: &Arc<LockOwner>) -> &mut Brought {
+    fn list(&mut self, owner: &Arc<LockOwner>) -> &mut Intentions {
         let known = self.lists.iter().rposition(|l| l.owner.id == owner.id);
         let at = known.unwrap_or_else(|| {
             let keys = self.spare.pop().unwrap_or_default();
-            self.lists.push(Brought { owner: owner.clone(), keys, stretches: BTreeMap::new() });
-            owner.set_beyond(BROUGHT);
+            self.lists.push(Intentions { owner: owner.clone(), keys, stretches: BTreeMap::new() });
+            owner.set_beyond(INTENDS);
             self.lists.len() - 1
         });
         &mut self.lists[at]
@@ -145,7 +145,7 @@ impl Slot {
 }
 
 /// The owner has a list in its slot.
-pub(super) const BROUGHT: u8 = 1;
+pub(super) const INTENDS: u8 = 1;
 /// The owner is known to the rules of some index.
 pub(super) const RANGED: u8 = 2;
 
@@ -159,7 +159,7 @@ impl Ranges {
         index.0 as usize % SHARDS
     }
 
-    pub fn latch(&self, number: usize) -> MutexGuard<'_, Indexes> {
+    pub fn lock(&self, number: usize) -> MutexGuard<'_, Indexes> {
         self.shards[number].indexes.lock()
     }
 
@@ -170,7 +170,7 @@ impl Ranges {
     /// Makes `owner` a scanner of `index`. The first of a shard moves the lists' keys to the rules.
     fn join(&self, owner: &Arc<LockOwner>, index: IndexId) -> MutexGuard<'_, Indexes> {
         let number = Self::number(index);
-        let mut indexes = self.latch(number);
+        let mut indexes = self.lock(number);
         if !indexes.entry(index).or_insert_with(|| IndexRanges::new(index)).join(owner.id) {
             return indexes;
         }
@@ -216,19 +216,19 @@ impl LockTable {
 
     /// Locks the interval `[from, to)` of one index, which `owner` has read after `range_version` gave `read`: no other owner
     /// brings a key into it before `owner` releases its locks. Never waits.
-    pub fn cover(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8], read: u64) -> Covered {
+    pub fn lock_range(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8], read: u64) -> RangeGrant {
         let index = IndexId::of(from);
         let mut indexes = self.ranges.join(owner, index);
         let Some(ranges) = indexes.get_mut(&index) else {
-            return Covered::Clean;
+            return RangeGrant::Clean;
         };
-        let covered = ranges.cover(owner.id, from, to, read);
-        if let Covered::Entering(key) = &covered {
-            for other in ranges.bringers_of(owner.id, key) {
+        let grant = ranges.lock_range(owner.id, from, to, read);
+        if let RangeGrant::Inserting(key) = &grant {
+            for other in ranges.inserters_of(owner.id, key) {
                 self.lock_in_the_name_of(other, key);
             }
         }
-        covered
+        grant
     }
 
     /// Gives `other` the point lock of a key that it is known to bring in, unless somebody has it.
@@ -246,13 +246,13 @@ impl LockTable {
         }
     }
 
-    /// `owner` brings `key` into its index: waits until no other owner has covered it. To be called before the key can be read
-    /// by others, and before its point lock is asked for: whoever covers the key may want to bring it in itself. True if it
-    /// waited.
+    /// The insert intention of `owner` for `key`: waits until no other owner has a range lock on it. To be called before the key
+    /// can be read by others, and before its point lock is asked for: whoever has locked the range may want to insert the key
+    /// itself. True if it waited.
     ///
     /// # Errors
     /// As `lock`.
-    pub fn enter(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
+    pub fn intend_insert(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
         let index = IndexId::of(key);
         let number = Ranges::number(index);
         {
@@ -262,12 +262,12 @@ impl LockTable {
                 return Ok(false);
             }
         }
-        self.enter_ranged(owner, key, wait)
+        self.intend_among_locks(owner, key, wait)
     }
 
     /// `owner` may have brought in any key from `from` to `to`, both of one index and both included. Only where nobody scans:
     /// when a store is opened.
-    pub fn enter_all(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
+    pub fn intend_insert_within(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) {
         let mut slot = self.ranges.slot(owner);
         let stretch = slot.list(owner).stretches.entry(IndexId::of(from)).or_insert_with(|| Stretch::at(from));
         stretch.widen(from);
@@ -275,14 +275,14 @@ impl LockTable {
     }
 
     #[cold]
-    fn enter_ranged(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
+    fn intend_among_locks(&self, owner: &Arc<LockOwner>, key: &[u8], wait: Wait) -> Result<bool> {
         if owner.is_interrupted() {
             return Err(Error::Interrupted);
         }
         let index = IndexId::of(key);
-        let mut indexes = self.ranges.latch(Ranges::number(index));
+        let mut indexes = self.ranges.lock(Ranges::number(index));
         let ranges = indexes.entry(index).or_insert_with(|| IndexRanges::new(index));
-        if ranges.enter(owner.id, key, owner) {
+        if ranges.intend_insert(owner.id, key, owner) {
             owner.note_index(index);
             return Ok(false);
         }
@@ -301,7 +301,7 @@ impl LockTable {
     /// Takes `owner` out of lists and rules.
     #[cold]
     pub(super) fn release_ranges(&self, owner: &Arc<LockOwner>) {
-        if owner.beyond() & BROUGHT != 0 {
+        if owner.beyond() & INTENDS != 0 {
             let list = {
                 let mut slot = self.ranges.slot(owner);
                 let at = slot.lists.iter().position(|l| l.owner.id == owner.id);
@@ -312,7 +312,7 @@ impl LockTable {
                 for index in keys_in(&list.keys).map(IndexId::of).chain(list.stretches.keys().copied()) {
                     let number = Ranges::number(index);
                     if last != Some(index) && self.ranges.shards[number].scanners.load(Ordering::Relaxed) > 0 {
-                        if let Some(ranges) = self.ranges.latch(number).get_mut(&index) {
+                        if let Some(ranges) = self.ranges.lock(number).get_mut(&index) {
                             ranges.touch();
                         }
                     }
@@ -324,7 +324,7 @@ impl LockTable {
         // Nobody else adds indexes once the list is gone.
         for index in std::mem::take(&mut *owner.indexes.lock()) {
             let number = Ranges::number(index);
-            let mut indexes = self.ranges.latch(number);
+            let mut indexes = self.ranges.lock(number);
             let Some(ranges) = indexes.get_mut(&index) else { continue };
             if ranges.release(owner.id, |waiter| waiter.end_wait(WaitState::Granted)) {
                 self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
@@ -336,11 +336,11 @@ impl LockTable {
         owner.clear_beyond();
     }
 
-    /// Covers and waiters of all indexes, for display.
+    /// Range locks and waiters of all indexes, for display.
     pub(super) fn ranges_snapshot(&self, out: &mut Vec<LockInfo>) {
         for number in 0..SHARDS {
-            for ranges in self.ranges.latch(number).values() {
-                for (owner, from, to) in ranges.covers() {
+            for ranges in self.ranges.lock(number).values() {
+                for (owner, from, to) in ranges.locked() {
                     let kind = LockKind::Range { end: to.to_vec() };
                     out.push(LockInfo { owner, key: from.to_vec(), kind, waiting: false });
                 }
@@ -352,8 +352,8 @@ impl LockTable {
     }
 
     /// Intervals locked in the indexes of a shard.
-    pub(super) fn covers_in(&self, number: usize) -> usize {
-        self.ranges.latch(number).values().map(|ranges| ranges.covers().count()).sum()
+    pub(super) fn locked_in(&self, number: usize) -> usize {
+        self.ranges.lock(number).values().map(|ranges| ranges.locked().count()).sum()
     }
 
     /// Memory of lists and rules, about.
@@ -361,7 +361,7 @@ impl LockTable {
     pub(super) fn announced_bytes(&self) -> usize {
         let lists = self.ranges.slots.iter().map(|s| s.0.lock().lists.iter().map(|l| l.keys.capacity()).sum::<usize>());
         let rules =
-            self.ranges.shards.iter().map(|s| s.indexes.lock().values().map(|r| r.entering_bytes()).sum::<usize>());
+            self.ranges.shards.iter().map(|s| s.indexes.lock().values().map(|r| r.intended_bytes()).sum::<usize>());
         lists.sum::<usize>() + rules.sum::<usize>()
     }
 

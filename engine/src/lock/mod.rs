@@ -9,7 +9,7 @@
 //! end of its time. What there is to be seen of all this is in [`report`].
 //!
 //! Mutex order: range shards, slots (see [`gap`]), shards by ascending number, then an owner's. Who needs several places at
-//! once takes them in [`latch`].
+//! once takes them in [`guards`].
 //!
 //! Rules are tested without threads or time, in [`queue`] and [`range`].
 //!
@@ -18,7 +18,7 @@
 mod bulk;
 mod deadlock;
 mod gap;
-mod latch;
+mod guards;
 mod owner;
 mod queue;
 mod range;
@@ -36,10 +36,10 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use self::bulk::{Bulk, GATHERED_FIRST, GATHERED_NEXT, Registry};
 pub use self::deadlock::LockOptions;
 use self::gap::Ranges;
-use self::latch::WaitPlace;
+use self::guards::WaitPlace;
 pub use self::owner::LockOwner;
 use self::queue::Answer;
-pub use self::range::Covered;
+pub use self::range::RangeGrant;
 pub use self::report::{Deadlock, LockCounters, LockInfo, LockKind, LockUsage, WaitInfo};
 use self::shard::{PaddedShard, Place, Shard};
 pub use self::wait::WaitObserver;

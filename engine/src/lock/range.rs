@@ -1,30 +1,31 @@
 //! Range locks of one index: the rules, without threads.
 //!
 //! Three things are known of an index:
-//! - *covers*: half-open key intervals that owners have scanned. They exclude nobody but those who want to bring a new key
-//!   into them; covers of different owners overlap freely. Bytes are covered, not rows: nothing is inherited when rows come,
-//!   go or move to other blocks.
-//! - *entering keys*: keys that an owner has brought into the index and that nobody else can read before it ends.
-//! - *waiters*: owners whose key lies in a cover of somebody else, in the order of their requests.
+//! - *range locks*: half-open key intervals that owners have scanned. They exclude nobody but those who want to insert a new
+//!   key into them; range locks of different owners overlap freely. Bytes are locked, not rows: nothing is inherited when rows
+//!   come, go or move to other blocks.
+//! - *insert intentions*: keys that an owner has brought into the index and that nobody else can read before it ends.
+//! - *waiters*: owners whose key lies in a range lock of somebody else, in the order of their requests.
 //!
 //! Rules
-//! - A key may enter if no other owner covers it. Entering keys do not exclude each other (point locks do, where keys are
-//!   unique); a waiter is granted as soon as nobody covers its key, whatever others wait for.
-//! - A cover is granted at once up to the first entering key of somebody else. The scanner waits for that owner, then goes
+//! - An insert intention is granted if no other owner has a range lock on its key. Intentions do not exclude each other (point
+//!   locks do, where keys are unique); a waiter is granted as soon as nobody else locks its key, whatever others wait for.
+//! - A range lock is granted at once up to the first intention of somebody else. The scanner waits for that owner, then goes
 //!   on: it must see the key or know that it was taken back.
-//! - A scan read the index at some *version*. The version grows whenever entering keys go away, which is when they may have
-//!   become visible. A cover that is new since the scan's version is `Stale`: something may stand in it that the scan has not
-//!   seen. It is registered all the same, so the second look at the same stretch is the last.
+//! - A scan read the index at some *version*. The version grows whenever intentions go away, which is when their keys may have
+//!   become visible. A range lock that is new since the scan's version is `Stale`: something may stand in it that the scan has
+//!   not seen. It is registered all the same, so the second look at the same interval is the last.
 //!
 //! An owner that brings in more than [`KEYS_MAX`] keys has one *stretch* instead, from the least to the greatest of them.
-//! Whoever scans into it waits for the owner. What the owner may enter does not depend on its stretch.
+//! Whoever scans into it waits for the owner. What the owner may insert does not depend on its stretch.
 //!
-//! Covers of one owner that touch are one; a scan holds one interval however many rows it reads.
+//! Range locks of one owner that touch are one; a scan holds one interval however many rows it reads.
 //!
-//! Invariants: intervals of an owner are disjoint and do not touch; no entering key of one owner lies in a cover of another
-//! unless it came first; a waiter's key is covered by somebody else.
+//! Invariants: intervals of an owner are disjoint and do not touch; no intention of one owner lies in a range lock of another
+//! unless it came first; a waiter's key is locked by somebody else.
 //!
-//! Rejected: an interval tree over all owners. Few owners cover one index at a time, and each needs its own set to merge.
+//! Rejected: an interval tree over all owners. Few owners lock ranges of one index at a time, and each needs its own set to
+//! merge.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -34,20 +35,20 @@ use std::sync::Arc;
 use super::queue::Id;
 use crate::base::IndexId;
 
-/// Entering keys of one owner that are kept singly.
+/// Insert intentions of one owner that are kept singly.
 const KEYS_MAX: usize = 16 << 10;
 /// Begins the stand-in keys: a number that no index has.
 const NO_INDEX: u32 = u32::MAX;
 
-/// What an attempt to cover an interval brought.
+/// What an attempt to lock a range brought.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Covered {
+pub enum RangeGrant {
     /// What the scan has read is all there is and will be.
     Clean,
-    /// Covered, but the scan has to read the interval again at the newest state.
+    /// Locked, but the scan has to read the interval again at the newest state.
     Stale,
-    /// Covered up to this key, which another owner is bringing in: to be waited for. The key may be a stand-in for a stretch.
-    Entering(Vec<u8>),
+    /// Locked up to this key, which another owner inserts: to be waited for. The key may be a stand-in for a stretch.
+    Inserting(Vec<u8>),
 }
 
 /// The rest of an interval: its upper end, and the version at which it was last widened.
@@ -153,7 +154,7 @@ struct Waiter<T> {
     token: T,
 }
 
-struct Bringer<T> {
+struct Inserter<T> {
     token: T,
     keys: Vec<Arc<[u8]>>,
 }
@@ -163,9 +164,9 @@ pub(super) struct IndexRanges<T> {
     index: IndexId,
     version: u64,
     scanners: BTreeMap<Id, Intervals>,
-    entering: BTreeMap<Arc<[u8]>, Vec<Id>>,
-    /// Owners of entering keys or stretches.
-    bringers: BTreeMap<Id, Bringer<T>>,
+    inserting: BTreeMap<Arc<[u8]>, Vec<Id>>,
+    /// Owners of inserting keys or stretches.
+    inserters: BTreeMap<Id, Inserter<T>>,
     stretches: BTreeMap<Id, Stretch>,
     waiting: Vec<Waiter<T>>,
 }
@@ -176,8 +177,8 @@ impl<T: Clone> IndexRanges<T> {
             index,
             version: 0,
             scanners: BTreeMap::new(),
-            entering: BTreeMap::new(),
-            bringers: BTreeMap::new(),
+            inserting: BTreeMap::new(),
+            inserters: BTreeMap::new(),
             stretches: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -185,7 +186,7 @@ impl<T: Clone> IndexRanges<T> {
 
     /// Nobody scans, waits or brings anything in.
     pub fn is_free(&self) -> bool {
-        self.scanners.is_empty() && self.bringers.is_empty() && self.waiting.is_empty()
+        self.scanners.is_empty() && self.inserters.is_empty() && self.waiting.is_empty()
     }
 
     pub fn version(&self) -> u64 {
@@ -203,14 +204,14 @@ impl<T: Clone> IndexRanges<T> {
         }
     }
 
-    /// `id`, whose scan read the index at version `read`, covers `[from, to)`.
-    pub fn cover(&mut self, id: Id, from: &[u8], to: &[u8], read: u64) -> Covered {
+    /// Locks `[from, to)` for `id`, whose scan read the index at version `read`.
+    pub fn lock_range(&mut self, id: Id, from: &[u8], to: &[u8], read: u64) -> RangeGrant {
         let mine = self.scanners.entry(id).or_default();
         if from >= to || mine.version_of(from, to).is_some_and(|version| version <= read) {
-            return Covered::Clean;
+            return RangeGrant::Clean;
         }
         let foreign = self
-            .entering
+            .inserting
             .range::<[u8], _>((Included(from), Excluded(to)))
             .find(|(_, ids)| ids.iter().any(|&other| other != id));
         let key = foreign.map(|(key, _)| &**key);
@@ -219,32 +220,32 @@ impl<T: Clone> IndexRanges<T> {
             let begin = from.max(&stretch.from);
             if key.is_none_or(|key| begin <= key) {
                 mine.add(from, begin, self.version);
-                return Covered::Entering(stand_in(self.index, other));
+                return RangeGrant::Inserting(stand_in(self.index, other));
             }
         }
         if let Some(key) = key {
             mine.add(from, key, self.version);
-            return Covered::Entering(key.to_vec());
+            return RangeGrant::Inserting(key.to_vec());
         }
         mine.add(from, to, self.version);
-        if read == self.version { Covered::Clean } else { Covered::Stale }
+        if read == self.version { RangeGrant::Clean } else { RangeGrant::Stale }
     }
 
     /// The others who are bringing `key` in.
-    pub fn bringers_of(&self, id: Id, key: &[u8]) -> impl Iterator<Item = &T> {
-        let ids = self.entering.get(key).map_or(&[] as &[Id], Vec::as_slice);
+    pub fn inserters_of(&self, id: Id, key: &[u8]) -> impl Iterator<Item = &T> {
+        let ids = self.inserting.get(key).map_or(&[] as &[Id], Vec::as_slice);
         let standing = self.stretches.keys().find(|&&other| stand_in(self.index, other) == key);
         let others = ids.iter().chain(standing).filter(move |&&other| other != id);
-        others.filter_map(|other| self.bringers.get(other)).map(|b| &b.token)
+        others.filter_map(|other| self.inserters.get(other)).map(|b| &b.token)
     }
 
-    fn is_covered_by_another(&self, id: Id, key: &[u8]) -> bool {
+    fn is_locked_by_another(&self, id: Id, key: &[u8]) -> bool {
         self.scanners.iter().any(|(&other, intervals)| other != id && intervals.contains(key))
     }
 
-    /// `id` brings `key` in, if it may.
-    pub fn enter(&mut self, id: Id, key: &[u8], token: &T) -> bool {
-        let may = !self.is_covered_by_another(id, key);
+    /// `id` inserts `key`, if it may.
+    pub fn intend_insert(&mut self, id: Id, key: &[u8], token: &T) -> bool {
+        let may = !self.is_locked_by_another(id, key);
         if may {
             self.note(id, key, token);
         }
@@ -253,16 +254,16 @@ impl<T: Clone> IndexRanges<T> {
 
     /// `id` has brought `key` in.
     pub fn note(&mut self, id: Id, key: &[u8], token: &T) {
-        let known = self.entering.get(key).is_some_and(|ids| ids.contains(&id));
+        let known = self.inserting.get(key).is_some_and(|ids| ids.contains(&id));
         if known || self.stretches.get(&id).is_some_and(|stretch| stretch.contains(key)) {
             return;
         }
         let key: Arc<[u8]> = key.into();
-        self.entering.entry(key.clone()).or_default().push(id);
-        let bringer = self.bringers.entry(id).or_insert_with(|| Bringer { token: token.clone(), keys: Vec::new() });
-        bringer.keys.push(key);
-        if bringer.keys.len() > KEYS_MAX {
-            let keys = std::mem::take(&mut bringer.keys);
+        self.inserting.entry(key.clone()).or_default().push(id);
+        let inserter = self.inserters.entry(id).or_insert_with(|| Inserter { token: token.clone(), keys: Vec::new() });
+        inserter.keys.push(key);
+        if inserter.keys.len() > KEYS_MAX {
+            let keys = std::mem::take(&mut inserter.keys);
             for key in &keys {
                 self.stretches.entry(id).or_insert_with(|| Stretch::at(key)).widen(key);
             }
@@ -272,25 +273,25 @@ impl<T: Clone> IndexRanges<T> {
 
     /// `id` has brought keys in somewhere in `added`.
     pub fn note_stretch(&mut self, id: Id, added: &Stretch, token: &T) {
-        self.bringers.entry(id).or_insert_with(|| Bringer { token: token.clone(), keys: Vec::new() });
+        self.inserters.entry(id).or_insert_with(|| Inserter { token: token.clone(), keys: Vec::new() });
         let stretch = self.stretches.entry(id).or_insert_with(|| added.clone());
         stretch.widen(&added.from);
         stretch.widen(&added.to);
     }
 
-    /// `keys` of `id` do not enter any more.
+    /// `keys` of `id` are intentions no more.
     fn forget(&mut self, id: Id, keys: Vec<Arc<[u8]>>) {
         for key in keys {
-            if let Some(ids) = self.entering.get_mut(&key) {
+            if let Some(ids) = self.inserting.get_mut(&key) {
                 ids.retain(|&other| other != id);
                 if ids.is_empty() {
-                    self.entering.remove(&key);
+                    self.inserting.remove(&key);
                 }
             }
         }
     }
 
-    /// Queues a request that `enter` refused.
+    /// Queues a request that `intend_insert` refused.
     pub fn enqueue(&mut self, id: Id, key: &[u8], token: T) -> usize {
         debug_assert!(self.waiting.iter().all(|w| w.id != id), "an owner waits once");
         self.waiting.push(Waiter { id, key: key.to_vec(), token });
@@ -304,18 +305,18 @@ impl<T: Clone> IndexRanges<T> {
         self.waiting.len() < before
     }
 
-    /// `id` has ended: its covers and entering keys go. `granted` is told of those whose wait ends; their keys enter. True
-    /// if it was a scanner.
+    /// `id` has ended: its range locks and intentions go. `granted` is told of those whose wait ends; their intentions are
+    /// granted. True if it was a scanner.
     pub fn release(&mut self, id: Id, mut granted: impl FnMut(&T)) -> bool {
-        if let Some(bringer) = self.bringers.remove(&id) {
+        if let Some(inserter) = self.inserters.remove(&id) {
             self.version += 1;
-            self.forget(id, bringer.keys);
+            self.forget(id, inserter.keys);
             self.stretches.remove(&id);
         }
         let scanned = self.scanners.remove(&id).is_some();
         let mut at = 0;
         while at < self.waiting.len() {
-            if self.is_covered_by_another(self.waiting[at].id, &self.waiting[at].key) {
+            if self.is_locked_by_another(self.waiting[at].id, &self.waiting[at].key) {
                 at += 1;
                 continue;
             }
@@ -326,7 +327,7 @@ impl<T: Clone> IndexRanges<T> {
         scanned
     }
 
-    /// Entering keys may have become visible without having been noted here.
+    /// Intended keys may have become visible without having been noted here.
     pub fn touch(&mut self) {
         self.version += 1;
     }
@@ -336,21 +337,21 @@ impl<T: Clone> IndexRanges<T> {
         let Some(waiter) = self.waiting.iter().find(|w| w.id == id) else {
             return Vec::new();
         };
-        let covers = |(other, intervals): &(&Id, &Intervals)| **other != id && intervals.contains(&waiter.key);
-        self.scanners.iter().filter(covers).map(|(&other, _)| other).collect()
+        let locks = |(other, intervals): &(&Id, &Intervals)| **other != id && intervals.contains(&waiter.key);
+        self.scanners.iter().filter(locks).map(|(&other, _)| other).collect()
     }
 
-    /// All covers: owner, from, to.
-    pub fn covers(&self) -> impl Iterator<Item = (Id, &[u8], &[u8])> {
+    /// All range locks: owner, from, to.
+    pub fn locked(&self) -> impl Iterator<Item = (Id, &[u8], &[u8])> {
         self.scanners.iter().flat_map(|(&id, intervals)| {
             intervals.0.iter().map(move |(from, span)| (id, from.as_slice(), span.end.as_slice()))
         })
     }
 
-    /// Memory of the entering keys, about.
+    /// Memory of the insert intentions, about.
     #[cfg(test)]
-    pub fn entering_bytes(&self) -> usize {
-        self.entering.keys().map(|key| key.len() + 80).sum()
+    pub fn intended_bytes(&self) -> usize {
+        self.inserting.keys().map(|key| key.len() + 80).sum()
     }
 
     /// All waiters: owner and key.
@@ -369,13 +370,13 @@ mod tests {
         let id: Id = words.get(1).map_or(0, |w| w.parse().expect("owner number"));
         let key = |n: usize| words[n].as_bytes();
         match words[0] {
-            "cover" => match ranges.cover(id, key(2), key(3), words[4].parse().expect("version")) {
-                Covered::Clean => "clean".to_owned(),
-                Covered::Stale => "stale".to_owned(),
-                Covered::Entering(key) => format!("entering {}", String::from_utf8_lossy(&key)),
+            "lock" => match ranges.lock_range(id, key(2), key(3), words[4].parse().expect("version")) {
+                RangeGrant::Clean => "clean".to_owned(),
+                RangeGrant::Stale => "stale".to_owned(),
+                RangeGrant::Inserting(key) => format!("inserting {}", String::from_utf8_lossy(&key)),
             },
-            "enter" => {
-                if ranges.enter(id, key(2), &id) {
+            "insert" => {
+                if ranges.intend_insert(id, key(2), &id) {
                     return "ok".to_owned();
                 }
                 ranges.enqueue(id, key(2), id);
@@ -393,9 +394,9 @@ mod tests {
                     return "free".to_owned();
                 }
                 let show = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-                let covers: Vec<_> = ranges.covers().map(|(i, a, b)| format!("{i}[{},{})", show(a), show(b))).collect();
-                let entering: Vec<_> = ranges.entering.iter().map(|(k, ids)| format!("{}{ids:?}", show(k))).collect();
-                format!("covers {}; entering {}", covers.join(" "), entering.join(" ")).trim_end().to_owned()
+                let locked: Vec<_> = ranges.locked().map(|(i, a, b)| format!("{i}[{},{})", show(a), show(b))).collect();
+                let inserting: Vec<_> = ranges.inserting.iter().map(|(k, ids)| format!("{}{ids:?}", show(k))).collect();
+                format!("locked {}; inserting {}", locked.join(" "), inserting.join(" ")).trim_end().to_owned()
             }
             other => panic!("unknown command {other}"),
         }
@@ -422,14 +423,14 @@ mod tests {
     /// One byte per key, everything in plain lists.
     #[derive(Default)]
     struct Naive {
-        covered: Vec<(Id, u8)>,
-        entering: Vec<(Id, u8)>,
+        locked: Vec<(Id, u8)>,
+        inserting: Vec<(Id, u8)>,
         waiting: Vec<(Id, u8)>,
     }
 
     impl Naive {
         fn blocked(&self, id: Id, key: u8) -> bool {
-            self.covered.iter().any(|&(other, k)| other != id && k == key)
+            self.locked.iter().any(|&(other, k)| other != id && k == key)
         }
     }
 
@@ -444,25 +445,25 @@ mod tests {
                     0 | 1 if !waits => {
                         let read = ranges.version();
                         let end = key + length;
-                        let first = (key..end).find(|k| naive.entering.iter().any(|&(o, e)| o != id && e == *k));
-                        let fresh = (key..end).any(|k| !naive.covered.contains(&(id, k)));
-                        let got = ranges.cover(id, &[key], &[end], read);
+                        let first = (key..end).find(|k| naive.inserting.iter().any(|&(o, e)| o != id && e == *k));
+                        let fresh = (key..end).any(|k| !naive.locked.contains(&(id, k)));
+                        let got = ranges.lock_range(id, &[key], &[end], read);
                         let want = match first {
-                            Some(first) if fresh => Covered::Entering(vec![first]),
-                            _ => Covered::Clean,
+                            Some(first) if fresh => RangeGrant::Inserting(vec![first]),
+                            _ => RangeGrant::Clean,
                         };
                         prop_assert_eq!(&got, &want);
-                        naive.covered.extend((key..first.unwrap_or(end)).map(|k| (id, k)));
-                        prop_assert_eq!(ranges.cover(id, &[key], &[key], 0), Covered::Clean);
+                        naive.locked.extend((key..first.unwrap_or(end)).map(|k| (id, k)));
+                        prop_assert_eq!(ranges.lock_range(id, &[key], &[key], 0), RangeGrant::Clean);
                     }
                     2 | 3 if !waits => {
                         let blocked = naive.blocked(id, key);
-                        prop_assert_eq!(ranges.enter(id, &[key], &id), !blocked);
+                        prop_assert_eq!(ranges.intend_insert(id, &[key], &id), !blocked);
                         if blocked {
                             ranges.enqueue(id, &[key], id);
                             naive.waiting.push((id, key));
                         } else {
-                            naive.entering.push((id, key));
+                            naive.inserting.push((id, key));
                         }
                     }
                     4 => {
@@ -472,25 +473,25 @@ mod tests {
                     5 if !waits => {
                         let mut woken = Vec::new();
                         ranges.release(id, |&w| woken.push(w));
-                        naive.covered.retain(|c| c.0 != id);
-                        naive.entering.retain(|e| e.0 != id);
+                        naive.locked.retain(|c| c.0 != id);
+                        naive.inserting.retain(|e| e.0 != id);
                         let all = std::mem::take(&mut naive.waiting);
                         let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(w, k)| naive.blocked(w, k));
                         prop_assert_eq!(woken, go.iter().map(|w| w.0).collect::<Vec<_>>());
                         naive.waiting = stay;
-                        naive.entering.extend(go);
+                        naive.inserting.extend(go);
                     }
                     _ => {}
                 }
                 for owner in 1..5u64 {
                     let mut blockers: Vec<Id> = Vec::new();
                     if let Some(&(_, key)) = naive.waiting.iter().find(|w| w.0 == owner) {
-                        blockers = naive.covered.iter().filter(|c| c.0 != owner && c.1 == key).map(|c| c.0).collect();
+                        blockers = naive.locked.iter().filter(|c| c.0 != owner && c.1 == key).map(|c| c.0).collect();
                     }
                     blockers.sort_unstable();
                     blockers.dedup();
                     prop_assert_eq!(ranges.blockers(owner), blockers);
-                    let mine: Vec<_> = ranges.covers().filter(|c| c.0 == owner).collect();
+                    let mine: Vec<_> = ranges.locked().filter(|c| c.0 == owner).collect();
                     for pair in mine.windows(2) {
                         prop_assert!(pair[0].2 < pair[1].1, "intervals that touch");
                     }
@@ -504,7 +505,7 @@ mod tests {
                 ranges.release(id, |_| ());
             }
             prop_assert!(ranges.is_free());
-            prop_assert!(ranges.entering.is_empty() && ranges.stretches.is_empty());
+            prop_assert!(ranges.inserting.is_empty() && ranges.stretches.is_empty());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the table tells about itself: locks and waits for display, deadlocks that were broken, totals.
 //!
 //! A look goes shard by shard, so that it never stops the whole table: each lock and each wait that it shows is or was so,
-//! all of them together need not have been. A deadlock is described while the places of its waits are latched together: it
+//! all of them together need not have been. A deadlock is described while the places of its waits are guards together: it
 //! was as it says.
 //!
 //! Rejected: all shards locked for a look (every transaction would wait for a glance at the status).
@@ -141,9 +141,9 @@ impl LockTable {
         let ids: Vec<u64> = self.waiting.lock().keys().copied().collect();
         let edges = ids.into_iter().filter_map(|id| self.waiting_at(id));
         let info = |(waiter, place): Edge| {
-            let mut latched = self.latch(&[place]);
-            let blockers = latched.blockers(waiter.id, place);
-            (!blockers.is_empty()).then(|| latched.wait_info(&waiter, place, blockers))
+            let mut guards = self.guards(&[place]);
+            let blockers = guards.blockers(waiter.id, place);
+            (!blockers.is_empty()).then(|| guards.wait_info(&waiter, place, blockers))
         };
         edges.filter_map(info).collect()
     }

@@ -457,18 +457,18 @@ fn key(n: u64) -> Vec<u8> {
 const INDEX: crate::base::IndexId = crate::base::IndexId(7);
 
 #[test]
-fn an_insert_waits_for_those_who_cover_its_place() {
+fn an_insert_waits_for_those_who_lock_its_range() {
     let table = table();
     let (a, b, c) = (table.new_owner(), table.new_owner(), table.new_owner());
     for owner in [&a, &b] {
         let version = table.range_version(owner, INDEX);
-        assert_eq!(table.cover(owner, &key(10), &key(20), version), Covered::Clean);
+        assert_eq!(table.lock_range(owner, &key(10), &key(20), version), RangeGrant::Clean);
     }
-    assert!(!table.enter(&c, &key(20), Wait::No).unwrap());
-    assert!(matches!(table.enter(&c, &key(15), Wait::No), Err(Error::LockBusy)));
-    assert!(matches!(table.enter(&c, &key(15), Wait::TimeoutUs(2_000)), Err(Error::LockTimeout)));
+    assert!(!table.intend_insert(&c, &key(20), Wait::No).unwrap());
+    assert!(matches!(table.intend_insert(&c, &key(15), Wait::No), Err(Error::LockBusy)));
+    assert!(matches!(table.intend_insert(&c, &key(15), Wait::TimeoutUs(2_000)), Err(Error::LockTimeout)));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| table.enter(&c, &key(15), LONG));
+        let waiter = scope.spawn(|| table.intend_insert(&c, &key(15), LONG));
         until_waiting(&table, 1);
         table.release_all(&a);
         until_waiting(&table, 1);
@@ -476,8 +476,8 @@ fn an_insert_waits_for_those_who_cover_its_place() {
         assert!(waiter.join().unwrap().unwrap());
     });
     thread::scope(|scope| {
-        table.cover(&a, &key(10), &key(12), 0);
-        let waiter = scope.spawn(|| table.enter(&c, &key(10), Wait::TimeoutUs(u64::MAX)));
+        table.lock_range(&a, &key(10), &key(12), 0);
+        let waiter = scope.spawn(|| table.intend_insert(&c, &key(10), Wait::TimeoutUs(u64::MAX)));
         until_waiting(&table, 1);
         c.interrupt();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
@@ -493,9 +493,9 @@ fn a_scan_waits_for_keys_that_came_before_it() {
     let table = table();
     let (writer, scanner) = (table.new_owner(), table.new_owner());
     // Nobody scans: the key goes to a list, from which the first scan fetches it.
-    assert!(!table.enter(&writer, &key(15), Wait::No).unwrap());
+    assert!(!table.intend_insert(&writer, &key(15), Wait::No).unwrap());
     let version = table.range_version(&scanner, INDEX);
-    assert_eq!(table.cover(&scanner, &key(10), &key(20), version), Covered::Entering(key(15)));
+    assert_eq!(table.lock_range(&scanner, &key(10), &key(20), version), RangeGrant::Inserting(key(15)));
     // The writer locked no key; the scanner did it for him.
     assert!(matches!(table.lock(&scanner, &key(15), Shared, Wait::No), Err(Error::LockBusy)));
     assert_eq!(table.held(&writer, &key(15)), Some(Exclusive));
@@ -505,39 +505,39 @@ fn a_scan_waits_for_keys_that_came_before_it() {
         table.release_all(&writer);
         assert!(waiter.join().unwrap().unwrap().waited);
     });
-    assert_eq!(table.cover(&scanner, &key(10), &key(20), version), Covered::Stale);
+    assert_eq!(table.lock_range(&scanner, &key(10), &key(20), version), RangeGrant::Stale);
     let version = table.range_version(&scanner, INDEX);
-    assert_eq!(table.cover(&scanner, &key(10), &key(20), version), Covered::Clean);
+    assert_eq!(table.lock_range(&scanner, &key(10), &key(20), version), RangeGrant::Clean);
     table.release_all(&scanner);
     assert_empty(&table);
 }
 
 #[test]
-fn covers_and_points_make_one_cycle() {
+fn range_and_point_locks_make_one_cycle() {
     let table = table();
     let (a, b) = (table.new_owner(), table.new_owner());
     a.set_weight(5);
     b.set_weight(2);
     table.lock(&b, &key(1), Exclusive, Wait::No).unwrap();
-    table.cover(&a, &key(10), &key(20), 0);
-    table.cover(&b, &key(10), &key(20), 0);
+    table.lock_range(&a, &key(10), &key(20), 0);
+    table.lock_range(&b, &key(10), &key(20), 0);
     thread::scope(|scope| {
         let first = scope.spawn(|| table.lock(&a, &key(1), Shared, LONG));
         until_waiting(&table, 1);
-        assert!(matches!(table.enter(&b, &key(12), LONG), Err(Error::Deadlock)));
+        assert!(matches!(table.intend_insert(&b, &key(12), LONG), Err(Error::Deadlock)));
         let deadlock = table.latest_deadlock().unwrap();
         assert_eq!(deadlock.victim, b.id());
         assert!(deadlock.waits.iter().any(|w| w.owner == b.id() && w.kind == LockKind::Insert && w.key == key(12)));
         table.release_all(&b);
         assert!(first.join().unwrap().is_ok());
     });
-    // Two who cover and both insert: one gives up.
+    // Two who lock a range and both insert: one gives up.
     let b = table.new_owner();
-    table.cover(&b, &key(10), &key(20), 0);
+    table.lock_range(&b, &key(10), &key(20), 0);
     thread::scope(|scope| {
-        let first = scope.spawn(|| table.enter(&a, &key(11), LONG));
+        let first = scope.spawn(|| table.intend_insert(&a, &key(11), LONG));
         until_waiting(&table, 1);
-        assert!(matches!(table.enter(&b, &key(12), LONG), Err(Error::Deadlock)));
+        assert!(matches!(table.intend_insert(&b, &key(12), LONG), Err(Error::Deadlock)));
         table.release_all(&b);
         assert!(first.join().unwrap().is_ok());
     });
@@ -545,7 +545,7 @@ fn covers_and_points_make_one_cycle() {
     assert_empty(&table);
 }
 
-/// Writers bring keys in and make them visible, scanners count what they see, cover it, and look again at the end: a key that
+/// Writers bring keys in and make them visible, scanners count what they see, lock it, and look again at the end: a key that
 /// comes in between is a phantom.
 #[test]
 fn no_phantoms_under_stress() {
@@ -564,7 +564,7 @@ fn no_phantoms_under_stress() {
                     let owner = table.new_owner();
                     let mut brought = Vec::new();
                     for n in [n, (n + 5) % KEYS] {
-                        if table.enter(&owner, &key(n), LONG).is_err() {
+                        if table.intend_insert(&owner, &key(n), LONG).is_err() {
                             break;
                         }
                         brought.push(n);
@@ -589,10 +589,10 @@ fn no_phantoms_under_stress() {
                     let seen = loop {
                         let version = table.range_version(&owner, INDEX);
                         let seen: Vec<u64> = store.lock().range(from..to).copied().collect();
-                        match table.cover(&owner, &key(from), &key(to), version) {
-                            Covered::Clean => break Some(seen),
-                            Covered::Stale => drop(stale.fetch_add(1, Ordering::Relaxed)),
-                            Covered::Entering(key) => {
+                        match table.lock_range(&owner, &key(from), &key(to), version) {
+                            RangeGrant::Clean => break Some(seen),
+                            RangeGrant::Stale => drop(stale.fetch_add(1, Ordering::Relaxed)),
+                            RangeGrant::Inserting(key) => {
                                 if table.lock(&owner, &key, Shared, LONG).is_err() {
                                     break None;
                                 }
@@ -756,7 +756,7 @@ fn an_interval_is_held_but_for_what_others_had_before() {
     let (a, b) = (table.new_owner(), table.new_owner());
     let key = |k: u32| many(k, k + 1).next().unwrap();
     table.lock(&b, &key(5), Exclusive, Wait::No).unwrap();
-    table.lock_range(&a, &key(2), &key(9));
+    table.lock_keys_within(&a, &key(2), &key(9));
     for k in [2, 4, 9] {
         assert!(matches!(table.lock(&b, &key(k), Shared, Wait::No), Err(Error::LockBusy)));
     }
@@ -775,27 +775,27 @@ fn very_many_new_keys_become_a_stretch() {
     let table = table();
     let (writer, other, scanner) = (table.new_owner(), table.new_owner(), table.new_owner());
     for n in 1_000..400_000 {
-        assert!(!table.enter(&writer, &key(n), Wait::No).unwrap());
+        assert!(!table.intend_insert(&writer, &key(n), Wait::No).unwrap());
     }
     assert!(table.announced_bytes() < 2 << 20);
     let scan = |from, to| {
         let version = table.range_version(&scanner, INDEX);
-        table.cover(&scanner, &key(from), &key(to), version)
+        table.lock_range(&scanner, &key(from), &key(to), version)
     };
-    assert_eq!(scan(10, 1_000), Covered::Clean);
-    let Covered::Entering(stand_in) = scan(900, 2_000) else { panic!("the writer is overlooked") };
+    assert_eq!(scan(10, 1_000), RangeGrant::Clean);
+    let RangeGrant::Inserting(stand_in) = scan(900, 2_000) else { panic!("the writer is overlooked") };
     // The rows between its keys are nobody's.
     table.lock(&scanner, &key(1_500), Exclusive, Wait::No).unwrap();
     assert!(matches!(table.lock(&scanner, &stand_in, Shared, Wait::No), Err(Error::LockBusy)));
     // From now on there is a scanner; the memory of the rules has the same bound.
     for n in 500_000..600_000 {
-        table.enter(&other, &key(n), Wait::No).unwrap();
+        table.intend_insert(&other, &key(n), Wait::No).unwrap();
     }
     assert!(table.announced_bytes() < 4 << 20);
-    let Covered::Entering(second) = scan(550_000, 550_001) else { panic!("the other writer is overlooked") };
+    let RangeGrant::Inserting(second) = scan(550_000, 550_001) else { panic!("the other writer is overlooked") };
     assert_ne!(second, stand_in);
-    table.cover(&scanner, &key(400_000), &key(500_000), 0);
-    assert!(matches!(table.enter(&writer, &key(450_000), Wait::No), Err(Error::LockBusy)));
+    table.lock_range(&scanner, &key(400_000), &key(500_000), 0);
+    assert!(matches!(table.intend_insert(&writer, &key(450_000), Wait::No), Err(Error::LockBusy)));
     thread::scope(|scope| {
         let waiter = scope.spawn(|| table.lock(&scanner, &stand_in, Shared, LONG));
         until_waiting(&table, 1);
@@ -813,17 +813,17 @@ fn very_many_new_keys_become_a_stretch() {
         assert!(waiter.join().unwrap().unwrap().waited);
     });
     let read = table.range_version(&scanner, INDEX);
-    assert_eq!(table.cover(&scanner, &key(900), &key(2_000), read), Covered::Clean);
-    assert_eq!(scan(390_000, 500_000), Covered::Clean);
-    assert_eq!(scan(390_000, 500_001), Covered::Entering(second));
+    assert_eq!(table.lock_range(&scanner, &key(900), &key(2_000), read), RangeGrant::Clean);
+    assert_eq!(scan(390_000, 500_000), RangeGrant::Clean);
+    assert_eq!(scan(390_000, 500_001), RangeGrant::Inserting(second));
     for owner in [&scanner, &other] {
         table.release_all(owner);
     }
     assert_empty(&table);
     // What a recovered transaction may have brought in is announced as a whole.
-    table.enter_all(&writer, &key(3), &key(9));
-    assert!(matches!(scan(9, 20), Covered::Entering(_)));
-    assert_eq!(scan(10, 20), Covered::Clean);
+    table.intend_insert_within(&writer, &key(3), &key(9));
+    assert!(matches!(scan(9, 20), RangeGrant::Inserting(_)));
+    assert_eq!(scan(10, 20), RangeGrant::Clean);
     for owner in [&writer, &scanner] {
         table.release_all(owner);
     }
@@ -835,12 +835,12 @@ fn a_key_is_locked_for_one_who_holds_others_in_bulk() {
     let table = table();
     let (writer, scanner) = (table.new_owner(), table.new_owner());
     for n in 0..GATHERED_FIRST as u64 {
-        table.enter(&writer, &key(n), Wait::No).unwrap();
+        table.intend_insert(&writer, &key(n), Wait::No).unwrap();
         table.lock(&writer, &key(n), Exclusive, Wait::No).unwrap();
     }
     assert_eq!(explicit(&table), 1);
     let version = table.range_version(&scanner, INDEX);
-    assert_eq!(table.cover(&scanner, &key(10), &key(20), version), Covered::Entering(key(10)));
+    assert_eq!(table.lock_range(&scanner, &key(10), &key(20), version), RangeGrant::Inserting(key(10)));
     assert!(matches!(table.lock(&scanner, &key(10), Shared, Wait::No), Err(Error::LockBusy)));
     table.release_all(&writer);
     assert_eq!(table.lock(&scanner, &key(10), Shared, Wait::No).unwrap().kind, GrantKind::New);

@@ -20,7 +20,7 @@ impl LockTable {
             usage.bytes += bulk.bytes() as u64;
         }
         for number in 0..SHARDS {
-            usage.intervals += self.covers_in(number) as u64;
+            usage.intervals += self.locked_in(number) as u64;
         }
         usage
     }

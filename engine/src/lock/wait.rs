@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::deadlock::Search;
-use super::latch::WaitPlace;
+use super::guards::WaitPlace;
 use super::{LockOwner, LockTable};
 use crate::base::{Error, Result};
 use crate::io::{Blocking, Waiting};
@@ -106,15 +106,15 @@ impl LockTable {
                 search_at = Instant::now() + Duration::from_micros(pause_us);
                 continue;
             };
-            let mut latched = self.latch(&[place]);
+            let mut guards = self.guards(&[place]);
             // Under the shard's mutex nobody else can end the wait any more: it has either ended or is ended here.
             match *owner.wait.lock() {
                 WaitState::Granted => return Ok(()),
                 WaitState::Victim => return Err(Error::Deadlock),
                 WaitState::Waiting(_) | WaitState::Idle => {}
             }
-            latched.cancel(owner.id, place);
-            drop(latched);
+            guards.cancel(owner.id, place);
+            drop(guards);
             if matches!(failure, Error::LockTimeout) {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
             }
@@ -125,7 +125,7 @@ impl LockTable {
     fn report_wait(&self, owner: &LockOwner, place: WaitPlace) {
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
-            observer.waits(owner.id, &|| self.latch(&[place]).ahead(owner.id, place));
+            observer.waits(owner.id, &|| self.guards(&[place]).ahead(owner.id, place));
         }
     }
 }

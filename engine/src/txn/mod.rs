@@ -26,7 +26,7 @@ use crate::budget::spills;
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::engine::Core;
-use crate::lock::{Covered, Granted, LockMode, LockOwner, Wait};
+use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::read::{deliver, deliver_pinned};
 use crate::runs::Runs;
 use crate::sst::TableMeta;
@@ -264,19 +264,19 @@ impl Txn {
 
     /// Waits until nobody else has locked the interval that `key`, which is to be new in its index, falls into. Before the key
     /// is locked and put. True if it waited.
-    pub fn enter(&mut self, key: &[u8], wait: Wait) -> Result<bool> {
-        self.core.locks.enter(&self.owner, key, wait)
+    pub fn intend_insert(&mut self, key: &[u8], wait: Wait) -> Result<bool> {
+        self.core.locks.intend_insert(&self.owner, key, wait)
     }
 
-    /// Announces a scan of `index` that locks what it reads; see [`Txn::cover`].
+    /// Announces a scan of `index` that locks what it reads; see [`Txn::lock_range`].
     pub fn range_version(&mut self, index: IndexId) -> u64 {
         self.core.locks.range_version(&self.owner, index)
     }
 
     /// Locks the interval `[from, to)` of one index against new keys until the transaction ends. The transaction has read it
     /// at a read point taken after `range_version` returned `read`.
-    pub fn cover(&mut self, from: &[u8], to: &[u8], read: u64) -> Covered {
-        self.core.locks.cover(&self.owner, from, to, read)
+    pub fn lock_range(&mut self, from: &[u8], to: &[u8], read: u64) -> RangeGrant {
+        self.core.locks.lock_range(&self.owner, from, to, read)
     }
 
     /// The owner of its locks; `LockOwner::interrupt` ends its waits from another thread.

@@ -6,7 +6,7 @@
 //! insert of the same value waits for the deleting transaction's end instead of reporting a duplicate that may vanish.
 //! Entries of other secondary indexes are written blind: the old entry is known from the record in hand.
 //!
-//! Every key that is new in an index, the clustered one included, is announced (`enter`) before it is locked and put, and
+//! Every key that is new in an index, the clustered one included, is announced (`intend_insert`, an insert intention) before it is locked and put, and
 //! waits while another transaction has locked the interval it falls into.
 //!
 //! A failure half way goes back to a savepoint taken at the start of the row.
@@ -173,7 +173,7 @@ impl Writer<'_> {
         if let Some(primary) = table.def.primary {
             claim(self.session, &self.buffers.row_key, &mut self.buffers.found, primary)?;
         } else {
-            self.session.enter(&self.buffers.row_key)?;
+            self.session.intend_insert(&self.buffers.row_key)?;
         }
         let apart = encode_row(table, record, &mut self.buffers.row_value)?;
         self.session.overwrites(&self.buffers.row_key)?;
@@ -187,7 +187,7 @@ impl Writer<'_> {
                 claim(self.session, &b.key, &mut b.found, i)?;
                 self.session.writes_unique(&b.key)?;
             } else {
-                self.session.enter(&b.key)?;
+                self.session.intend_insert(&b.key)?;
             }
             self.session.txn_mut().put(&b.key, &b.value)?;
         }
@@ -238,7 +238,7 @@ impl Writer<'_> {
                 claim(self.session, &b.key, &mut b.found, i)?;
                 self.session.writes_unique(&b.key)?;
             } else {
-                self.session.enter(&b.key)?;
+                self.session.intend_insert(&b.key)?;
             }
             let txn = self.session.txn_mut();
             txn.delete(&b.old_key)?;
@@ -297,16 +297,16 @@ pub(crate) fn enforced(codec: &KeyCodec, record: Record<'_>) -> bool {
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked
 /// intervals around it; only the holder of its lock is waited for.
 fn claim(session: &mut Session, key: &[u8], found: &mut Value, index: usize) -> Result<()> {
-    let mut entered = session.try_enter(key)?;
-    if !entered && !exists(session, key, found)? {
-        session.enter(key)?;
-        entered = true;
+    let mut announced = session.try_intend_insert(key)?;
+    if !announced && !exists(session, key, found)? {
+        session.intend_insert(key)?;
+        announced = true;
     }
     session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
     if exists(session, key, found)? {
         return Err(Error::Duplicate(index));
     }
-    if entered { Ok(()) } else { session.enter(key) }
+    if announced { Ok(()) } else { session.intend_insert(key) }
 }
 
 fn exists(session: &Session, key: &[u8], found: &mut Value) -> Result<bool> {

@@ -17,11 +17,11 @@
 //! - `walk`: stepping, end conditions, reopening after the read point changed
 //! - `take`: what happens with one entry (condition, lock, row)
 //! - `locking`: which locks a read takes and keeps
-//! - `cover`: locking the intervals that were read
+//! - `range_lock`: locking the intervals that were read
 //! - `handed`: entries that the transaction's own lie over
 //! - `position`: row references
 
-mod cover;
+mod range_lock;
 mod handed;
 pub mod locking;
 mod position;

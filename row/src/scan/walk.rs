@@ -3,8 +3,8 @@
 //! The engine cursor stays open between calls. It is opened anew when what it may see has changed: another read point,
 //! another transaction, or (at a new search only) own writes. The place is then found again by its key.
 
-use super::cover::End;
 use super::handed::Committed;
+use super::range_lock::End;
 use super::take::{Verdict, copy};
 use super::{Place, RowCursor};
 use crate::error::{Error, Result};
@@ -78,8 +78,8 @@ impl RowCursor {
             }
         }
         self.patient = again;
-        let covers = self.locks_ranges(session);
-        if let Some(scan) = self.scan.as_mut().filter(|_| covers) {
+        let locks = self.locks_ranges(session);
+        if let Some(scan) = self.scan.as_mut().filter(|_| locks) {
             copy(&mut scan.frontier, &self.entry_key);
             if way == Way::Forward {
                 scan.frontier.push(0);
@@ -110,17 +110,17 @@ impl RowCursor {
     /// From the entry under the engine cursor on: the first that the read takes.
     pub(super) fn find(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
         let mut steps = 0;
-        let covers = self.locks_ranges(session);
+        let locks = self.locks_ranges(session);
         let found = loop {
             let at_end = !self.walk.valid() || !self.in_range(way, same);
             let verdict = if at_end { Verdict::Stop } else { self.take(session, record)? };
-            if covers && verdict != Verdict::Reject {
+            if locks && verdict != Verdict::Reject {
                 let end = match verdict {
                     Verdict::Take => End::After,
                     _ if at_end => End::Limit(same),
                     _ => End::Before,
                 };
-                if !self.cover(session, way, end)? {
+                if !self.lock_range(session, way, end)? {
                     continue;
                 }
             }
@@ -196,7 +196,7 @@ impl RowCursor {
         let seq = self.read_seq(session)?;
         let stale = self.is_stale(session);
         let consistent = self.lock.is_none() && !self.table.reads_newest();
-        let covers = self.locks_ranges(session);
+        let locks = self.locks_ranges(session);
         let Some(scan) = &mut self.scan else {
             return Ok(());
         };
@@ -211,7 +211,7 @@ impl RowCursor {
         if let Some(mut committed) = self.committed.take() {
             committed.restore(&mut self.walk);
         }
-        if covers {
+        if locks {
             scan.version = session.range_version(scan.index_id);
         }
         scan.point = if consistent { None } else { Some(session.engine().read_point()) };

@@ -13,7 +13,7 @@ use super::walk::Way;
 use super::{RowCursor, locking};
 use crate::error::Result;
 use crate::keycode::prefix_end_in_place;
-use crate::kv::{Covered, GrantKind, LockMode};
+use crate::kv::{GrantKind, LockMode, RangeGrant};
 use crate::session::{Session, Waiting};
 
 /// Up to where the scan has read.
@@ -37,7 +37,7 @@ impl RowCursor {
 
     /// Locks the interval from the frontier to `end`. False if it has to be read again: the engine cursor then stands on the
     /// first entry of the interval, at the newest state.
-    pub(super) fn cover(&mut self, session: &mut Session, way: Way, end: End) -> Result<bool> {
+    pub(super) fn lock_range(&mut self, session: &mut Session, way: Way, end: End) -> Result<bool> {
         let Some(scan) = &mut self.scan else { return Ok(true) };
         let edge = &mut scan.target;
         match end {
@@ -67,10 +67,10 @@ impl RowCursor {
             Way::Forward => (&scan.frontier, &scan.target),
             Way::Backward => (&scan.target, &scan.frontier),
         };
-        match session.cover(from, to, scan.version) {
-            Covered::Clean => return Ok(true),
-            Covered::Stale => {}
-            Covered::Entering(key) => {
+        match session.lock_range(from, to, scan.version) {
+            RangeGrant::Clean => return Ok(true),
+            RangeGrant::Stale => {}
+            RangeGrant::Inserting(key) => {
                 // Granted when the other is through. What became of the key the next look tells.
                 if session.lock(&key, LockMode::Shared, self.waiting)?.kind == GrantKind::New {
                     session.unlock(&key);

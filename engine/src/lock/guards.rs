@@ -3,7 +3,7 @@
 //! A wait is in the queue of a key or in the rules of an index. Whoever ends it, or looks at several of them at once, latches
 //! their places here: one way to take the mutexes in their order, and one way to ask either kind.
 //!
-//! Invariant: range shards by ascending number, then shards by ascending number, each once. While a place is latched, no
+//! Invariant: range shards by ascending number, then shards by ascending number, each once. While a place is guards, no
 //! wait there begins or ends.
 //!
 //! Rejected: one place after the other (while one wait of a cycle is checked, another could end).
@@ -26,12 +26,12 @@ pub(super) enum WaitPlace {
 }
 
 /// All places of a cycle, held together.
-pub(super) struct Latched<'a> {
+pub(super) struct Guards<'a> {
     ranges: Vec<(usize, MutexGuard<'a, Indexes>)>,
     shards: Vec<(u32, MutexGuard<'a, Shard>)>,
 }
 
-impl Latched<'_> {
+impl Guards<'_> {
     fn shard(&mut self, number: u32) -> &mut Shard {
         let at = self.shards.binary_search_by_key(&number, |s| s.0).expect("a shard of the cycle");
         &mut self.shards[at].1
@@ -102,7 +102,7 @@ impl Latched<'_> {
 
 impl LockTable {
     /// Locks the mutexes of places in the right order.
-    pub(super) fn latch(&self, places: &[WaitPlace]) -> Latched<'_> {
+    pub(super) fn guards(&self, places: &[WaitPlace]) -> Guards<'_> {
         let (mut ranges, mut shards) = (Vec::new(), Vec::new());
         for place in places {
             match *place {
@@ -114,8 +114,8 @@ impl LockTable {
         ranges.dedup();
         shards.sort_unstable();
         shards.dedup();
-        Latched {
-            ranges: ranges.into_iter().map(|n| (n, self.ranges.latch(n))).collect(),
+        Guards {
+            ranges: ranges.into_iter().map(|n| (n, self.ranges.lock(n))).collect(),
             shards: shards.into_iter().map(|n| (n, self.shard(n))).collect(),
         }
     }
