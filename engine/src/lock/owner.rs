@@ -26,7 +26,7 @@ pub struct LockOwner {
     weight: AtomicU64,
     killed: Arc<AtomicBool>,
     pub(super) held: Mutex<Vec<Place>>,
-    /// Indexes whose range rules know the owner.
+    /// Indexes whose range rules know the owner, in order: asked for each key that enters where somebody scans.
     pub(super) indexes: Mutex<Vec<IndexId>>,
     /// What there is to release besides point locks: see `gap`.
     beyond: AtomicU8,
@@ -97,11 +97,7 @@ impl LockOwner {
     }
 
     pub(super) fn note_index(&self, index: IndexId) {
-        let mut indexes = self.indexes.lock();
-        if !indexes.contains(&index) {
-            indexes.push(index);
-        }
-        drop(indexes);
+        add_in_order(&mut self.indexes.lock(), index);
         self.set_beyond(gap::RANGED);
     }
     pub(super) fn set_beyond(&self, flag: u8) {
@@ -112,5 +108,56 @@ impl LockOwner {
     }
     pub(super) fn clear_beyond(&self) {
         self.beyond.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Adds what is not there yet.
+fn add_in_order<T: Ord>(list: &mut Vec<T>, item: T) {
+    if let Err(at) = list.binary_search(&item) {
+        list.insert(at, item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    thread_local! {
+        static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    struct Counted(u32);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Counted) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Counted) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Counted) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+    impl Eq for Counted {}
+
+    #[test]
+    fn a_key_of_one_index_among_thousands_is_noted_without_passing_the_others() {
+        let mut list = Vec::new();
+        for round in 0..10 {
+            for i in 0..6000u32 {
+                add_in_order(&mut list, Counted(i * 7919 % 6000));
+            }
+            assert_eq!(list.len(), 6000, "round {round}");
+        }
+        assert!(list.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(COMPARED.get() < 60_000 * 16, "{} comparisons", COMPARED.get());
     }
 }

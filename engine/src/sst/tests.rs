@@ -685,6 +685,28 @@ fn wrong_shares_are_found() {
     assert!(matches!(damage(&|shares| shares[second] = 2), Err(Error::Corruption { .. })));
 }
 
+/// Whoever reads a row of a small index unpacks nothing; an index of some size is packed but for its end.
+#[test]
+fn small_indexes_are_left_as_they_are() {
+    let rows_of = |index: u32, count: u32| {
+        (0..count).map(move |i| {
+            let key = [&IndexId(index).prefix()[..], &i.to_be_bytes()].concat();
+            (key, 1u64, Kind::Put, b"a value like all the others".to_vec())
+        })
+    };
+    let options = TableOptions { compression: Compression::Zstd, block_bytes: 16 << 10, filter_bits_per_key: 10 };
+    let packed = |rows: Vec<Row>| {
+        let bed = Bed::new();
+        let meta = bed.write(&rows, options);
+        check(&bed.open(&Cache::new(1 << 20)).unwrap(), &rows, &probes(&rows, &[]), &[0, 1, SeqNo::MAX.0]);
+        meta.file_bytes < meta.raw_bytes / 2
+    };
+    // The helper packs every fourth index by zstd.
+    let of_each = |rows: u32| (0..20).flat_map(move |i| rows_of(4 * i + 3, rows)).collect();
+    assert!(!packed(of_each(3)) && !packed(of_each(100)));
+    assert!(packed(of_each(250)) && packed(of_each(2_000)));
+}
+
 /// Plain files are written byte for byte as ever (compressors may change their output, the format may not).
 #[test]
 fn the_plain_file_is_written_as_stored() {

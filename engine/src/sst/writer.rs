@@ -27,6 +27,10 @@ pub const WRITE_BYTES: usize = 512 << 10;
 
 /// Rows of another index go into a block that is filled up to one part in this many.
 const MIXED_PART: usize = 4;
+/// A block that ends because its index does is left uncompressed up to this size: so are all of an index of a few dozen rows, and
+/// one of any other. Who reads a row or two there would pay for unpacking all, a hundred times what the row costs. Thousands of
+/// such indexes are read by one statement on as many partitions, and written three times by a transaction that spills.
+const PLAIN_EDGE: usize = 8 << 10;
 
 /// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
 pub struct TableWriter<'a> {
@@ -174,7 +178,7 @@ impl<'a> TableWriter<'a> {
                 return Err(Error::Invalid(format!("index of {key:02x?} begins behind one that follows it")));
             }
             if switches || self.block.size_with(key, 0, self.last_seq) > self.options.block_bytes / MIXED_PART {
-                self.cut_block(Some(key))?;
+                self.cut_block(Some(key), true)?;
             }
         }
         if switches {
@@ -248,7 +252,7 @@ impl<'a> TableWriter<'a> {
         }
         let alone = self.large.is_some() || value_bytes >= LARGE;
         if !first && (alone || self.block.size_with(key, value_bytes, seq) > self.options.block_bytes) {
-            self.cut_block(Some(key))?;
+            self.cut_block(Some(key), false)?;
         }
         Ok(new_key)
     }
@@ -279,7 +283,8 @@ impl<'a> TableWriter<'a> {
         self.meta.entries
     }
 
-    fn cut_block(&mut self, next_key: Option<&[u8]>) -> Result<()> {
+    /// Ends the block before `next_key`; `edge` if an index ends there.
+    fn cut_block(&mut self, next_key: Option<&[u8]>, edge: bool) -> Result<()> {
         let separator = match next_key {
             Some(next) => separator(self.block.last_key(), next),
             None => self.block.last_key(),
@@ -294,7 +299,7 @@ impl<'a> TableWriter<'a> {
                 self.block.clear();
                 handle
             }
-            None => self.write_block()?,
+            None => self.write_block(edge)?,
         };
         let mut entry = Vec::with_capacity(24);
         put_entry(handle, self.entries_cut, &mut entry);
@@ -307,12 +312,13 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Writes the rows collected.
-    fn write_block(&mut self) -> Result<Handle> {
+    fn write_block(&mut self, edge: bool) -> Result<Handle> {
         let residence =
             self.prepopulate.as_ref().and_then(|prepopulate| (prepopulate.residence)(self.block.last_key()));
         self.raw.clear();
         self.block.finish(&mut self.raw);
-        let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, true)?;
+        let compress = !edge || self.raw.len() > PLAIN_EDGE;
+        let (handle, framed) = self.out.framed(&mut self.packer, self.meta.no, &self.raw, compress)?;
         if let (Some(prepopulate), Some(residence)) = (&self.prepopulate, residence) {
             prepopulate.data(self.meta.no, handle.offset, &self.raw, framed, residence);
         }
@@ -337,7 +343,7 @@ impl<'a> TableWriter<'a> {
         if self.block.is_empty() {
             return Err(Error::Invalid("a table needs a version".into()));
         }
-        self.cut_block(None)?;
+        self.cut_block(None, true)?;
         let no = self.meta.no;
         let data_end = self.out.position();
         let mut filters = Vec::with_capacity(self.partitions.len());
