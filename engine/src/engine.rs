@@ -571,6 +571,13 @@ impl Engine {
         self.core.options.clock.now_us()
     }
 
+    /// The state that sizes and estimates are of: as long as it stays, so do they.
+    pub fn sizes_state(&self) -> (SeqNo, u64) {
+        // In this order: what changes in between is newer than the state that is told.
+        let changes = self.core.states.changes();
+        (self.visible(), changes)
+    }
+
     /// Sizes of an index.
     pub fn index_stats(&self, id: IndexId) -> IndexStats {
         read::index_stats(&self.core, id)

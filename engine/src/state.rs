@@ -102,6 +102,8 @@ pub(crate) fn chunk_pool(seal_bytes: u64) -> Arc<ChunkPool> {
 pub(crate) struct StateCell {
     current: ArcSwap<ReadState>,
     change: Mutex<()>,
+    /// Replacements of the value so far.
+    changes: AtomicU64,
     /// Flushes that were installed.
     flushes: AtomicU64,
     /// Memtables that are in tables but may be held by cursors.
@@ -115,6 +117,7 @@ impl StateCell {
         StateCell {
             current: ArcSwap::from_pointee(state),
             change: Mutex::new(()),
+            changes: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             flushed: Mutex::default(),
             pool,
@@ -154,6 +157,12 @@ impl StateCell {
         let mut next = ReadState::clone(&self.current.load());
         edit(&mut next);
         self.current.store(Arc::new(next));
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Counts the changes of which files and memtables there are.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Seals the active memtable, whose last sequence number is `last`, and starts a new one. Called under the commit

@@ -190,7 +190,7 @@ impl MemTable {
     /// About how many keys lie in `[from, to)`, from at least `sample` of them; exact below that. Costs a few times
     /// `sample` steps; the error is about one in the root of `sample`.
     pub fn estimate_keys(&self, from: &[u8], to: &[u8], sample: u64) -> u64 {
-        if from >= to {
+        if from >= to || self.is_empty() {
             return 0;
         }
         self.list.estimate(&Probe::new(from), &Probe::new(to), sample)

@@ -51,29 +51,42 @@ pub(crate) struct Sample {
     means: Vec<Vec<f64>>,
 }
 
+/// Sizes, and when they were taken.
+#[derive(Clone, Copy)]
+struct Sizes {
+    taken_us: u64,
+    /// Of the engine.
+    state: (SeqNo, u64),
+    stats: TableStats,
+}
+
 /// The sample in use.
 #[derive(Default)]
 pub(crate) struct Statistics {
     sample: Mutex<Option<Arc<Sample>>>,
-    /// The last sizes, with the engine's time and sequence number at which they were taken.
-    sizes: Mutex<Option<(u64, SeqNo, TableStats)>>,
+    /// The last sizes.
+    sizes: Mutex<Option<Sizes>>,
 }
 
 impl Table {
-    /// Sizes. The optimizer asks before every statement, so those of a large table may be a moment old.
+    /// Sizes. The optimizer asks before every statement, of each partition by itself: they are counted anew only if something
+    /// was committed or moved since. Those of a large table may be a moment old even so.
     pub fn stats(&self) -> Result<TableStats> {
-        let now = self.engine().now_us();
-        let visible = self.engine().visible();
+        let state = self.engine().sizes_state();
         // Copied out: counting happens without the lock, so that statements do not queue for it.
         let known = *self.state.statistics.sizes.lock();
-        if let Some((taken, seq, stats)) = known {
-            let young = now.saturating_sub(taken) < SIZES_AGE_US;
-            if young && (stats.rows > LARGE_ROWS || seq == visible) {
-                return Ok(stats);
+        if let Some(sizes) = known {
+            if sizes.state == state {
+                return Ok(sizes.stats);
+            }
+            let age = self.engine().now_us().saturating_sub(sizes.taken_us);
+            if age < SIZES_AGE_US && sizes.stats.rows > LARGE_ROWS {
+                return Ok(sizes.stats);
             }
         }
+        let taken_us = self.engine().now_us();
         let stats = self.count();
-        *self.state.statistics.sizes.lock() = Some((now, visible, stats));
+        *self.state.statistics.sizes.lock() = Some(Sizes { taken_us, state, stats });
         Ok(stats)
     }
 
