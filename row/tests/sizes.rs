@@ -35,7 +35,7 @@ fn sizes_that_nothing_has_changed_are_not_counted_anew() {
     let mut client = Client::new(&store, &table);
     let looks = |times: usize| {
         let before = LOOKS.get();
-        let stats = (0..times).map(|_| table.stats().unwrap()).last().unwrap();
+        let stats = (0..times).map(|_| table.stats().unwrap()).next_back().unwrap();
         (LOOKS.get() - before, stats)
     };
     assert_eq!(looks(1).1.rows, 0);
