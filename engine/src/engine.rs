@@ -19,11 +19,12 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Sinks};
+use crate::crash_point::CrashPoint;
 use crate::drops::Drops;
 use crate::install::Installer;
 use crate::io::{Blocking, BoundedDisk, Waiting};
 use crate::lock::{LockOwner, LockTable};
-use crate::manifest::{FileEntry, Graveyard};
+use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::metrics::{Metrics, status_text};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
@@ -32,7 +33,6 @@ use crate::runs::Tables;
 use crate::sst::BlockCache;
 use crate::sst::Table;
 use crate::state::{Mem, StateCell};
-use crate::step::Step;
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
 use crate::write_buffer::{WriteBuffer, files_of};
@@ -107,7 +107,7 @@ pub(crate) struct Core {
     /// Signalled when one more is there.
     pub detached: Condvar,
     pub cache: Arc<BlockCache>,
-    pub graveyard: Arc<Graveyard>,
+    pub obsolete_files: Arc<ObsoleteFiles>,
     pub next_file: AtomicU64,
     pub background: Background,
     /// Bytes of the write buffers of open transactions, in steps; see [`crate::txn`].
@@ -174,7 +174,7 @@ impl Core {
             log: &self.log,
             states: &self.states,
             seal_bytes: self.memtable_budget() / 4,
-            graveyard: &self.graveyard,
+            obsolete_files: &self.obsolete_files,
         }
     }
 
@@ -187,9 +187,9 @@ impl Core {
     }
 
     /// Deletes the files of a large transaction that was rolled back for good. Nobody reads them.
-    pub fn bury(&self, batch: &[u8]) {
+    pub fn give_up_files(&self, batch: &[u8]) {
         let files = files_of(batch).unwrap_or_default();
-        files.iter().for_each(|meta| self.graveyard.bury(meta.no));
+        files.iter().for_each(|meta| self.obsolete_files.add(meta.no));
         if !files.is_empty() {
             self.background.wake_cleaner();
         }
@@ -233,20 +233,20 @@ impl Core {
         self.log.stop(cause.clone());
     }
 
-    /// Tells whoever watches that a transaction has come this far.
+    /// Tells whoever watches that a transaction has come to this crash point.
     #[inline]
-    pub fn step(&self, step: Step) {
-        if let Some(watch) = &self.options.on_step {
-            watch(step);
+    pub fn crash_point(&self, point: CrashPoint) {
+        if let Some(hook) = &self.options.on_crash_point {
+            hook(point);
         }
     }
 
     /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain, and
     /// what the transaction had written.
     pub fn rollback_prepared(&self, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
-        self.step(Step::RollbackBegins);
+        self.crash_point(CrashPoint::RollbackBegins);
         let undone = self.committer.rollback_prepared(&self.log, id)?;
-        self.step(Step::RollbackLogged);
+        self.crash_point(CrashPoint::RollbackLogged);
         Ok(undone)
     }
 
@@ -333,7 +333,7 @@ pub(crate) struct Parts {
     pub prepared: BTreeMap<Vec<u8>, Detached>,
     pub cache: Arc<BlockCache>,
     pub next_file: FileNo,
-    pub graveyard: Arc<Graveyard>,
+    pub obsolete_files: Arc<ObsoleteFiles>,
     pub dir_lock: Box<dyn Send + Sync>,
 }
 
@@ -364,7 +364,7 @@ impl Engine {
             prepared: Mutex::new(parts.prepared),
             detached: Condvar::new(),
             cache: parts.cache,
-            graveyard: parts.graveyard,
+            obsolete_files: parts.obsolete_files,
             next_file: AtomicU64::new(parts.next_file.0),
             chore: OnceLock::new(),
             _dir_lock: parts.dir_lock,
@@ -504,10 +504,10 @@ impl Engine {
         self.core.log.sync(written.log_end)
     }
 
-    /// Tells whoever watches that a change of tables has come this far.
+    /// Tells whoever watches that a change of tables has come to this crash point.
     #[inline]
-    pub fn step(&self, step: Step) {
-        self.core.step(step);
+    pub fn crash_point(&self, point: CrashPoint) {
+        self.core.crash_point(point);
     }
 
     /// Has the thread that keeps house do something each second. The first call counts.
@@ -653,7 +653,7 @@ impl Engine {
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.take_detached(xid) else { return Ok(false) };
         let core = &self.core;
-        core.step(Step::OrderBegins);
+        core.crash_point(CrashPoint::OrderBegins);
         let ordered = match core.committer.order_prepared(core.sinks(), prepared.id) {
             Ok(ordered) => ordered,
             Err(error) => {
@@ -662,13 +662,13 @@ impl Engine {
                 return Err(error);
             }
         };
-        core.step(Step::Ordered);
+        core.crash_point(CrashPoint::Ordered);
         core.committer.publish(ordered.seq);
         core.locks.release_all(&prepared.owner);
         core.after_commit();
-        core.step(Step::CommitVisible);
+        core.crash_point(CrashPoint::CommitVisible);
         core.log.sync(ordered.log_end)?;
-        core.step(Step::CommitDurable);
+        core.crash_point(CrashPoint::CommitDurable);
         Ok(true)
     }
 
@@ -706,8 +706,8 @@ impl Engine {
                 core.locks.release_all(&prepared.owner);
                 // The files may go only when nothing durable asks for them any more.
                 core.log.sync(end)?;
-                core.bury(&batch);
-                core.step(Step::RolledBack);
+                core.give_up_files(&batch);
+                core.crash_point(CrashPoint::RolledBack);
                 Ok(true)
             }
             Err(error) => {

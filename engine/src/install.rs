@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
+use crate::crash_point::CrashPoint;
 use crate::engine::Core;
 use crate::manifest::{FileEntry, Manifest, Version, VersionEdit};
 use crate::sst::TableMeta;
-use crate::step::Step;
 
 /// A dropped index of which something may be left.
 struct Dropped {
@@ -290,7 +290,7 @@ impl Installer {
         let dropped = edit.dropped.clone();
         let next = Arc::new(current.apply(&edit)?);
         heed(core, &manifest, manifest.append_relief(&edit))?;
-        core.step(Step::DropRecorded);
+        core.crash_point(CrashPoint::DropRecorded);
         {
             let at = core.committer.last_assigned();
             let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::crash_point::CrashHook;
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
-use crate::step::Watch;
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ pub struct Options {
     /// until the store is opened again. Called on the thread that meets the failure, without locks.
     pub on_stop: Option<Report>,
     /// Told of each step of each transaction on its way to its end, on the transaction's thread. For crash tests.
-    pub on_step: Option<Watch>,
+    pub on_crash_point: Option<CrashHook>,
 }
 
 impl Options {
@@ -103,7 +103,7 @@ impl Default for Options {
             open_files: 512,
             on_report: None,
             on_stop: None,
-            on_step: None,
+            on_crash_point: None,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
-use crate::manifest::{FileEntry, Graveyard, Manifest, State, Stored, Version, VersionEdit};
+use crate::manifest::{FileEntry, Manifest, ObsoleteFiles, State, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::sst::{BlockCache, ReadHints, Table, TableMeta};
@@ -47,7 +47,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let dir_lock = disk.lock_dir(dir)?;
     let log_dir = dir.join("log");
     disk.create_dir_all(&log_dir)?;
-    let graveyard = Arc::new(Graveyard::default());
+    let obsolete_files = Arc::new(ObsoleteFiles::default());
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
     let (stored, created, state) = if Manifest::exists(&*disk, dir)? {
         let stored = Manifest::load(&disk, dir)?;
@@ -62,7 +62,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         disk.sync_dir(dir)?;
         (None, Some(created), state)
     };
-    let version = Version::new(&state.files, &graveyard)?;
+    let version = Version::new(&state.files, &obsolete_files)?;
     if let Some(stored) = &stored {
         check_named(&*disk, dir, &log_dir, stored)?;
     }
@@ -76,7 +76,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         sealed: Vec::new(),
         seal_bytes,
         pool: &pool,
-        graveyard: &graveyard,
+        obsolete_files: &obsolete_files,
         last: state.flushed_seq,
         prepared: BTreeMap::new(),
     };
@@ -176,7 +176,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         next_file: state.next_file.max(after_named),
         dir: dir.to_owned(),
         dir_lock,
-        graveyard,
+        obsolete_files,
         log,
         options,
     })
@@ -192,7 +192,7 @@ struct Replay<'a> {
     sealed: Vec<Sealed>,
     seal_bytes: u64,
     pool: &'a Arc<ChunkPool>,
-    graveyard: &'a Arc<Graveyard>,
+    obsolete_files: &'a Arc<ObsoleteFiles>,
     last: SeqNo,
     prepared: BTreeMap<TxnId, Prepared>,
 }
@@ -282,7 +282,7 @@ impl Replay<'_> {
 
     /// Begins a new memtable, for what is in the log from `next` on. `files` are those of the last commit.
     fn seal(&mut self, next: Lsn, files: Vec<TableMeta>) {
-        let entry = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(self.last), self.graveyard.clone()));
+        let entry = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(self.last), self.obsolete_files.clone()));
         let files = files.into_iter().map(entry).collect();
         self.active.seal(self.last);
         let mem = std::mem::replace(&mut self.active, Mem::new(next, self.seal_bytes, self.pool));

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use strata_engine::io::{Blocking, BlockingHook, Disk, MemDisk, set_blocking_hook};
 use strata_engine::lock::{LockMode, LockOwner, Wait};
 use strata_engine::wal::{Log, LogOptions, Tail};
-use strata_engine::{Engine, Error, Options, Result, SeqNo, Step, Txn, Watch};
+use strata_engine::{CrashHook, CrashPoint, Engine, Error, Options, Result, SeqNo, Txn};
 
 thread_local! {
     /// Waits for locks and for the log on this thread; and how deep it is in waits.
@@ -203,15 +203,15 @@ fn a_wait_for_an_earlier_commit_is_told() {
     set_blocking_hook(BlockingHook { begins, ends });
     within("waits for an earlier commit", 60, || {
         let gate = Arc::new(Gate::default());
-        let on_step: Watch = {
+        let on_crash_point: CrashHook = {
             let gate = gate.clone();
             Arc::new(move |step| {
-                if step == Step::Ordered {
+                if step == CrashPoint::Ordered {
                     gate.stand();
                 }
             })
         };
-        let options = Options { on_step: Some(on_step), ..options(Arc::new(MemDisk::new())) };
+        let options = Options { on_crash_point: Some(on_crash_point), ..options(Arc::new(MemDisk::new())) };
         let engine = Arc::new(Engine::open(Path::new("/store"), options).unwrap());
         let commit = |k: u64| {
             let engine = engine.clone();

@@ -11,7 +11,7 @@ use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::lock::{LockMode, LockOwner, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, Result, SeqNo, Step, Txn, Watch};
+use strata_engine::{CrashHook, CrashPoint, Engine, Error, IndexId, Options, Result, SeqNo, Txn};
 
 const A: u32 = 16;
 const B: u32 = 17;
@@ -640,10 +640,10 @@ fn files_that_are_first_in_their_index_go_to_the_last_level() {
 #[test]
 fn a_crash_while_a_flush_takes_files_over_keeps_them_once() {
     within("takeover", 60, || {
-        for wanted in [Step::TakeoverBegins, Step::TakenOver] {
+        for wanted in [CrashPoint::TakeoverBegins, CrashPoint::TakenOver] {
             let disk = MemDisk::new();
             let image: Arc<Mutex<Option<MemDisk>>> = Arc::default();
-            let on_step: Watch = {
+            let on_crash_point: CrashHook = {
                 let (disk, image) = (disk.clone(), image.clone());
                 Arc::new(move |step| {
                     if step == wanted {
@@ -651,7 +651,7 @@ fn a_crash_while_a_flush_takes_files_over_keeps_them_once() {
                     }
                 })
             };
-            let options = Options { on_step: Some(on_step), ..large(Arc::new(disk.clone())) };
+            let options = Options { on_crash_point: Some(on_crash_point), ..large(Arc::new(disk.clone())) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let (mut rng, mut model) = (Rng::new(5), Map::new());
             // Small rows are in the memtable in front of the files.

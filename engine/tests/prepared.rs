@@ -12,7 +12,7 @@ use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, open, options
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, Step};
+use strata_engine::{CrashPoint, Engine, Error, IndexId, Options};
 
 const INDEX: u32 = 16;
 const SEGMENT: u64 = 64 << 10;
@@ -169,11 +169,11 @@ fn life(seed: u64, at: impl Fn(&MemDisk, &Promise) + Send + Sync + 'static) {
             at(&disk, &promise);
         })
     };
-    let (on_disk, on_step) = (tell.clone(), tell);
+    let (on_disk, on_crash_point) = (tell.clone(), tell);
     let hooked = HookDisk { inner: disk.clone(), hook: Arc::new(move |_, _| on_disk()) };
     let engine = Engine::open(
         Path::new(DIR),
-        Options { on_step: Some(Arc::new(move |_: Step| on_step())), ..options(Arc::new(hooked)) },
+        Options { on_crash_point: Some(Arc::new(move |_: CrashPoint| on_crash_point())), ..options(Arc::new(hooked)) },
     )
     .unwrap();
     let (mut rng, mut map) = (Rng::new(seed), Map::new());

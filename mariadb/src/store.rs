@@ -54,7 +54,7 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         compaction_threads: or_default(config.background_threads as usize, machine::background_threads),
         durability: durability(config.flush_log)?,
         open_files: machine::open_files(config.connections as usize),
-        on_step: crash::watch()?,
+        on_crash_point: crash::hook()?,
         disk: fault::disk(base.disk)?,
         on_stop: Some(Arc::new(move |cause: &str| log(&calls, 2, &stopped(cause)))),
         on_report: Some(Arc::new(move |what: &str| log(&calls, 1, what))),

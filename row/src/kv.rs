@@ -4,5 +4,5 @@ pub use strata_engine::base::{Error, IndexId, Result, SeqNo};
 pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
 pub use strata_engine::lock::{GrantKind, LockMode, LockOwner, RangeGrant, Wait};
 pub use strata_engine::{
-    Compression, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Step, Txn, WriteOp,
+    Compression, CrashPoint, Cursor, Durability, Engine, Metrics, Options, ReadPoint, Savepoint, Txn, WriteOp,
 };

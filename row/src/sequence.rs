@@ -11,7 +11,7 @@
 
 use crate::catalog::format::{counter_key, decode_counter, encode_counter};
 use crate::error::{Error, Result};
-use crate::kv::{Engine, Step};
+use crate::kv::{CrashPoint, Engine};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -149,7 +149,7 @@ impl Counter {
         }
         let mark = value.saturating_add(self.block);
         self.engine.write(&[(self.key.clone(), Some(encode_counter(mark)))], false)?;
-        self.engine.step(Step::CounterOrdered);
+        self.engine.crash_point(CrashPoint::CounterOrdered);
         self.mark.store(mark, Ordering::Release);
         Ok(())
     }

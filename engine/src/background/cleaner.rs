@@ -68,7 +68,7 @@ impl Leftover {
         };
         let known = again.len();
         let mut refused = false;
-        for (at, no) in again.into_iter().chain(core.graveyard.drain()).enumerate() {
+        for (at, no) in again.into_iter().chain(core.obsolete_files.drain()).enumerate() {
             core.cache.erase_file(no);
             let (disk, path) = (&core.options.disk, table_path(&core.dir, no));
             let Err(error) = disk.remove(&path) else { continue };

@@ -11,12 +11,12 @@ use crate::base::{Error, Result};
 use crate::cache::Queue;
 use crate::compact::pick::{CompactionJob, LAST};
 use crate::compact::throttle::{memory_pressure, nice};
+use crate::crash_point::CrashPoint;
 use crate::engine::Core;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
 use crate::sst::{Residence, TableMeta};
-use crate::step::Step;
 
 impl Background {
     /// Ranks the calling thread, which flushes, among the threads of users.
@@ -169,7 +169,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }
-    core.step(Step::Relocated);
+    core.crash_point(CrashPoint::Relocated);
     let logged = core.log.end();
     let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
     let base = core.background.last_scores().base;
@@ -197,7 +197,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     };
     let takes_over = !newest.files.is_empty();
     if takes_over {
-        core.step(Step::TakeoverBegins);
+        core.crash_point(CrashPoint::TakeoverBegins);
     }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
@@ -215,7 +215,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         }
     }
     if takes_over {
-        core.step(Step::TakenOver);
+        core.crash_point(CrashPoint::TakenOver);
     }
     if let Err(error) = core.log.release_before(log_start) {
         // The segments are given up by the next flush.

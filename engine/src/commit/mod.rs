@@ -43,7 +43,7 @@ pub(crate) use self::in_doubt::Prepared;
 use self::relocation::{PrepareRecord, to_relocate};
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::io::{Blocking, Waiting};
-use crate::manifest::{FileEntry, Graveyard};
+use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::sst::TableMeta;
 use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
@@ -68,7 +68,7 @@ pub(crate) struct Sinks<'a> {
     pub states: &'a StateCell,
     /// Size at which the active memtable is sealed.
     pub seal_bytes: u64,
-    pub graveyard: &'a Arc<Graveyard>,
+    pub obsolete_files: &'a Arc<ObsoleteFiles>,
 }
 
 enum Slot {
@@ -155,7 +155,7 @@ impl Committer {
         let slot = slot(&mem);
         let by_name = !files.is_empty();
         if by_name {
-            let stamp = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.graveyard.clone()));
+            let stamp = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.obsolete_files.clone()));
             let files = files.into_iter().map(stamp).collect();
             sinks.states.rotate(seq, log_end, sinks.seal_bytes, files);
         }

@@ -15,4 +15,4 @@ mod version;
 
 pub use edit::VersionEdit;
 pub use store::{FORMAT_VERSION, FORMAT_VERSIONS, Manifest, State, Stored};
-pub use version::{FileEntry, FileLife, Graveyard, LEVELS, Version, find_in, overlapping, within};
+pub use version::{FileEntry, FileLife, LEVELS, ObsoleteFiles, Version, find_in, overlapping, within};

@@ -78,15 +78,15 @@ fn lookup(version: &Version, key: &[u8]) -> Vec<FileNo> {
     found
 }
 
-fn new_graveyard() -> Arc<Graveyard> {
-    Arc::new(Graveyard::default())
+fn new_obsolete() -> Arc<ObsoleteFiles> {
+    Arc::new(ObsoleteFiles::default())
 }
 
 #[test]
 fn versions_follow_the_text() {
     run_cases("manifest-version.txt", |input| {
-        let graveyard = new_graveyard();
-        let mut version = Version::new(&[], &graveyard).unwrap();
+        let obsolete_files = new_obsolete();
+        let mut version = Version::new(&[], &obsolete_files).unwrap();
         let mut pending: Vec<&str> = Vec::new();
         let mut out = String::new();
         for line in input.lines() {
@@ -103,7 +103,7 @@ fn versions_follow_the_text() {
                         }
                         Err(e) => out += &format!("error: {e}\n"),
                     }
-                    let dead: Vec<String> = graveyard.drain().iter().map(|no| no.to_string()).collect();
+                    let dead: Vec<String> = obsolete_files.drain().iter().map(|no| no.to_string()).collect();
                     if !dead.is_empty() {
                         out += &format!("dead: {}\n", dead.join(" "));
                     }
@@ -134,19 +134,19 @@ fn versions_follow_the_text() {
 
 #[test]
 fn a_file_dies_with_its_last_holder() {
-    let graveyard = new_graveyard();
-    let v0 = Version::new(&[], &graveyard).unwrap();
+    let obsolete_files = new_obsolete();
+    let v0 = Version::new(&[], &obsolete_files).unwrap();
     let v1 = v0.apply(&parse_edit(&["L0 + 1 a-c 1-5", "L1 + 2 a-c 1-5"])).unwrap();
     let edit = parse_edit(&["L0 - 1"]);
     let v2 = v1.apply(&edit).unwrap();
     let held = v1.files().next().unwrap().1.clone();
     v1.retire(&edit);
     drop(v1);
-    assert!(graveyard.drain().is_empty() && held.is_obsolete());
+    assert!(obsolete_files.drain().is_empty() && held.is_obsolete());
     drop(held);
-    assert_eq!(graveyard.drain(), [FileNo(1)]);
+    assert_eq!(obsolete_files.drain(), [FileNo(1)]);
     drop(v2);
-    assert!(graveyard.drain().is_empty(), "files in use are not deleted at the end");
+    assert!(obsolete_files.drain().is_empty(), "files in use are not deleted at the end");
 }
 
 proptest! {
@@ -162,10 +162,10 @@ proptest! {
             meta.largest = key(1, parts[1]);
             (0, meta)
         }).collect();
-        let version = Version::new(&files, &new_graveyard()).unwrap();
+        let version = Version::new(&files, &new_obsolete()).unwrap();
         let mut reversed = files.clone();
         reversed.reverse();
-        prop_assert_eq!(show(&version), show(&Version::new(&reversed, &new_graveyard()).unwrap()));
+        prop_assert_eq!(show(&version), show(&Version::new(&reversed, &new_obsolete()).unwrap()));
         for run in version.sublevels() {
             prop_assert!(run.windows(2).all(|pair| pair[0].meta.largest < pair[1].meta.smallest));
         }
@@ -255,7 +255,7 @@ fn the_state_comes_back() {
     }
     assert_eq!(manifest.state(), state_after(60));
     assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (6, state_after(60)));
-    Version::new(&state_after(60).files, &new_graveyard()).unwrap();
+    Version::new(&state_after(60).files, &new_obsolete()).unwrap();
     let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000006", "MANIFEST.spare"].map(PathBuf::from);
     assert_eq!(disk.list(dir()).unwrap(), names);
 }
@@ -362,7 +362,7 @@ fn many_files_fit() {
     let (manifest, state) = Manifest::open(as_disk(&disk), dir()).unwrap();
     assert_eq!(state.files.len(), 49_999);
     assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap().1, manifest.state());
-    let version = Version::new(&state.files, &new_graveyard()).unwrap();
+    let version = Version::new(&state.files, &new_obsolete()).unwrap();
     assert_eq!(version.find_file(3, &key(1, "k007777m")).unwrap().meta.no, FileNo(7777));
     assert!(version.find_file(3, &key(1, "k0077770")).is_some() && version.find_file(3, &key(1, "a")).is_none());
 }

@@ -40,13 +40,13 @@ pub const LEVELS: usize = 7;
 
 /// Collects the numbers of files that nobody needs any more, for someone off the hot paths to delete them.
 #[derive(Default, Debug)]
-pub struct Graveyard {
+pub struct ObsoleteFiles {
     numbers: Mutex<Vec<FileNo>>,
 }
 
-impl Graveyard {
+impl ObsoleteFiles {
     /// Adds a file.
-    pub fn bury(&self, no: FileNo) {
+    pub fn add(&self, no: FileNo) {
         self.numbers.lock().push(no);
     }
 
@@ -72,22 +72,22 @@ pub struct FileEntry {
 pub struct FileLife {
     no: FileNo,
     obsolete: AtomicBool,
-    graveyard: Arc<Graveyard>,
+    obsolete_files: Arc<ObsoleteFiles>,
 }
 
 impl Drop for FileLife {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            self.graveyard.bury(self.no);
+            self.obsolete_files.add(self.no);
         }
     }
 }
 
 impl FileEntry {
     /// An entry for a file in use.
-    pub fn new(meta: TableMeta, graveyard: Arc<Graveyard>) -> FileEntry {
+    pub fn new(meta: TableMeta, obsolete_files: Arc<ObsoleteFiles>) -> FileEntry {
         let heads = (head_of(&meta.smallest), head_of(&meta.largest));
-        let life = Arc::new(FileLife { no: meta.no, obsolete: AtomicBool::new(false), graveyard });
+        let life = Arc::new(FileLife { no: meta.no, obsolete: AtomicBool::new(false), obsolete_files });
         FileEntry { meta, table: OnceLock::new(), heads, life }
     }
 
@@ -121,7 +121,7 @@ impl FileEntry {
     }
 
     /// Says that no version from now on has the file, durably. When the last holder lets go of it, its number goes to
-    /// the graveyard.
+    /// the obsolete files.
     pub fn mark_obsolete(&self) {
         self.life.obsolete.store(true, Ordering::Release);
     }
@@ -184,18 +184,18 @@ pub struct Version {
     /// Level 0 by age, oldest first; the others are sorted runs.
     levels: [Run; LEVELS],
     bytes: [u64; LEVELS],
-    graveyard: Arc<Graveyard>,
+    obsolete_files: Arc<ObsoleteFiles>,
 }
 
 impl Version {
-    /// The version of these files, in any order. The graveyard receives the files of all versions that derive from it.
+    /// The version of these files, in any order. `obsolete_files` receives the files of all versions that derive from it.
     /// Errors: as [`Version::apply`].
-    pub fn new(files: &[(u8, TableMeta)], graveyard: &Arc<Graveyard>) -> Result<Version> {
+    pub fn new(files: &[(u8, TableMeta)], obsolete_files: &Arc<ObsoleteFiles>) -> Result<Version> {
         let empty = Version {
             sublevels: Arc::default(),
             levels: Default::default(),
             bytes: [0; LEVELS],
-            graveyard: graveyard.clone(),
+            obsolete_files: obsolete_files.clone(),
         };
         empty.apply(&VersionEdit { added: files.to_vec(), ..VersionEdit::default() })
     }
@@ -252,7 +252,7 @@ impl Version {
                 Some(_) => return invalid(format!("file {} moves and changes", meta.no)),
                 None => match find_in(known, &meta.smallest).filter(|file| file.meta == *meta) {
                     Some(file) => file.clone(),
-                    None => Arc::new(FileEntry::new(meta.clone(), self.graveyard.clone())),
+                    None => Arc::new(FileEntry::new(meta.clone(), self.obsolete_files.clone())),
                 },
             };
             contents[usize::from(*level)].push(file);

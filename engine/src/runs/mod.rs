@@ -27,7 +27,7 @@
 //! they are; only files that overlap, or hold what was undone, replaced or dropped, are merged. The store takes them over
 //! under the sequence number of the commit, whatever numbers are in them.
 //!
-//! Whoever reads may hold the files: they are deleted through the graveyard.
+//! Whoever reads may hold the files: they are deleted as obsolete ones.
 //!
 //! Rejected: cutting runs at savepoints instead of numbering operations (every statement and every row sets one);
 //! numbering operations anew at the commit (all would be written twice); files and runs of each index apart (a
@@ -44,7 +44,7 @@ use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
 use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
-use crate::manifest::{FileEntry, Graveyard};
+use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::sst::{PinnedValue, ReadHints, Table, TableMeta, TableWriter};
 
 /// Number of all versions of the last merge. Nobody asks for numbers after it, and equal ones take no space in a block.
@@ -118,15 +118,15 @@ pub(crate) struct Runs {
     /// Dropped indexes that shared files may have keys of.
     void: BTreeSet<IndexId>,
     tables: Arc<dyn Tables>,
-    graveyard: Arc<Graveyard>,
+    obsolete_files: Arc<ObsoleteFiles>,
     generation: u64,
     written_bytes: u64,
 }
 
 impl Runs {
-    pub fn new(tables: Arc<dyn Tables>, graveyard: Arc<Graveyard>) -> Runs {
+    pub fn new(tables: Arc<dyn Tables>, obsolete_files: Arc<ObsoleteFiles>) -> Runs {
         let (runs, alone, void) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Runs { runs, alone, void, tables, graveyard, generation: 0, written_bytes: 0 }
+        Runs { runs, alone, void, tables, obsolete_files, generation: 0, written_bytes: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -201,7 +201,7 @@ impl Runs {
             self.runs.push(Run::default());
         }
         let run = self.runs.len() - passed.max(1);
-        self.runs[run].files.insert(place, new_file(meta, distinct, &self.graveyard));
+        self.runs[run].files.insert(place, new_file(meta, distinct, &self.obsolete_files));
     }
 
     /// Where the newest runs begin that are to be merged, if there are too many.
@@ -236,8 +236,8 @@ impl Runs {
         let void = &self.void;
         let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
         let env = MergeEnv { is_dropped: &is_dropped, ..*env };
-        let (tables, graveyard, alone) = (&self.tables, &self.graveyard, self.alone.as_slice());
-        let mut merge = Merge { tables, graveyard, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
+        let (tables, obsolete_files, alone) = (&self.tables, &self.obsolete_files, self.alone.as_slice());
+        let mut merge = Merge { tables, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
         self.generation += 1;
         let merged = merge.divide(&mut self.runs[first..]).and_then(|()| merge.runs(&self.runs[first..]));
         self.written_bytes += merge.written_bytes;
@@ -345,8 +345,8 @@ impl Drop for Runs {
     }
 }
 
-fn new_file(meta: TableMeta, distinct: bool, graveyard: &Arc<Graveyard>) -> RunFile {
-    RunFile { entry: Arc::new(FileEntry::new(meta, graveyard.clone())), limit: SeqNo::MAX, distinct }
+fn new_file(meta: TableMeta, distinct: bool, obsolete_files: &Arc<ObsoleteFiles>) -> RunFile {
+    RunFile { entry: Arc::new(FileEntry::new(meta, obsolete_files.clone())), limit: SeqNo::MAX, distinct }
 }
 
 /// Garbage collection that keeps everything: what counts as visible begins above all numbers.
@@ -362,7 +362,7 @@ fn newest_versions() -> VersionGc {
 /// Makes one run of several.
 struct Merge<'a> {
     tables: &'a Arc<dyn Tables>,
-    graveyard: &'a Arc<Graveyard>,
+    obsolete_files: &'a Arc<ObsoleteFiles>,
     alone: &'a [IndexId],
     void: &'a BTreeSet<IndexId>,
     file_bytes: u64,
@@ -452,7 +452,7 @@ impl Merge<'_> {
         let merged = merge(&mut input, gc, &plan, self.env)?;
         self.written_bytes += merged.stats.bytes_written;
         let distinct = last || input.distinct;
-        Ok(merged.outputs.into_iter().map(|meta| new_file(meta, distinct, self.graveyard)).collect())
+        Ok(merged.outputs.into_iter().map(|meta| new_file(meta, distinct, self.obsolete_files)).collect())
     }
 }
 

@@ -25,12 +25,12 @@ use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::spills;
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
+use crate::crash_point::CrashPoint;
 use crate::engine::Core;
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::read::{deliver, deliver_pinned};
 use crate::runs::Runs;
 use crate::sst::TableMeta;
-use crate::step::Step;
 use crate::wal::Room;
 use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
 pub use cursor::Cursor;
@@ -74,7 +74,7 @@ const COUNT_STEP: usize = 64 << 10;
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
-        let runs = Runs::new(core.clone(), core.graveyard.clone());
+        let runs = Runs::new(core.clone(), core.obsolete_files.clone());
         let roomy = COUNT_STEP.min(core.transaction_bytes());
         let buffer = WriteBuffer::new();
         let drops = core.installer.drops();
@@ -319,7 +319,7 @@ impl Txn {
         if !self.has_writes() {
             return Ok(());
         }
-        self.core.step(Step::PrepareBegins);
+        self.core.crash_point(CrashPoint::PrepareBegins);
         let (batch, room): (Arc<[u8]>, _) = if self.runs.is_empty() {
             let room = admit(&self.core, &self.buffer, xid.len(), &self.owner)?;
             (self.buffer.encode().into(), room)
@@ -332,9 +332,9 @@ impl Txn {
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
         self.state = State::Prepared { id, xid: xid.to_vec(), end };
-        self.core.step(Step::PrepareLogged);
+        self.core.crash_point(CrashPoint::PrepareLogged);
         self.core.make_durable(end)?;
-        self.core.step(Step::PrepareDurable);
+        self.core.crash_point(CrashPoint::PrepareDurable);
         Ok(())
     }
 
@@ -349,11 +349,11 @@ impl Txn {
     pub fn commit_ordered(&mut self) {
         let State::Prepared { id, end, .. } = self.state else { return };
         let core = &self.core;
-        core.step(Step::OrderBegins);
+        core.crash_point(CrashPoint::OrderBegins);
         let ordered = core.committer.order_prepared(core.sinks(), id);
         // Even if the log refuses: its prepare record names the files.
         self.runs.release();
-        core.step(Step::Ordered);
+        core.crash_point(CrashPoint::Ordered);
         self.state = match ordered {
             // The store has stopped between the prepare and the decision, which is durable elsewhere. The next start finds
             // the prepare record and is told the decision: it would be wrong to say that the transaction failed.
@@ -379,7 +379,7 @@ impl Txn {
             self.finish_ordered()?;
             if let Some(end) = end {
                 self.core.make_durable(end)?;
-                self.core.step(Step::CommitDurable);
+                self.core.crash_point(CrashPoint::CommitDurable);
             }
             return Ok(());
         }
@@ -411,12 +411,12 @@ impl Txn {
 
     fn commit_one_phase(&mut self) -> Result<()> {
         let core = self.core.clone();
-        core.step(Step::OrderBegins);
+        core.crash_point(CrashPoint::OrderBegins);
         let room = admit(&core, &self.buffer, 0, &self.owner)?;
         let batch = self.buffer.encode();
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room);
-        core.step(Step::Ordered);
+        core.crash_point(CrashPoint::Ordered);
         core.committer.apply_own(&ordered, batch);
         self.after_order(ordered.log_end)
     }
@@ -425,9 +425,9 @@ impl Txn {
     fn after_order(&self, log_end: Lsn) -> Result<()> {
         self.core.after_commit();
         self.core.locks.release_all(&self.owner);
-        self.core.step(Step::CommitVisible);
+        self.core.crash_point(CrashPoint::CommitVisible);
         self.core.make_durable(log_end)?;
-        self.core.step(Step::CommitDurable);
+        self.core.crash_point(CrashPoint::CommitDurable);
         Ok(())
     }
 
@@ -448,13 +448,13 @@ impl Txn {
         }
         let batch = encode_files(&files);
         let core = self.core.clone();
-        core.step(Step::FilesWritten);
-        core.step(Step::OrderBegins);
+        core.crash_point(CrashPoint::FilesWritten);
+        core.crash_point(CrashPoint::OrderBegins);
         let room = core.log.reserve(batch.len())?;
         let ordered = core.committer.order_files(core.sinks(), &batch, files)?;
         self.runs.release();
         drop(room);
-        core.step(Step::Ordered);
+        core.crash_point(CrashPoint::Ordered);
         core.committer.publish(ordered.seq);
         self.after_order(ordered.log_end)
     }
@@ -466,7 +466,7 @@ impl Txn {
             self.core.after_commit();
         });
         self.end();
-        self.core.step(Step::CommitVisible);
+        self.core.crash_point(CrashPoint::CommitVisible);
         result
     }
 
@@ -486,7 +486,7 @@ impl Txn {
         };
         self.end();
         if was_prepared {
-            self.core.step(Step::RolledBack);
+            self.core.crash_point(CrashPoint::RolledBack);
         }
         result
     }

@@ -11,7 +11,7 @@
 
 use super::Change;
 use super::format;
-use crate::kv::{Engine, IndexId, Step};
+use crate::kv::{CrashPoint, Engine, IndexId};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
@@ -103,12 +103,12 @@ impl Clearing {
         let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
         // A note that outlives a crash is worked off again, which does nothing.
         let cleared = engine.drop_indexes(&ids).and_then(|()| {
-            engine.step(Step::IndexesDropped);
+            engine.crash_point(CrashPoint::IndexesDropped);
             engine.write_relief(&notes, false)
         });
         match cleared {
             Ok(_) => {
-                engine.step(Step::NotesRemoved);
+                engine.crash_point(CrashPoint::NotesRemoved);
                 self.pending.lock().retain(|id| ids.binary_search(id).is_err());
                 *attempts = Attempts { last_us: attempts.last_us, ..Attempts::default() };
             }

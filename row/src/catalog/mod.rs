@@ -29,7 +29,7 @@ mod tests;
 
 use crate::def::{Compression, TableDef};
 use crate::error::{Error, Result};
-use crate::kv::{self, Engine, IndexId, SeqNo, Step};
+use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
@@ -302,9 +302,9 @@ impl Catalog {
             let written = self.engine.write_within(room, &change)?;
             enter(&mut self.tables.write(), written.seq, &made);
             drop(ids);
-            self.engine.step(Step::ChangeOrdered);
+            self.engine.crash_point(CrashPoint::ChangeOrdered);
             self.engine.sync_write(&written)?;
-            self.engine.step(Step::ChangeDurable);
+            self.engine.crash_point(CrashPoint::ChangeDurable);
             return Ok((made, written.seq));
         }
     }

@@ -10,7 +10,7 @@
 
 use super::{encode_row, enforced, put_row};
 use crate::error::{Error, Result};
-use crate::kv::{LockOwner, SeqNo, Step, Txn};
+use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
 use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Bulk {
 
     /// Ends the fill: everything is durable on return.
     pub fn finish(mut self, table: &Table) -> Result<()> {
-        table.engine().step(Step::FillEnded);
+        table.engine().crash_point(CrashPoint::FillEnded);
         self.txn.commit()?;
         table.state.reborn(table.engine().visible());
         Ok(table.engine().sync()?)

@@ -21,7 +21,7 @@ pub mod limits;
 
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
-use crate::kv::{self, Engine, GrantKind, LockMode, Step, Txn, WriteOp};
+use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
@@ -141,12 +141,12 @@ impl Writer<'_> {
             let _writing = self.table.state.autonomous.lock();
             engine.write_within(room, &write)?
         };
-        engine.step(Step::SequenceOrdered);
+        engine.crash_point(CrashPoint::SequenceOrdered);
         match always_durable {
             true => engine.sync_write(&written)?,
             false => engine.make_durable()?,
         }
-        engine.step(Step::SequenceDurable);
+        engine.crash_point(CrashPoint::SequenceDurable);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
-//! The steps of a transaction on its way to its end, and of a change of tables, as crash tests see them.
+//! Crash points: the steps of a transaction on its way to its end, and of a change of tables, as crash tests see them.
 //!
-//! A test that wants to know what a crash at a certain step leaves behind sets [`crate::Options::on_step`] and takes an
-//! image of the disk, or ends the process, when it is told of the step. Without a watcher a step costs one load of a
+//! A test that wants to know what a crash at a certain step leaves behind sets [`crate::Options::on_crash_point`] and takes
+//! an image of the disk, or ends the process, when it is told of the step. Without a hook a crash point costs one load of a
 //! value that never changes.
 //!
 //! ```text
@@ -19,32 +19,32 @@
 
 use std::sync::Arc;
 
-/// Is told of steps.
-pub type Watch = Arc<dyn Fn(Step) + Send + Sync>;
+/// Is told of crash points as they are reached.
+pub type CrashHook = Arc<dyn Fn(CrashPoint) + Send + Sync>;
 
-macro_rules! steps {
-    ($($(#[$doc:meta])* $step:ident $name:literal,)*) => {
-        /// A step of a transaction or of a change of tables; see the module.
+macro_rules! crash_points {
+    ($($(#[$doc:meta])* $point:ident $name:literal,)*) => {
+        /// A crash point; see the module.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Step {
-            $($(#[$doc])* $step,)*
+        pub enum CrashPoint {
+            $($(#[$doc])* $point,)*
         }
 
-        impl Step {
+        impl CrashPoint {
             /// All of them.
-            pub const ALL: &'static [Step] = &[$(Step::$step),*];
+            pub const ALL: &'static [CrashPoint] = &[$(CrashPoint::$point),*];
 
             /// What it is called in test descriptions.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Step::$step => $name,)*
+                    $(CrashPoint::$point => $name,)*
                 }
             }
         }
     };
 }
 
-steps! {
+crash_points! {
     /// Nothing of it is in the log yet.
     PrepareBegins "prepare-begins",
     /// Its prepare record is in the log's buffer.
@@ -93,9 +93,9 @@ steps! {
     SequenceDurable "sequence-durable",
 }
 
-impl Step {
-    /// The step of this name.
-    pub fn from_name(name: &str) -> Option<Step> {
-        Step::ALL.iter().copied().find(|step| step.name() == name)
+impl CrashPoint {
+    /// The crash point of this name.
+    pub fn from_name(name: &str) -> Option<CrashPoint> {
+        CrashPoint::ALL.iter().copied().find(|point| point.name() == name)
     }
 }
