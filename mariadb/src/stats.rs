@@ -5,7 +5,7 @@ use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
 use crate::store::TableHandle;
 use crate::types::{CStats, ComputeColumns, EmitText};
 use std::ffi::{c_int, c_void};
-use strata_row::sequence::Counter;
+use strata_row::auto_increment::Counter;
 use strata_row::stats::check::Compute;
 use strata_row::table::Table;
 use strata_row::{Error, Result};

@@ -10,7 +10,7 @@ pub mod rowcode;
 pub mod report;
 pub mod scan;
 pub mod schema;
-pub mod sequence;
+pub mod auto_increment;
 pub mod session;
 pub mod stats;
 pub mod store;

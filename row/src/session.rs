@@ -450,7 +450,7 @@ impl Session {
         let result = if self.used { self.txn.commit() } else { Ok(()) };
         // Even after an error its rows may be visible.
         for table in self.filled.drain(..) {
-            table.reborn(self.store.engine().visible());
+            table.raise_min_snapshot(self.store.engine().visible());
         }
         self.finish();
         Ok(result?)

@@ -5,6 +5,7 @@
 //! metadata locks keep users of a table away meanwhile. The registry follows the catalog, without waiting in between for the
 //! disk: whatever a change's clean-up says, a state that is not of the catalog's entry is never handed out.
 
+use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
 use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, compare, refuse_prepared};
@@ -13,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::index::limits;
 use crate::kv::{self, Engine, IndexId, Options};
 use crate::schema::{IndexState, TableMeta};
-use crate::sequence::{Counter, Which};
 use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
@@ -154,10 +154,10 @@ impl Store {
         name: &str,
         plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<()> {
-        let (meta, born) = self.catalog.alter(name, plan)?;
+        let (meta, min_snapshot) = self.catalog.alter(name, plan)?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            let state = Arc::new(state.successor(meta, born));
+            let state = Arc::new(state.successor(meta, min_snapshot));
             tables.insert(name.to_owned(), state);
         }
         Ok(())
@@ -251,8 +251,8 @@ impl Store {
             match tables.get(name).filter(|state| Arc::ptr_eq(&state.meta, &meta)) {
                 Some(state) => state.clone(),
                 None => {
-                    let born = self.catalog.born(name)?;
-                    let state = Arc::new(TableState::new(&self.engine, name, meta, born));
+                    let min_snapshot = self.catalog.min_snapshot(name)?;
+                    let state = Arc::new(TableState::new(&self.engine, name, meta, min_snapshot));
                     tables.insert(name.to_owned(), state.clone());
                     state
                 }

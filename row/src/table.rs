@@ -4,6 +4,7 @@
 //! [`TableState`] is found by name and outlives handlers; [`Table`] is made anew when a handler opens the table, because
 //! offsets in the record belong to the server's share, not to the catalog.
 
+use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, TableDef};
 use crate::error::{Error, Result};
@@ -11,7 +12,6 @@ use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
 use crate::schema::TableMeta;
-use crate::sequence::{Counter, Which};
 use crate::stats::Statistics;
 use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
@@ -24,7 +24,7 @@ pub struct TableState {
     /// The catalog's entry.
     pub meta: Arc<TableMeta>,
     /// Sequence number below which a snapshot cannot know this table's present contents.
-    born: AtomicU64,
+    min_snapshot: AtomicU64,
     autoinc: OnceLock<Arc<Counter>>,
     row_ids: OnceLock<Arc<Counter>>,
     counters_starting: Mutex<()>,
@@ -37,11 +37,11 @@ pub struct TableState {
 
 impl TableState {
     /// The state of a table just found in, or put into, the catalog.
-    pub fn new(engine: &Engine, name: &str, meta: Arc<TableMeta>, born: SeqNo) -> TableState {
+    pub fn new(engine: &Engine, name: &str, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
         TableState {
             name: RwLock::new(name.to_owned()),
             meta,
-            born: AtomicU64::new(born.0),
+            min_snapshot: AtomicU64::new(min_snapshot.0),
             autoinc: OnceLock::new(),
             row_ids: OnceLock::new(),
             counters_starting: Mutex::new(()),
@@ -52,8 +52,8 @@ impl TableState {
     }
 
     /// The state of the same table after a change of its entry. It goes on with the counters.
-    pub(crate) fn successor(&self, meta: Arc<TableMeta>, born: SeqNo) -> TableState {
-        let next = TableState::new(&self.engine, &self.name(), meta, born);
+    pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
+        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot);
         let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
         for (from, to) in pairs {
             if let Some(counter) = from.get() {
@@ -74,13 +74,13 @@ impl TableState {
     }
 
     /// Snapshots older than this cannot read the table.
-    pub fn born(&self) -> SeqNo {
-        SeqNo(self.born.load(Ordering::Relaxed))
+    pub fn min_snapshot(&self) -> SeqNo {
+        SeqNo(self.min_snapshot.load(Ordering::Relaxed))
     }
 
     /// The table got contents in a way that older snapshots would see in part.
-    pub fn reborn(&self, seq: SeqNo) {
-        self.born.fetch_max(seq.0, Ordering::Relaxed);
+    pub fn raise_min_snapshot(&self, seq: SeqNo) {
+        self.min_snapshot.fetch_max(seq.0, Ordering::Relaxed);
     }
 
     /// The auto-increment counter, if the table has such a column.

@@ -112,7 +112,7 @@ impl Catalog {
     }
 
     /// The sequence number below which a snapshot cannot know the table.
-    pub fn born(&self, name: &str) -> Result<SeqNo> {
+    pub fn min_snapshot(&self, name: &str) -> Result<SeqNo> {
         self.entry(name).map(|e| e.1)
     }
 
@@ -207,14 +207,14 @@ impl Catalog {
 
     fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<String>) -> Result<()> {
         let plan = |_: &mut (u32, u64)| {
-            let (meta, born) = self.entry(from)?;
+            let (meta, min_snapshot) = self.entry(from)?;
             let to = to(&meta)?;
             let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
-            Ok((change, (to, meta, born)))
+            Ok((change, (to, meta, min_snapshot)))
         };
-        self.change(true, plan, |tables, _, (to, meta, born)| {
+        self.change(true, plan, |tables, _, (to, meta, min_snapshot)| {
             tables.remove(from);
-            tables.insert(to.clone(), (meta.clone(), *born));
+            tables.insert(to.clone(), (meta.clone(), *min_snapshot));
         })?;
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Catalog {
         plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
-            let (old, born) = self.entry(name)?;
+            let (old, min_snapshot) = self.entry(name)?;
             refuse_prepared(&self.engine, &old)?;
             let (meta, gone) = plan(&old, &mut || next_id(ids))?;
             let mut change = vec![
@@ -268,14 +268,14 @@ impl Catalog {
             note_pending(&mut change, &gone);
             let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
             let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
-            Ok((change, (Arc::new(meta), gone, (!new_live).then_some(born))))
+            Ok((change, (Arc::new(meta), gone, (!new_live).then_some(min_snapshot))))
         };
-        let ((meta, gone, born), seq) = self.change(true, plan, |tables, seq, (meta, _, born)| {
+        let ((meta, gone, min_snapshot), seq) = self.change(true, plan, |tables, seq, (meta, _, min_snapshot)| {
             hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), born.unwrap_or(seq)));
+            tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
         })?;
         self.clearing.settle(&self.engine, gone);
-        Ok((meta, born.unwrap_or(seq)))
+        Ok((meta, min_snapshot.unwrap_or(seq)))
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on

@@ -58,7 +58,7 @@ impl Bulk {
     pub fn finish(mut self, table: &Table) -> Result<()> {
         table.engine().crash_point(CrashPoint::FillEnded);
         self.txn.commit()?;
-        table.state.reborn(table.engine().visible());
+        table.state.raise_min_snapshot(table.engine().visible());
         Ok(table.engine().sync()?)
     }
 

@@ -160,7 +160,7 @@ impl RowCursor {
             return Ok(session.engine().visible());
         }
         let seq = session.consistent();
-        match self.table.state.born() > seq {
+        match self.table.state.min_snapshot() > seq {
             true => Err(Error::TableChanged(self.table.state.name())),
             false => Ok(seq),
         }

@@ -1,4 +1,4 @@
-//! Counters that never go back: auto-increment values and hidden row ids.
+//! Auto-increment values and hidden row ids: counters that never go back.
 //!
 //! A counter lives in memory; what is stored is a *high-water mark*, written ahead in blocks. A value is handed out only once
 //! a mark above it is in the log, before any row that uses it, and the log keeps its order: after a crash the counter
@@ -85,7 +85,7 @@ impl Counter {
     /// One value.
     pub fn take(&self) -> Result<u64> {
         let value = self.next.fetch_add(1, Ordering::Relaxed);
-        self.cover(value)?;
+        self.write_ahead(value)?;
         Ok(value)
     }
 
@@ -100,7 +100,7 @@ impl Counter {
             let after = last.saturating_add(1);
             match self.next.compare_exchange_weak(next, after, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    self.cover(last)?;
+                    self.write_ahead(last)?;
                     return Ok(first);
                 }
                 Err(now) => next = now,
@@ -111,7 +111,7 @@ impl Counter {
     /// A value was stored that the counter did not give: it goes on above it.
     pub fn raise(&self, used: u64) -> Result<()> {
         if used >= self.next.fetch_max(used.saturating_add(1), Ordering::Relaxed) {
-            self.cover(used)?;
+            self.write_ahead(used)?;
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Counter {
     }
 
     /// Sees to it that the stored mark is above `value`.
-    fn cover(&self, value: u64) -> Result<()> {
+    fn write_ahead(&self, value: u64) -> Result<()> {
         if value < self.mark.load(Ordering::Acquire) {
             return Ok(());
         }
