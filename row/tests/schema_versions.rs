@@ -10,7 +10,9 @@ use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::Result;
 use strata_row::catalog::alter::Source::{self, Added, Kept};
 use strata_row::def::TableDef;
-use strata_row::kv::Options;
+use strata_row::error::Error;
+use strata_row::index::Updated;
+use strata_row::kv::{self, Options};
 use strata_row::schema::Initial;
 use strata_row::store::Store;
 
@@ -336,4 +338,62 @@ fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     other.indexes.swap(1, 2);
     other.indexes[1].parts = other.indexes[2].parts.clone();
     assert!(store.alter_columns(T, &other, &kept()).unwrap_err().to_string().contains("index 'u'"));
+}
+
+/// Whether a row has changed, since it was read or by an update, is told by its bytes: nobody makes the row of an earlier version
+/// anew to find out.
+#[test]
+fn a_row_of_an_earlier_version_is_compared_by_what_was_read() {
+    let (_disk, store, _, _) = start();
+    let step = &steps()[0];
+    let def = definition(step.columns);
+    store.alter_columns(T, &def, &step.sources).unwrap();
+    let table = store.open_table(T, def.clone()).unwrap();
+    let row_of = |id: i64, n: i64| {
+        let mut row = first_row(id);
+        (step.turn)(&mut row);
+        row.insert("n".into(), V::Int(n));
+        row
+    };
+    let version_of = |id: i32| {
+        let mut key = table.clustered.prefix().to_vec();
+        key.extend_from_slice(&(id as u32 ^ 1 << 31).to_be_bytes());
+        let mut value = Vec::new();
+        assert!(store.engine().get_at(&key, store.engine().visible(), &mut value).unwrap());
+        value[0]
+    };
+    let (mut user, mut other) = (User::new(&store, &table), User::new(&store, &table));
+    // Read, and its lock given back: as long as nobody has written it, it is what was read.
+    assert_eq!(user.get(4).unwrap(), row_of(4, -2));
+    user.session.rollback().unwrap();
+    assert_eq!(user.write(&row_of(4, -2), Some(&row_of(4, 1))).unwrap(), Updated::Changed);
+    user.commit();
+    assert_eq!((version_of(4), version_of(5)), (2, 1));
+    assert_eq!(user.get(5).unwrap(), row_of(5, -2));
+    user.session.rollback().unwrap();
+    other.get(5).unwrap();
+    other.write(&row_of(5, -2), Some(&row_of(5, 2))).unwrap();
+    other.commit();
+    let late = user.write(&row_of(5, -2), Some(&row_of(5, 1)));
+    assert!(matches!(late, Err(Error::Engine(kv::Error::Conflict))), "{late:?}");
+    user.session.rollback().unwrap();
+    // The same values: a row of the present version stays, one of an earlier becomes one of the present.
+    user.get(5).unwrap();
+    assert_eq!(user.write(&row_of(5, 2), Some(&row_of(5, 2))).unwrap(), Updated::Same);
+    user.get(6).unwrap();
+    assert_eq!(user.write(&row_of(6, -2), Some(&row_of(6, -2))).unwrap(), Updated::Changed);
+    user.commit();
+    assert_eq!((version_of(5), version_of(6), version_of(7)), (2, 2, 1));
+    // Who has not read the row knows its values only.
+    for (id, known, outcome) in [(7, -2, true), (8, -3, false), (6, -2, true), (4, 2, false)] {
+        let late = other.write(&row_of(id, known), Some(&row_of(id, 9)));
+        assert_eq!(late.is_ok(), outcome, "{id}: {late:?}");
+        other.session.rollback().unwrap();
+        let late = other.write(&row_of(id, known), None);
+        assert_eq!(late.is_ok(), outcome, "{id}: {late:?}");
+        other.session.rollback().unwrap();
+    }
+    assert_eq!(other.write(&row_of(4, 1), Some(&row_of(4, 1))).unwrap(), Updated::Same);
+    other.commit();
+    assert_eq!(user.findings(), [""; 0]);
 }

@@ -34,7 +34,6 @@ pub struct WriteBuffers {
     row_key: Vec<u8>,
     row_value: Vec<u8>,
     old_row_key: Vec<u8>,
-    old_row_value: Vec<u8>,
     key: Vec<u8>,
     value: Vec<u8>,
     old_key: Vec<u8>,
@@ -45,18 +44,8 @@ pub struct WriteBuffers {
 impl WriteBuffers {
     /// Gives back what long values have left.
     pub fn release(&mut self) {
-        let WriteBuffers {
-            row_key: _,
-            row_value,
-            old_row_key: _,
-            old_row_value,
-            key: _,
-            value,
-            old_key: _,
-            old_value,
-            found,
-        } = self;
-        [row_value, old_row_value, value, old_value].into_iter().for_each(release);
+        let WriteBuffers { row_key: _, row_value, old_row_key: _, key: _, value, old_key: _, old_value, found } = self;
+        [row_value, value, old_value].into_iter().for_each(release);
         found.release();
     }
 }
@@ -68,13 +57,22 @@ pub(crate) fn release(buffer: &mut Vec<u8>) {
     }
 }
 
-/// What an update did.
+/// What an update did. A row of an earlier schema version that is written again becomes another one, whatever its values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Updated {
     /// Something was written.
     Changed,
     /// Old and new row are the same bytes everywhere.
     Same,
+}
+
+/// A row as it is stored: what the read that found it has given.
+#[derive(Clone, Copy)]
+pub struct Stored<'a> {
+    /// Its clustered key.
+    pub key: &'a [u8],
+    /// Its bytes, in whatever schema version.
+    pub row: &'a [u8],
 }
 
 /// One row write of one transaction.
@@ -96,21 +94,27 @@ impl Writer<'_> {
         self.undoing(|w| w.insert_entries(record))
     }
 
-    /// Replaces the row `old` (hidden row id `row_id`) by `new`.
-    pub fn update(&mut self, old: Record<'_>, new: Record<'_>, row_id: u64) -> Result<Updated> {
+    /// Replaces the row `old` (hidden row id `row_id`) by `new`. `stored` is what was read of it.
+    pub fn update(
+        &mut self,
+        old: Record<'_>,
+        new: Record<'_>,
+        row_id: u64,
+        stored: Option<Stored<'_>>,
+    ) -> Result<Updated> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(new, Some(row_id)).map(|()| Updated::Changed);
         }
-        self.undoing(|w| w.update_entries(old, new, row_id))
+        self.undoing(|w| w.update_entries(old, new, row_id, stored))
     }
 
-    /// Deletes a row.
-    pub fn delete(&mut self, record: Record<'_>, row_id: u64) -> Result<()> {
+    /// Deletes a row. `stored` is what was read of it.
+    pub fn delete(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
         if self.table.state.meta.no_rollback {
             self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
             return self.write_now((self.buffers.row_key.clone(), None), false);
         }
-        self.undoing(|w| w.delete_entries(record, row_id))
+        self.undoing(|w| w.delete_entries(record, row_id, stored))
     }
 
     /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
@@ -194,18 +198,31 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn update_entries(&mut self, old: Record<'_>, new: Record<'_>, row_id: u64) -> Result<Updated> {
+    fn update_entries(
+        &mut self,
+        old: Record<'_>,
+        new: Record<'_>,
+        row_id: u64,
+        stored: Option<Stored<'_>>,
+    ) -> Result<Updated> {
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(old, row_id, &mut b.old_row_key)?;
         table.clustered.encode_record(new, row_id, &mut b.row_key)?;
-        let old_apart = encode_row(table, old, &mut b.old_row_value)?;
         let apart = encode_row(table, new, &mut b.row_value)?;
         let moved = b.old_row_key != b.row_key;
-        if !moved && apart.is_same(&b.row_value, &old_apart, &b.old_row_value) {
+        let stored = stored.filter(|stored| stored.key == b.old_row_key);
+        if !moved && stored.is_some_and(|stored| apart.equals(&b.row_value, stored.row)) {
             return Ok(Updated::Same);
         }
-        hold(self.session, &b.old_row_key, &mut b.found, |found| Ok(old_apart.equals(&b.old_row_value, found)))?;
+        hold(self.session, table, &b.old_row_key, &mut b.found, old, stored)?;
+        if !moved && stored.is_none() && exists(self.session, &b.old_row_key, &mut b.found)? {
+            let same = apart.equals(&b.row_value, &b.found);
+            b.found.release();
+            if same {
+                return Ok(Updated::Same);
+            }
+        }
         let overwrites = self.session.overwrites(&b.old_row_key)?;
         if moved {
             if let Some(primary) = table.def.primary {
@@ -247,14 +264,12 @@ impl Writer<'_> {
         Ok(Updated::Changed)
     }
 
-    fn delete_entries(&mut self, record: Record<'_>, row_id: u64) -> Result<()> {
+    fn delete_entries(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
-        hold(self.session, &b.row_key, &mut b.found, |found| {
-            let apart = encode_row(table, record, &mut b.row_value)?;
-            Ok(apart.equals(&b.row_value, found))
-        })?;
+        let stored = stored.filter(|stored| stored.key == b.row_key);
+        hold(self.session, table, &b.row_key, &mut b.found, record, stored)?;
         self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
         for &i in &table.secondary {
@@ -313,9 +328,16 @@ fn exists(session: &Session, key: &[u8], found: &mut Value) -> Result<bool> {
     Ok(session.txn().get(key, session.engine().visible(), found)?)
 }
 
-/// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, `same` decides
-/// whether the row still is what was read.
-fn hold(session: &mut Session, key: &[u8], found: &mut Value, same: impl FnOnce(&[u8]) -> Result<bool>) -> Result<()> {
+/// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, it must still be what was
+/// read: the bytes, or, if these are not at hand, the values of `record`.
+fn hold(
+    session: &mut Session,
+    table: &Table,
+    key: &[u8],
+    found: &mut Value,
+    record: Record<'_>,
+    stored: Option<Stored<'_>>,
+) -> Result<()> {
     if session.holds(key) {
         return Ok(());
     }
@@ -323,8 +345,11 @@ fn hold(session: &mut Session, key: &[u8], found: &mut Value, same: impl FnOnce(
     if granted.kind != GrantKind::New {
         return Ok(());
     }
-    let newest = session.engine().visible();
-    let is_same = session.txn().get(key, newest, found)? && same(found)?;
+    let is_same = exists(session, key, found)?
+        && match stored {
+            Some(stored) => **found == *stored.row,
+            None => table.row.is_row_of(record, key, found)?,
+        };
     found.release();
     match is_same {
         true => Ok(()),

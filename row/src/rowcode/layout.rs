@@ -195,6 +195,22 @@ impl Layout {
         record.blob(self.offset, self.length_bytes)
     }
 
+    /// The value as a row has it, without a length; `None` is NULL.
+    pub(crate) fn value<'a>(&self, record: Record<'a>) -> Option<&'a [u8]> {
+        if self.is_null(record.bytes()) {
+            return None;
+        }
+        Some(match self.kind {
+            ColumnType::Char => {
+                let slot = self.fixed(record.bytes());
+                &slot[..self.pad.trimmed(slot)]
+            }
+            ColumnType::VarChar => self.varchar(record.bytes()),
+            ColumnType::Blob => self.blob(record),
+            _ => self.fixed(record.bytes()),
+        })
+    }
+
     /// Greatest length a BLOB of this column can have.
     pub(crate) fn blob_bytes_max(&self) -> usize {
         ((1u64 << (8 * self.length_bytes)) - 1) as usize

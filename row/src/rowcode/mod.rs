@@ -273,6 +273,16 @@ impl RowCodec {
         }
     }
 
+    /// True if the row under `key` has the values of `record`, whatever its schema version. For who has not the bytes that the
+    /// record was read from.
+    pub fn is_row_of(&self, record: Record<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut bytes = vec![0; self.record_bytes];
+        self.decode(key, value, &mut bytes, None)?;
+        // SAFETY: the record was just filled; its pointers lead into `value`, or to what lives as long as this codec.
+        let stored = unsafe { Record::new(&bytes) };
+        Ok(self.fields.iter().all(|field| field.layout.value(record) == field.layout.value(stored)))
+    }
+
     /// As [`RowCodec::decode`], into the record at `record`.
     ///
     /// # Safety

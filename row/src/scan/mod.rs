@@ -141,6 +141,8 @@ pub struct RowCursor {
     /// position of the entry under test while a read is running.
     row_id: Arc<AtomicU64>,
     row_value: Value,
+    /// `row_value` is the row at `current`, read last: whoever writes it compares with these bytes.
+    has_row: bool,
     /// The table has BLOBs.
     has_blobs: bool,
     /// The last read acquired the lock on `current`.
@@ -175,6 +177,7 @@ impl RowCursor {
             current: Vec::new(),
             row_id: Arc::default(),
             row_value: Value::default(),
+            has_row: false,
             has_blobs: table.has_blobs,
             fresh_lock: false,
             semi_consistent: false,
@@ -276,6 +279,7 @@ impl RowCursor {
     }
 
     fn forget_row(&mut self) {
+        self.has_row = false;
         self.row_id.store(0, Ordering::Relaxed);
     }
 
@@ -315,6 +319,7 @@ impl RowCursor {
 
     /// The statement has ended: the record is not used any more, and long values need not be kept. Scans go on.
     pub fn forget_values(&mut self) {
+        self.has_row = false;
         self.row_value.release();
         self.entry_value.release();
         self.buffers.release();

@@ -139,6 +139,7 @@ impl RowCursor {
             self.release(session);
             return Ok(false);
         }
+        self.has_row = true;
         self.note_row()?;
         self.decode_row(record)?;
         Ok(self.condition_on_row(record)? == Verdict::Take)
@@ -230,6 +231,7 @@ impl RowCursor {
             self.decode_entry(record)?;
             Verdict::Take
         } else {
+            self.has_row = true;
             self.decode_row(record)?;
             if clustered { self.condition_on_row(record)? } else { Verdict::Take }
         };
@@ -278,6 +280,7 @@ impl RowCursor {
                 self.table.state.name()
             )));
         }
+        self.has_row = true;
         self.decode_row(record)
     }
 

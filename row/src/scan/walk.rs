@@ -44,6 +44,7 @@ impl RowCursor {
 
     fn step(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
         self.fresh_lock = false;
+        self.has_row = false;
         let place = match &self.scan {
             Some(scan) => scan.place,
             None => return Err(Error::invalid("no scan has begun")),

@@ -6,7 +6,7 @@
 use super::RowCursor;
 use crate::error::Result;
 use crate::index::bulk::Bulk;
-use crate::index::{Updated, Writer};
+use crate::index::{Stored, Updated, Writer};
 use crate::rowcode::Record;
 use crate::session::Session;
 
@@ -26,14 +26,18 @@ impl RowCursor {
     pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
         let row_id = self.current_row_id()?;
         self.end_bulk()?;
-        Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id)
+        let has_row = std::mem::take(&mut self.has_row);
+        let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
+        Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id, stored)
     }
 
     /// Deletes the row read last.
     pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
         let row_id = self.current_row_id()?;
         self.end_bulk()?;
-        Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id)
+        let has_row = std::mem::take(&mut self.has_row);
+        let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
+        Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id, stored)
     }
 
     /// From now on rows are inserted past locks and the session's transaction; only for a table that nobody else can see.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use strata_row::Result;
 use strata_row::def::{Collation, IndexKind, Library};
+use strata_row::index::Updated;
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::Record;
@@ -281,6 +282,31 @@ impl User {
                 found = self.cursor.next(&mut self.session, &mut self.record)?;
             }
         }
+        self.session.statement_end();
+        outcome
+    }
+
+    /// The row of a primary key of four bytes, locked.
+    pub fn get(&mut self, id: i32) -> Option<Values> {
+        self.begin();
+        self.cursor.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
+        self.cursor.begin(Some(0), false).unwrap();
+        let found = self.cursor.seek(&mut self.session, Seek::Exact, &id.to_le_bytes(), &mut self.record).unwrap();
+        self.session.statement_end();
+        found.then(|| read(&self.def(), &self.record))
+    }
+
+    /// Writes `new` in the place of `old`, or deletes it.
+    pub fn write(&mut self, old: &Values, new: Option<&Values>) -> Result<Updated> {
+        self.begin();
+        let def = self.def();
+        let (old, new) = (record(&def, old), new.map(|new| record(&def, new)));
+        // SAFETY: the rows outlive the calls.
+        let record = |bytes| unsafe { Record::new(bytes) };
+        let outcome = match &new {
+            Some(new) => self.cursor.update(&mut self.session, record(&old), record(new)),
+            None => self.cursor.delete(&mut self.session, record(&old)).map(|()| Updated::Changed),
+        };
         self.session.statement_end();
         outcome
     }
