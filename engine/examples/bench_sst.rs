@@ -104,7 +104,7 @@ fn main() {
             black_box(sum);
         };
         time(&format!("uncached scan with read-ahead, {name}, per row"), rows, || {
-            walk(ReadHints { fill_cache: false, read_ahead: 1 << 20 });
+            walk(ReadHints { fill_cache: false, read_ahead: 1 << 20, defer_large: false });
         });
         let mut rng = Rng(77);
         time(&format!("get from disk, {name}"), 2000, || {
@@ -116,7 +116,7 @@ fn main() {
 
     let cache: Arc<BlockCache> = Cache::new(4 << 30);
     let table = Table::open(&disk, &dir.join("1.sst"), FileNo(1), cache.clone()).expect("open");
-    let mut iter = table.iter(ReadHints { fill_cache: true, read_ahead: 1 << 20 });
+    let mut iter = table.iter(ReadHints { fill_cache: true, read_ahead: 1 << 20, defer_large: false });
     iter.seek_first().expect("seek");
     while iter.valid() {
         iter.next().expect("next");

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::value::{LargeValue, ValueOut};
+use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
@@ -177,6 +177,20 @@ impl VersionIter for Source {
     fn large_value(&self) -> Option<LargeValue> {
         forward!(self, it => it.large_value())
     }
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        forward!(self, it => it.is_deferred())
+    }
+    fn load(&mut self) -> Result<()> {
+        forward!(self, it => it.load())
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        forward!(self, it => it.deferred())
+    }
+    #[inline]
+    fn value_len(&self) -> usize {
+        forward!(self, it => it.value_len())
+    }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         forward!(self, it => it.seek_ge(key))
     }
@@ -237,7 +251,7 @@ impl Files {
 }
 
 /// How cursors read.
-const HINTS: ReadHints = ReadHints { fill_cache: true, read_ahead: 0 };
+const HINTS: ReadHints = ReadHints { fill_cache: true, read_ahead: 0, defer_large: true };
 
 impl SortedRun for Files {
     type Iter = TableIter;

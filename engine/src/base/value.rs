@@ -2,10 +2,13 @@
 //!
 //! A value is copied out of the block or memtable it was found in, into memory that the reader uses again. A *large* one is
 //! not: it alone fills its block, which no cache keeps, so the reader takes the block. It is in memory once, and gone when the
-//! reader is done with it.
+//! reader is done with it. One that a cursor passes need not be in memory at all: its place is known, and it is read when
+//! somebody asks for it.
 
 use std::ops::Deref;
 use std::sync::Arc;
+
+use super::Result;
 
 /// Memory of a value that a reader keeps for the next, in bytes.
 const KEPT: usize = 64 << 10;
@@ -37,6 +40,17 @@ impl Deref for LargeValue {
         &self.all.bytes()[self.start..self.start + self.len]
     }
 }
+
+/// The place of a large value, from which it is read.
+pub trait ValuePlace: Send + Sync {
+    /// Reads it.
+    fn read(&self) -> Result<LargeValue>;
+    /// Its length in bytes.
+    fn value_len(&self) -> usize;
+}
+
+/// A large value that has not been read yet.
+pub type DeferredValue = Arc<dyn ValuePlace>;
 
 /// Where a value goes that is read.
 pub trait ValueOut {

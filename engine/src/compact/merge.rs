@@ -253,7 +253,7 @@ pub fn merge_files<S: TableSource>(
     let runs = sorted_runs(files);
     let read_ahead = ahead_each(env.ahead_bytes, runs.len());
     let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
-    let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };
+    let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
     let sources = runs.into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
     merge(&mut MergeIter::new(sources.collect()), gc, plan, env)
 }
@@ -327,7 +327,7 @@ fn run<I: VersionIter>(
             gc.start_key(bottom.reached(&key));
         }
         let (seq, kind) = (input.seq(), input.kind());
-        let bytes = (key.len() + input.value().len()) as u64;
+        let bytes = (key.len() + input.value_len()) as u64;
         let stats = &mut outputs.result.stats;
         stats.entries_in += 1;
         stats.bytes_in += bytes;
@@ -339,6 +339,9 @@ fn run<I: VersionIter>(
                 if let Some(tombstone) = hidden_by {
                     stats.tombstones_dropped -= 1;
                     outputs.add(&key, tombstone, Kind::Delete, &[])?;
+                }
+                if input.is_deferred() {
+                    input.load()?;
                 }
                 outputs.add(&key, seq, kind, input.value())?;
             }

@@ -6,7 +6,7 @@
 //! merged stream checks them once for all sources.
 
 use super::VersionIter;
-use crate::base::value::LargeValue;
+use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 
 /// A sorted run: files with their fences, smallest first. Implemented for whatever holds the file list, so that a
@@ -147,6 +147,20 @@ impl<R: SortedRun> VersionIter for LevelIter<R> {
     #[inline]
     fn large_value(&self) -> Option<LargeValue> {
         self.iter().large_value()
+    }
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        self.iter().is_deferred()
+    }
+    fn load(&mut self) -> Result<()> {
+        self.open.as_mut().map_or(Ok(()), |(_, iter)| iter.load())
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        self.iter().deferred()
+    }
+    #[inline]
+    fn value_len(&self) -> usize {
+        self.iter().value_len()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         let i = self.first_file(|iter, i| iter.run.largest(i) >= key);

@@ -20,7 +20,7 @@
 use std::cmp::Ordering;
 
 use super::{Stand, VersionIter};
-use crate::base::value::LargeValue;
+use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -294,6 +294,21 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
     #[inline]
     fn large_value(&self) -> Option<LargeValue> {
         self.sources[self.current.source].large_value()
+    }
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        self.sources[self.current.source].is_deferred()
+    }
+    #[cold]
+    fn load(&mut self) -> Result<()> {
+        self.moving(self.current.source, I::load)
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        self.sources[self.current.source].deferred()
+    }
+    #[inline]
+    fn value_len(&self) -> usize {
+        self.sources[self.current.source].value_len()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.position(Direction::Forward, |source| source.seek_ge(key))

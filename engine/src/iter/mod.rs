@@ -5,23 +5,29 @@
 
 mod level;
 mod merge;
+mod picked;
 #[cfg(test)]
 pub(crate) mod testing;
 mod visible;
 
 use std::cmp::Ordering;
 
-use crate::base::value::LargeValue;
+use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 
 pub use level::{LevelIter, SortedRun};
 pub use merge::MergeIter;
+pub(crate) use picked::Picked;
 pub use visible::VisibleIter;
 
 /// A cursor over versions in internal order: (user key ascending, sequence number descending).
 ///
 /// A fresh iterator is not positioned (`valid()` is false). After an `Err` the position is undefined until the next
 /// seek. `key`, `seq`, `kind`, `value` may be called only while `valid()`; slices live until the next movement.
+///
+/// A source may stand on a large value without having read it, so that a merge of many sources holds the one value which it
+/// has chosen, and nobody reads what is passed by. Where `is_deferred()`, `value` and `large_value` wait for `load`. It is
+/// the business of whoever chooses among the versions of a key; readers of rows see none of it.
 pub trait VersionIter: Send {
     /// True while positioned on a version.
     fn valid(&self) -> bool;
@@ -42,6 +48,24 @@ pub trait VersionIter: Send {
     #[inline]
     fn large_value(&self) -> Option<LargeValue> {
         None
+    }
+    /// True if the value must be loaded before it is asked for.
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        false
+    }
+    /// Reads a value that is deferred; it is held until the next movement.
+    fn load(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// The place of a value that is deferred, to be read later or never.
+    fn deferred(&self) -> Option<DeferredValue> {
+        None
+    }
+    /// Length of the value in bytes, read or not.
+    #[inline]
+    fn value_len(&self) -> usize {
+        self.value().len()
     }
     /// To the newest version of the first key `>= key`.
     fn seek_ge(&mut self, key: &[u8]) -> Result<()>;
@@ -142,6 +166,20 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
     #[inline]
     fn large_value(&self) -> Option<LargeValue> {
         (**self).large_value()
+    }
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        (**self).is_deferred()
+    }
+    fn load(&mut self) -> Result<()> {
+        (**self).load()
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        (**self).deferred()
+    }
+    #[inline]
+    fn value_len(&self) -> usize {
+        (**self).value_len()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         (**self).seek_ge(key)

@@ -16,12 +16,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{VersionIter, head_of};
-use crate::base::value::{LargeValue, Value, ValueOut};
+use super::{Picked, VersionIter, head_of};
+use crate::base::interrupt::interruptible;
+use crate::base::value::LargeValue;
 use crate::base::{Error, Kind, Result, SeqNo};
 
-/// Values up to this size are copied without a look at where they lie.
-const COPIED_MAX: usize = 512 << 10;
 /// How many versions may be skipped between two polls of the interrupt check.
 const SKIPS_PER_POLL: u64 = 1000;
 
@@ -69,7 +68,7 @@ pub struct VisibleIter<I> {
     /// Backward: the key of the row.
     key: Vec<u8>,
     /// Backward: value and number of the row.
-    value: Value,
+    picked: Picked,
     seq: SeqNo,
     /// For the bound of `seek_gt` and `seek_le`.
     scratch: Vec<u8>,
@@ -88,7 +87,7 @@ impl<I: VersionIter> VisibleIter<I> {
             upper: Bound::default(),
             state: State::Nowhere,
             key: Vec::new(),
-            value: Value::default(),
+            picked: Picked::default(),
             seq: SeqNo::ZERO,
             scratch: Vec::new(),
             skipped: 0,
@@ -112,7 +111,7 @@ impl<I: VersionIter> VisibleIter<I> {
     pub fn read_anew(&mut self, read: SeqNo) -> &mut I {
         self.read = read;
         self.state = State::Nowhere;
-        self.value.release();
+        self.picked.release();
         &mut self.inner
     }
 
@@ -161,12 +160,12 @@ impl<I: VersionIter> VisibleIter<I> {
     /// Value of the row.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        if self.state == State::Forward { self.inner.value() } else { &self.value }
+        if self.state == State::Forward { self.inner.value() } else { self.picked.value() }
     }
     /// Value of the row by itself, if it is a large one which can be kept.
     #[inline]
     pub fn large_value(&self) -> Option<LargeValue> {
-        if self.state == State::Forward { self.inner.large_value() } else { self.value.large().cloned() }
+        if self.state == State::Forward { self.inner.large_value() } else { self.picked.large_value() }
     }
     /// Sequence number of the row's version.
     #[inline]
@@ -300,6 +299,20 @@ impl<I: VersionIter> VisibleIter<I> {
         }
     }
 
+    /// Reads the value of the row, which is deferred.
+    #[cold]
+    fn load(&mut self, state: State) -> Result<()> {
+        let (inner, picked) = (&mut self.inner, &mut self.picked);
+        if state == State::Forward {
+            picked.release_large();
+        }
+        let mut load = || if state == State::Forward { inner.load() } else { picked.load() };
+        match &self.interrupt {
+            Some(interrupt) => interruptible(interrupt, load),
+            None => load(),
+        }
+    }
+
     /// From the inner cursor's position to the next visible row.
     fn find_forward(&mut self) -> Result<()> {
         while let Some(stand) = self.inner.stand() {
@@ -312,6 +325,9 @@ impl<I: VersionIter> VisibleIter<I> {
                 continue;
             }
             if self.inner.kind() == Kind::Put {
+                if self.inner.is_deferred() {
+                    self.load(State::Forward)?;
+                }
                 self.state = State::Forward;
                 return Ok(());
             }
@@ -324,6 +340,7 @@ impl<I: VersionIter> VisibleIter<I> {
     /// From the inner cursor's position (the oldest version of a key, or nowhere) to the visible row of that key or of
     /// the nearest one before it.
     fn find_backward(&mut self) -> Result<()> {
+        self.picked.release_large();
         while self.inner.valid() {
             if self.lower.get().is_some_and(|lower| self.inner.key() < lower) {
                 return Ok(());
@@ -341,11 +358,7 @@ impl<I: VersionIter> VisibleIter<I> {
                     found = self.inner.kind() == Kind::Put;
                     if found {
                         self.seq = self.inner.seq();
-                        let value = self.inner.value();
-                        match if value.len() < COPIED_MAX { None } else { self.inner.large_value() } {
-                            Some(large) => self.value.hold(large),
-                            None => self.value.copy(value),
-                        }
+                        self.picked.pick(&self.inner);
                     } else {
                         self.skip()?;
                     }
@@ -356,6 +369,9 @@ impl<I: VersionIter> VisibleIter<I> {
                 }
             }
             if found {
+                if self.picked.deferred().is_some() {
+                    self.load(State::Backward)?;
+                }
                 self.state = State::Backward;
                 return Ok(());
             }

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use super::{RunFile, Tables};
-use crate::base::value::LargeValue;
+use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
-use crate::iter::{SortedRun, VersionIter};
+use crate::iter::{Picked, SortedRun, VersionIter};
 use crate::sst::{ReadHints, TableIter};
 
 /// Files of a run, to be read as `I` reads them.
@@ -82,6 +82,18 @@ impl VersionIter for Versions {
     fn value(&self) -> &[u8] {
         self.inner.value()
     }
+    fn is_deferred(&self) -> bool {
+        self.inner.is_deferred()
+    }
+    fn load(&mut self) -> Result<()> {
+        self.inner.load()
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        self.inner.deferred()
+    }
+    fn value_len(&self) -> usize {
+        self.inner.value_len()
+    }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)?;
         self.forward()
@@ -124,13 +136,21 @@ pub(crate) struct Newest {
     shown: SeqNo,
     place: Place,
     key: Vec<u8>,
-    value: Vec<u8>,
+    picked: Picked,
     kind: Kind,
 }
 
 impl Newest {
     pub fn new(inner: TableIter, limit: SeqNo, shown: SeqNo) -> Newest {
-        Newest { inner, limit, shown, place: Place::Nowhere, key: Vec::new(), value: Vec::new(), kind: Kind::Put }
+        Newest {
+            inner,
+            limit,
+            shown,
+            place: Place::Nowhere,
+            key: Vec::new(),
+            picked: Picked::default(),
+            kind: Kind::Put,
+        }
     }
 
     fn save_key(&mut self) {
@@ -141,6 +161,7 @@ impl Newest {
     /// From the newest version of a key onwards.
     fn forward(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
+        self.picked.release_large();
         while self.inner.valid() {
             if self.inner.seq() <= self.limit {
                 self.place = Place::Inner;
@@ -154,13 +175,13 @@ impl Newest {
     /// From the oldest version of a key backwards.
     fn backward(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
+        self.picked.release_large();
         while self.inner.valid() {
             if self.inner.seq() <= self.limit {
                 self.save_key();
                 while self.inner.valid() && self.inner.key() == self.key {
                     if self.inner.seq() <= self.limit {
-                        self.value.clear();
-                        self.value.extend_from_slice(self.inner.value());
+                        self.picked.pick(&self.inner);
                         self.kind = self.inner.kind();
                     }
                     self.inner.prev()?;
@@ -188,10 +209,22 @@ impl VersionIter for Newest {
         if self.place == Place::Inner { self.inner.kind() } else { self.kind }
     }
     fn value(&self) -> &[u8] {
-        if self.place == Place::Inner { self.inner.value() } else { &self.value }
+        if self.place == Place::Inner { self.inner.value() } else { self.picked.value() }
     }
     fn large_value(&self) -> Option<LargeValue> {
-        if self.place == Place::Inner { self.inner.large_value() } else { None }
+        if self.place == Place::Inner { self.inner.large_value() } else { self.picked.large_value() }
+    }
+    fn is_deferred(&self) -> bool {
+        if self.place == Place::Inner { self.inner.is_deferred() } else { self.picked.deferred().is_some() }
+    }
+    fn load(&mut self) -> Result<()> {
+        if self.place == Place::Inner { self.inner.load() } else { self.picked.load() }
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        if self.place == Place::Inner { self.inner.deferred() } else { self.picked.deferred().cloned() }
+    }
+    fn value_len(&self) -> usize {
+        if self.place == Place::Inner { self.inner.value_len() } else { self.picked.value_len() }
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)?;

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use self::iter::Versions;
 pub(crate) use self::iter::{Files, Newest};
+use crate::base::value::DeferredValue;
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
@@ -330,7 +331,7 @@ impl Runs {
                 files: files.to_vec(),
                 tables: self.tables.clone(),
                 open: Newest::new,
-                hints: ReadHints::default(),
+                hints: ReadHints { defer_large: true, ..ReadHints::default() },
                 shown: read,
             };
             LevelIter::new(files, Some(lower), Some(upper))
@@ -439,7 +440,7 @@ impl Merge<'_> {
         let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
         let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
         let sources = by_age.into_iter().rev().map(|files| {
-            let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32 };
+            let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
             let files = Files { files, tables: self.tables.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };
             LevelIter::new(files, None, None)
         });
@@ -486,6 +487,18 @@ impl<I: VersionIter> VersionIter for Distinct<I> {
     }
     fn value(&self) -> &[u8] {
         self.inner.value()
+    }
+    fn is_deferred(&self) -> bool {
+        self.inner.is_deferred()
+    }
+    fn load(&mut self) -> Result<()> {
+        self.inner.load()
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        self.inner.deferred()
+    }
+    fn value_len(&self) -> usize {
+        self.inner.value_len()
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)

@@ -4,17 +4,19 @@
 //! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra.
 //!
 //! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
-//! there is one; the prefix is copied once per block. Values are never copied. The cursor keeps its block, its index
+//! there is one; the prefix is copied once per block. Values are never copied, and large ones read only when they are loaded
+//! ([`super::deferred`]) if the user wants it so. The cursor keeps its block, its index
 //! partition and their positions, so a seek that lands in the same block asks the cache for nothing.
 
 use std::sync::Arc;
 
 use super::block::Block;
+use super::deferred::{LargeRow, Place};
 use super::frame::{Handle, aligned};
 use super::large::LARGE;
 use super::table::Table;
 use super::{PinnedValue, ReadHints};
-use crate::base::value::LargeValue;
+use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
@@ -105,6 +107,10 @@ pub struct TableIter {
     entry: u32,
     block: Arc<Block>,
     row: u32,
+    /// The block is a large row without its value.
+    deferred: Option<LargeRow>,
+    /// It was one, and has been read.
+    loaded: bool,
     // Prefix of `block`, then what `fill_key` put behind it.
     key: Vec<u8>,
     key_len: usize,
@@ -128,6 +134,8 @@ impl TableIter {
             entry: NONE,
             block,
             row: 0,
+            deferred: None,
+            loaded: false,
             key: memory.key,
             key_len: 0,
             passed: memory.passed,
@@ -170,7 +178,14 @@ impl TableIter {
             self.entry = NONE;
             self.leave_block();
             let handle = self.table.entry(&self.index, entry)?.0;
-            self.block = if self.hints.read_ahead > 0 || !self.hints.fill_cache {
+            let is_asked_for = self.hints.defer_large;
+            self.deferred = if is_asked_for { self.table.large_row(&self.index, entry, handle)? } else { None };
+            self.loaded = false;
+            self.block = if let Some(row) = &self.deferred {
+                let mut key = Vec::new();
+                self.index.append_key(entry, &mut key);
+                row.head(&self.table, &key)?
+            } else if self.hints.read_ahead > 0 || !self.hints.fill_cache {
                 let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
                 self.table.data_bulk(handle, ahead, forward, self.hints.fill_cache)?
             } else {
@@ -199,6 +214,14 @@ impl TableIter {
         if self.block.bytes().len() >= LARGE {
             self.entry = NONE;
             self.block = self.table.top.clone();
+        }
+    }
+
+    /// A large row that was loaded is given up before a seek, which may end on it again.
+    #[inline]
+    fn unload(&mut self) {
+        if self.loaded {
+            self.leave_block();
         }
     }
 
@@ -268,6 +291,7 @@ impl TableIter {
     fn load_for(&mut self, key: &[u8], forward: bool) -> Result<bool> {
         self.valid = false;
         self.in_order = 0;
+        self.unload();
         let partition = self.table.top.lower_bound(key).0;
         if partition == self.table.top.rows() {
             return Ok(false);
@@ -305,12 +329,37 @@ impl VersionIter for TableIter {
     }
     #[inline]
     fn value(&self) -> &[u8] {
-        debug_assert!(self.valid);
+        debug_assert!(self.valid && self.deferred.is_none());
         self.block.value(self.row)
     }
     #[inline]
     fn large_value(&self) -> Option<LargeValue> {
         if self.block.bytes().len() >= LARGE { self.pinned_value().large() } else { None }
+    }
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        self.deferred.is_some()
+    }
+    #[cold]
+    fn load(&mut self) -> Result<()> {
+        if let Some(row) = &self.deferred {
+            self.block = row.read(&self.table, &self.key[..self.key_len], self.hints)?;
+            (self.deferred, self.loaded) = (None, true);
+        }
+        Ok(())
+    }
+    fn deferred(&self) -> Option<DeferredValue> {
+        let row = self.deferred?;
+        let key = self.key().to_vec();
+        Some(Arc::new(Place { table: self.table.clone(), row, key, hints: self.hints }))
+    }
+    #[inline]
+    fn value_len(&self) -> usize {
+        debug_assert!(self.valid);
+        match &self.deferred {
+            None => self.block.value_range(self.row).len as usize,
+            Some(row) => row.value_bytes as usize,
+        }
     }
 
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
@@ -340,6 +389,7 @@ impl VersionIter for TableIter {
     fn seek_first(&mut self) -> Result<()> {
         self.valid = false;
         self.in_order = 0;
+        self.unload();
         self.load_partition(0)?;
         self.load_entry(0, true)?;
         self.stand(0);
@@ -349,6 +399,7 @@ impl VersionIter for TableIter {
     fn seek_last(&mut self) -> Result<()> {
         self.valid = false;
         self.in_order = 0;
+        self.unload();
         self.load_partition(self.table.top.rows() as u32 - 1)?;
         self.load_entry(self.index.rows() as u32 - 1, false)?;
         self.stand(self.block.rows() as u32 - 1);

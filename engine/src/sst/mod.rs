@@ -20,6 +20,7 @@
 mod block;
 mod block_compressor;
 mod filter_loading;
+mod deferred;
 mod filter;
 mod frame;
 mod iter;
@@ -86,11 +87,13 @@ pub struct ReadHints {
     /// Most of the file will be read in order: read ahead, 64 KiB at first and up to this many bytes at a time. 0 reads
     /// single blocks; with `fill_cache` until a scan has turned out to be a long one.
     pub read_ahead: u32,
+    /// The user loads a value that is deferred ([`crate::iter::VersionIter::load`]): a large row is not read before.
+    pub defer_large: bool,
 }
 
 impl Default for ReadHints {
     fn default() -> Self {
-        ReadHints { fill_cache: true, read_ahead: 0 }
+        ReadHints { fill_cache: true, read_ahead: 0, defer_large: false }
     }
 }
 

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::block::Block;
+use super::deferred::LargeRow;
 use super::filter::{Filter, key_hash};
 use super::filter_loading::FilterLoading;
 use super::frame::{self, Handle};
@@ -106,6 +107,9 @@ impl Footer {
         Ok(footer)
     }
 }
+
+/// What every entry of an index partition has.
+const ENTRY_BYTES: usize = 20;
 
 /// Appends an entry of an index partition: a data block and the versions before it.
 pub(crate) fn put_entry(block: Handle, entries_before: u64, out: &mut Vec<u8>) {
@@ -226,7 +230,7 @@ impl Table {
         self.file.path()
     }
 
-    fn bad(&self, offset: u64, what: impl Into<String>) -> Error {
+    pub(super) fn bad(&self, offset: u64, what: impl Into<String>) -> Error {
         Error::corruption(self.file.path(), offset, what)
     }
 
@@ -239,6 +243,18 @@ impl Table {
             (handle.offset.checked_add(handle.len.into())? <= self.data_end).then_some((handle, before))
         };
         read().ok_or_else(|| self.bad(self.data_end, "index entry points outside the data"))
+    }
+
+    /// The large row that the data block at `handle`, of this row of an index partition, consists of; `None` if it is another
+    /// block or the file does not say.
+    pub(super) fn large_row(&self, index: &Block, row: u32, handle: Handle) -> Result<Option<LargeRow>> {
+        match index.value(row).get(ENTRY_BYTES..) {
+            None | Some([]) => Ok(None),
+            Some(rest) => match LargeRow::parse(handle, rest) {
+                Some(row) => Ok(Some(row)),
+                None => Err(self.bad(self.data_end, "index entry of a large row cut short")),
+            },
+        }
     }
 
     /// Index partition, filter partition and the versions before, of a row of the top-level index.
@@ -625,6 +641,7 @@ impl Table {
                 }
                 expected_offset = handle.end();
                 let block = self.read_block(handle, &mut ahead)?;
+                self.check_large_row(&index, entry, handle, &block)?;
                 let is_first = seen.entries == 0;
                 walked.block(self, handle, &block, &filter, &mut |key, seq, kind, value_bytes| {
                     seen.min_seq = seen.min_seq.min(seq);
@@ -680,6 +697,7 @@ impl Table {
                 }
                 let handle = self.entry(&index, entry)?.0;
                 let block = self.read_block(handle, &mut ahead)?;
+                self.check_large_row(&index, entry, handle, &block)?;
                 walked.block(self, handle, &block, &filter, &mut |key, _, kind, value_bytes| {
                     if IndexId::of(key) == id {
                         found.entries += 1;
@@ -697,6 +715,14 @@ impl Table {
             true => Ok(()),
             false => Err(self.bad(self.data_end, format!("share of index {id} contradicts the data"))),
         }
+    }
+
+    /// Compares a block with what its entry in the index says.
+    fn check_large_row(&self, index: &Block, entry: u32, handle: Handle, block: &Block) -> Result<()> {
+        let Some(row) = self.large_row(index, entry, handle)? else { return Ok(()) };
+        let mut key = Vec::new();
+        index.append_key(entry, &mut key);
+        row.check(self, &key, block)
     }
 
     /// An index partition and its filter, past the cache.

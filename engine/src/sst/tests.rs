@@ -91,10 +91,10 @@ fn here(iter: &TableIter) -> Option<Row> {
 }
 
 const HINTS: [ReadHints; 4] = [
-    ReadHints { fill_cache: true, read_ahead: 0 },
-    ReadHints { fill_cache: true, read_ahead: 1 << 20 },
-    ReadHints { fill_cache: false, read_ahead: 1 << 20 },
-    ReadHints { fill_cache: false, read_ahead: 0 },
+    ReadHints { fill_cache: true, read_ahead: 0, defer_large: false },
+    ReadHints { fill_cache: true, read_ahead: 1 << 20, defer_large: false },
+    ReadHints { fill_cache: false, read_ahead: 1 << 20, defer_large: false },
+    ReadHints { fill_cache: false, read_ahead: 0, defer_large: false },
 ];
 
 /// Everything a table answers, against the rows it was made of.
@@ -378,7 +378,7 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
     }
     cache.erase_file(FileNo(9));
     assert!(cache.is_empty());
-    let mut iter = table.iter(ReadHints { fill_cache: false, read_ahead: 1 << 20 });
+    let mut iter = table.iter(ReadHints { fill_cache: false, read_ahead: 1 << 20, defer_large: false });
     iter.seek_first().unwrap();
     while iter.valid() {
         iter.next().unwrap();
@@ -728,6 +728,138 @@ fn store_files() {
     write(&disk, &fixtures(3).join("shared.sst"), &shared_rows(), shared_options());
     let plain: Vec<Row> = shared_rows().into_iter().filter(|row| IndexId::of(&row.0).0 != 7).collect();
     write(&disk, &fixtures(3).join("shared-plain.sst"), &plain, shared_options());
+}
+
+/// Large rows between small ones, also two versions of one key; all of them regular, so that the file is short.
+fn large_rows() -> Vec<Row> {
+    let large = |byte: u8, more: usize| vec![byte; LARGE + more];
+    vec![
+        (key("a"), 3, Kind::Put, b"small".to_vec()),
+        (key("apple"), 9, Kind::Put, large(1, 0)),
+        (key("apple"), 4, Kind::Put, large(2, 1000)),
+        (key("apple"), 2, Kind::Delete, Vec::new()),
+        (key("banana split"), 8, Kind::Delete, Vec::new()),
+        (key("banana split"), 5, Kind::Put, large(3, 77)),
+        (key("cherry"), 6, Kind::Put, b"small too".to_vec()),
+        (key("date"), 7, Kind::Put, large(4, 5)),
+    ]
+}
+
+/// Writes a stored file with large rows; see `store_files`.
+#[test]
+#[ignore = "writes a stored file"]
+fn store_large_rows() {
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
+    write(&disk, &fixtures(2).join("large-in-index.sst"), &large_rows(), TableOptions::default());
+}
+
+/// The index of files that earlier programs wrote does not have large rows: they are read as a cursor comes to them.
+#[test]
+fn stored_large_rows_are_still_read() {
+    for (name, in_index) in [("large.sst", false), ("large-in-index.sst", true)] {
+        let (rows, path) = (large_rows(), fixtures(2).join(name));
+        let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
+        let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+        check(&table, &rows, &probes(&rows, &[]), &[0, 2, 4, 5, 8, SeqNo::MAX.0]);
+        let is_large = |row: &Row| row.3.len() >= LARGE;
+        let lengths = |entry| table.index(0).unwrap().value(entry).len();
+        let entries = (0..table.index(0).unwrap().rows() as u32).filter(|&entry| lengths(entry) == 32).count();
+        assert_eq!(entries, if in_index { rows.iter().filter(|row| is_large(row)).count() } else { 0 });
+        for hints in HINTS {
+            let hints = ReadHints { defer_large: true, ..hints };
+            let deferred = |row: &Row| in_index && is_large(row);
+            check_deferred(&table, &rows, hints, &deferred);
+        }
+    }
+}
+
+/// A cursor that defers large rows tells of each row what there is to tell before its value is read, and the value then.
+fn check_deferred(table: &Arc<Table>, rows: &[Row], hints: ReadHints, deferred: &dyn Fn(&Row) -> bool) {
+    let mut iter = table.iter(hints);
+    let at = |iter: &TableIter, row: &Row| {
+        assert_eq!((iter.key(), iter.seq().0, iter.kind(), iter.value_len()), (&row.0[..], row.1, row.2, row.3.len()));
+        assert_eq!((iter.is_deferred(), iter.deferred().is_some()), (deferred(row), deferred(row)));
+    };
+    let load = |iter: &mut TableIter, row: &Row| {
+        if let Some(place) = iter.deferred() {
+            assert!(*place.read().unwrap() == *row.3 && place.value_len() == row.3.len());
+        }
+        iter.load().unwrap();
+        assert!(!iter.is_deferred() && here(iter).as_ref() == Some(row));
+        assert_eq!(iter.large_value().is_some(), row.3.len() >= LARGE);
+    };
+    // Without loading any, loading all, and every other one; a seek to a row that was loaded defers it again.
+    for step in [usize::MAX, 1, 2] {
+        iter.seek_first().unwrap();
+        for (i, row) in rows.iter().enumerate() {
+            at(&iter, row);
+            if i % step == step - 1 {
+                load(&mut iter, row);
+            }
+            iter.next().unwrap();
+        }
+        assert!(!iter.valid());
+        iter.seek_last().unwrap();
+        for (i, row) in rows.iter().enumerate().rev() {
+            at(&iter, row);
+            if i % step == 0 {
+                load(&mut iter, row);
+            }
+            iter.prev().unwrap();
+        }
+        assert!(!iter.valid());
+    }
+    for (i, row) in rows.iter().enumerate() {
+        for _ in 0..2 {
+            let newest = rows.iter().find(|other| other.0 == row.0).unwrap();
+            iter.seek_ge(&row.0).unwrap();
+            at(&iter, newest);
+            load(&mut iter, newest);
+            iter.next_key().unwrap();
+            let next = rows[i..].iter().find(|other| other.0 > row.0);
+            assert_eq!(iter.valid(), next.is_some());
+            next.inspect(|next| at(&iter, next));
+            iter.seek_lt(&row.0).unwrap();
+            let before = rows[..i].iter().rfind(|other| other.0 < row.0);
+            assert_eq!(iter.valid(), before.is_some());
+            before.inspect(|before| at(&iter, before));
+        }
+    }
+}
+
+/// An index that says something else of a large row than its block is found by who loads the row, and by a check of the file.
+#[test]
+fn a_large_row_is_what_the_index_says() {
+    let bed = Bed::new();
+    let plain = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    bed.write(&[(key("a"), 77, Kind::Put, vec![7; LARGE]), (key("b"), 1, Kind::Put, vec![8; 9])], plain);
+    let good = bed.bytes();
+    let entry = hex_of(&document(), "large row");
+    let at = good.windows(entry.len()).rposition(|window| window == entry).unwrap() + 20;
+    let handle = bed.open(&Cache::new(1 << 20)).unwrap().partition(0).unwrap().0;
+    assert!((handle.offset as usize..handle.end() as usize).contains(&at));
+    for (byte, change) in [(0, 1), (7, 1), (8, 1), (10, 1), (0, 0)] {
+        let mut bytes = good.clone();
+        bytes[at + byte] ^= change;
+        let sum_at = handle.end() as usize - 4;
+        let sum = frame::checksum_of_place(FileNo(9), handle.offset);
+        let sum = crc32c::crc32c_append(sum, &bytes[handle.offset as usize..sum_at]);
+        bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+        bed.set_bytes(bytes);
+        let table = bed.open(&Cache::new(1 << 20)).unwrap();
+        let mut iter = table.iter(ReadHints { defer_large: true, ..ReadHints::default() });
+        iter.seek_ge(&key("a")).unwrap();
+        assert!(iter.is_deferred());
+        for found in [iter.deferred().unwrap().read().map(drop), iter.load(), table.verify()] {
+            match found {
+                Ok(()) => assert_eq!(change, 0),
+                Err(Error::Corruption { path, offset: 0, .. }) => {
+                    assert_eq!((path.as_path(), change), (Bed::path(), 1))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 fn document() -> String {

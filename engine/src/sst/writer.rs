@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
+use super::deferred::put_large_row;
 use super::filter::{Filter, key_hash};
 use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
@@ -50,8 +51,8 @@ pub struct TableWriter<'a> {
     meta: TableMeta,
     shares: Shares,
     last_seq: SeqNo,
-    /// The block being filled is a row with a large value, which has been written.
-    large: Option<Handle>,
+    /// The block being filled is a row with a large value of so many bytes, which has been written.
+    large: Option<(Handle, u32)>,
 }
 
 /// A finished index partition with its filter, waiting for the end of the data.
@@ -212,7 +213,7 @@ impl<'a> TableWriter<'a> {
         let compress = self.options.compression != Compression::None;
         let path = self.out.path.clone();
         let handle = large::write(&mut |piece| self.out.write(piece), &path, no, offset, compress, &head, parts)?;
-        self.large = Some(handle);
+        self.large = Some((handle, bytes as u32));
         self.place(new_key, key, seq, Kind::Put, &[]);
         self.shares.add_bytes(bytes as u64);
         self.meta.raw_bytes += bytes as u64;
@@ -286,23 +287,24 @@ impl<'a> TableWriter<'a> {
     /// Ends the block before `next_key`; `edge` if an index ends there.
     fn cut_block(&mut self, next_key: Option<&[u8]>, edge: bool) -> Result<()> {
         let separator = match next_key {
-            Some(next) => separator(self.block.last_key(), next),
-            None => self.block.last_key(),
+            // That of a large row is its key: a cursor then knows the row without having read it.
+            Some(next) if self.large.is_none() => separator(self.block.last_key(), next),
+            _ => self.block.last_key(),
         }
         .to_vec();
         if next_key.is_none() {
             self.meta.largest.extend_from_slice(self.block.last_key());
         }
         let rows = self.block.rows() as u64;
-        let handle = match self.large.take() {
-            Some(handle) => {
+        let mut entry = Vec::with_capacity(32);
+        match self.large.take() {
+            Some((handle, value_bytes)) => {
                 self.block.clear();
-                handle
+                put_entry(handle, self.entries_cut, &mut entry);
+                put_large_row(self.last_seq, value_bytes, &mut entry);
             }
-            None => self.write_block(edge)?,
-        };
-        let mut entry = Vec::with_capacity(24);
-        put_entry(handle, self.entries_cut, &mut entry);
+            None => put_entry(self.write_block(edge)?, self.entries_cut, &mut entry),
+        }
         self.index.add(&separator, SeqNo::ZERO, Kind::Put, &entry);
         self.entries_cut += rows;
         if self.index.rows() == PARTITION_BLOCKS || next_key.is_none() {
