@@ -31,7 +31,7 @@ pub(super) fn put_large_row(seq: SeqNo, value_bytes: u32, out: &mut Vec<u8>) {
 pub(super) struct LargeRow {
     block: Handle,
     /// The number in the file, whatever the table is stamped with.
-    seq: SeqNo,
+    pub seq: SeqNo,
     pub value_bytes: u32,
 }
 

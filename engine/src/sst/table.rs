@@ -325,15 +325,6 @@ impl Table {
         }
     }
 
-    /// A data block through the cache.
-    #[inline]
-    pub(super) fn data(&self, handle: Handle) -> Result<Arc<Block>> {
-        match self.cached_rows(handle)? {
-            Some(block) => Ok(block),
-            None => self.load_data(handle, None, true),
-        }
-    }
-
     /// An index partition through the cache.
     pub(super) fn index(&self, partition: u32) -> Result<Arc<Block>> {
         let handle = self.partition(partition)?.0;
@@ -471,7 +462,13 @@ impl Table {
             return Ok(None);
         }
         let (row, handle, _) = self.locate(index, key)?;
-        let block = self.data(handle)?;
+        let block = match self.cached_rows(handle)? {
+            Some(block) => block,
+            None => match self.load_for(key, read, partition as u32, row, handle)? {
+                Some(block) => block,
+                None => return self.get_further(key, read, partition as u32, row),
+            },
+        };
         let (first, exact) = block.lower_bound(key);
         if !exact {
             if told.is_none() {
@@ -482,9 +479,34 @@ impl Table {
         }
         let seen = block.first_visible(first, key, read);
         if seen == block.rows() {
+            // It may be a large one.
+            drop(block);
             return self.get_further(key, read, partition as u32, row);
         }
         Ok(Table::answer(&block, seen as u32, key, seen != first))
+    }
+
+    /// The block that the search for `key` has come to; of a large row that is not the answer its head. `None` if that is a
+    /// version of the key which is too new.
+    #[cold]
+    fn load_for(
+        &self,
+        key: &[u8],
+        read: SeqNo,
+        partition: u32,
+        row: u32,
+        handle: Handle,
+    ) -> Result<Option<Arc<Block>>> {
+        let index = self.index(partition)?;
+        match self.large_row(&index, row, handle)? {
+            Some(large) if !index.key_is(row, key) => {
+                let mut other = Vec::new();
+                index.append_key(row, &mut other);
+                large.head(self, &other).map(Some)
+            }
+            Some(large) if large.seq > read => Ok(None),
+            _ => self.load_data(handle, None, true).map(Some),
+        }
     }
 
     /// The row's version if it is one of `key`, which need not be checked if that is known.
@@ -516,7 +538,14 @@ impl Table {
                 index = self.index(partition)?;
                 row = 0;
             }
-            let block = self.data(self.entry(&index, row)?.0)?;
+            let handle = self.entry(&index, row)?.0;
+            let block = match self.cached_rows(handle)? {
+                Some(block) => block,
+                None => match self.load_for(key, read, partition, row, handle)? {
+                    Some(block) => block,
+                    None => continue,
+                },
+            };
             if !block.key_is(0, key) {
                 return Ok(None);
             }
