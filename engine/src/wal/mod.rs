@@ -1,7 +1,9 @@
 //! The log: every change of the store is here before it is anywhere else.
 //!
 //! * [`mod@format`]: bytes of units and frames
-//! * [`Log`]: appending, group sync, poisoning
+//! * [`Log`]: appending, poisoning
+//! * `group`: group sync
+//! * `room`: space that is there before a record is appended
 //! * `segments`: the files
 //! * [`scan`], [`recover`]: reading it back
 //! * [`verdict`]: torn tail or damage, as pure functions
@@ -12,8 +14,10 @@
 
 mod cut;
 pub mod format;
+mod group;
 mod log;
 mod read;
+mod room;
 mod segments;
 #[cfg(test)]
 mod tests;
@@ -23,7 +27,8 @@ pub mod verdict;
 
 pub use cut::Cut;
 pub use format::Body;
-pub use log::{Log, LogCounters, LogOptions, OnStop, Room, Span};
+pub use log::{Log, LogCounters, LogOptions, OnStop, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{Tail, recover, scan};
+pub use room::Room;
 pub use segments::Announce;
