@@ -44,7 +44,7 @@ pub(crate) struct Beside {
     pub buffers: u64,
     /// Bytes of memtables that are in tables and that cursors hold.
     pub pinned: u64,
-    /// Bytes of large values that are read or merged.
+    /// Bytes of large values that are read or merged, and of the blocks that merges stand on.
     pub large: u64,
     /// Threads that merge.
     pub compactors: u64,

@@ -162,7 +162,7 @@ impl Core {
             log: self.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
             pinned: self.states.pinned_bytes(),
-            large: slots::large_bytes() as u64,
+            large: slots::large_bytes() as u64 + self.cache.bypass_bytes(),
             compactors: self.background.compactors() as u64,
         };
         self.cache.set_capacity(cache_capacity(self.cache_budget(), beside) as usize);

@@ -102,7 +102,7 @@ impl Metrics {
             table_index_bytes: state.version.table_bytes(),
             unused_slot_bytes: slots::unused_bytes() as u64,
             log_buffer_bytes: core.log.buffer_bytes(),
-            merge_buffer_bytes: core.background.buffer_bytes(),
+            merge_buffer_bytes: core.background.buffer_bytes() + core.cache.bypass_bytes(),
             memtable_pinned_bytes: core.states.pinned_bytes(),
             write_buffer_bytes: core.write_buffer_bytes.load(Ordering::Relaxed),
             prepared_bytes: core.committer.prepared_bytes(),

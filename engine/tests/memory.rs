@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
 use common::{DIR, Hook, HookDisk, Rng, dump, key, options, value, within};
 use strata_engine::base::value::Value;
+use strata_engine::compact::merge::merge_buffer_bytes;
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
 use strata_engine::{Engine, IndexId, Metrics, Options, SeqNo};
@@ -122,8 +123,8 @@ fn a_memtable_far_above_its_size_is_flushed_though_nobody_writes() {
     });
 }
 
-/// A merge holds one value of each source. What of them is large shows in the count while it runs, and the block cache gives
-/// way to it; afterwards nothing of it is left.
+/// What a merge holds of large values shows in the count while it runs, and the block cache gives way to it; so do the blocks
+/// that its sources stand on. Afterwards nothing of it is left.
 #[test]
 fn what_a_merge_holds_of_large_values_is_counted() {
     within("merge of large values", 120, || {
@@ -143,9 +144,10 @@ fn what_a_merge_holds_of_large_values_is_counted() {
         let options = Options { block_cache_bytes: 64 << 20, ..options(disk) };
         let store = Arc::new(Engine::open(Path::new(DIR), options).unwrap());
         let mut rng = Rng::new(1);
+        let mut random = |bytes: usize| -> Vec<u8> { (0..bytes / 8).flat_map(|_| rng.next().to_le_bytes()).collect() };
         let mut txn = store.begin();
         for k in 0..3 {
-            let bytes: Vec<u8> = (0..VALUE / 8).flat_map(|_| rng.next().to_le_bytes()).collect();
+            let bytes = random(VALUE);
             // Each file spans all keys, so that they are sources of their own.
             for (k, value) in [(0, &b"first"[..]), (1 + k, &bytes), (9, b"last")] {
                 txn.put(&key(1, k), value).unwrap();
@@ -157,12 +159,29 @@ fn what_a_merge_holds_of_large_values_is_counted() {
         assert_eq!(before.large_block_bytes, 0);
         drop(engine.set(Arc::downgrade(&store)));
         store.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
-        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let seen_by_merges = seen;
+        let seen = std::mem::take(&mut *seen_by_merges.lock().unwrap());
         let most = seen.iter().max_by_key(|metrics| metrics.large_block_bytes).unwrap();
         assert!(most.large_block_bytes >= VALUE as u64, "{}", most.large_block_bytes);
         assert!(most.memory_bytes() >= before.memory_bytes() + VALUE as u64);
         let after = store.metrics();
         assert_eq!((after.large_block_bytes, after.merge_buffer_bytes), (0, 0));
+
+        // Rows that are not large, but longer than a block, are counted with the buffers. One leaves the writer when the next comes.
+        seen_by_merges.lock().unwrap().clear();
+        const LONG: usize = 600 << 10;
+        for k in 0..3 {
+            for (k, value) in [(20, &b"first"[..]), (21 + k, &random(LONG)), (29, b"last")] {
+                txn.put(&key(1, k), value).unwrap();
+            }
+            txn.commit().unwrap();
+            store.flush().unwrap();
+        }
+        store.compact_range(&key(1, 20), &key(1, 30)).unwrap();
+        let seen = std::mem::take(&mut *seen_by_merges.lock().unwrap());
+        let most = seen.iter().map(|metrics| metrics.merge_buffer_bytes).max().unwrap();
+        assert!(most >= merge_buffer_bytes(64 << 20) + 2 * LONG as u64, "{most}");
+        assert_eq!(store.metrics().merge_buffer_bytes, 0);
 
         // Whoever holds large values takes them from the share of the block cache.
         let mut read = Value::default();

@@ -45,6 +45,8 @@ const USES_MAX: u8 = 3;
 /// A sharded, scan-resistant cache from (file number, offset) to a cheaply cloned value.
 pub struct Cache<V> {
     shards: Box<[Shard<V>]>,
+    /// Bytes of blocks that bulk readers hold beside the cache, each those it stands on.
+    bypass_bytes: AtomicU64,
 }
 
 // Padded so that the counters and locks of neighbouring shards do not share a cache line.
@@ -80,7 +82,7 @@ impl<V: Clone> Cache<V> {
                 second_hits: AtomicU64::new(0),
             })
             .collect();
-        Arc::new(Cache { shards })
+        Arc::new(Cache { shards, bypass_bytes: AtomicU64::new(0) })
     }
 
     #[inline]
@@ -209,6 +211,11 @@ impl<V: Clone> Cache<V> {
         }
     }
 
+    /// Bytes that readers which bypass the cache hold.
+    pub fn bypass_bytes(&self) -> u64 {
+        self.bypass_bytes.load(Ordering::Relaxed)
+    }
+
     /// Changes the budget; shrinking evicts at once.
     pub fn set_capacity(&self, capacity: usize) {
         let each = capacity / self.shards.len();
@@ -260,5 +267,31 @@ impl<V: Clone> Cache<V> {
     /// Lookups that did not find their block, second form or not.
     pub fn misses(&self) -> u64 {
         self.shards.iter().map(|s| s.misses.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What a reader that bypasses the cache holds, counted until it is dropped.
+pub struct Bypass<V> {
+    cache: Arc<Cache<V>>,
+    bytes: u64,
+}
+
+impl<V> Bypass<V> {
+    /// Nothing yet.
+    pub fn new(cache: Arc<Cache<V>>) -> Bypass<V> {
+        Bypass { cache, bytes: 0 }
+    }
+
+    /// It holds `bytes` now.
+    pub fn set(&mut self, bytes: u64) {
+        let total = &self.cache.bypass_bytes;
+        total.fetch_add(bytes, Ordering::Relaxed);
+        total.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+    }
+}
+
+impl<V> Drop for Bypass<V> {
+    fn drop(&mut self) {
+        self.cache.bypass_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -15,9 +15,10 @@ use super::deferred::{LargeRow, Place};
 use super::frame::{Handle, aligned};
 use super::large::LARGE;
 use super::table::Table;
-use super::{PinnedValue, ReadHints};
+use super::{Cached, PinnedValue, ReadHints};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
+use crate::cache::Bypass;
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
 
@@ -44,6 +45,11 @@ impl ReadAhead {
     /// A window of `window` bytes at first and of `window_max` at most.
     pub fn new(window: u64, window_max: u64) -> ReadAhead {
         ReadAhead { buf: None, start: 0, end: 0, window, window_max }
+    }
+
+    /// Bytes of memory it has.
+    fn bytes(&self) -> usize {
+        self.buf.as_ref().map_or(0, |buf| buf.len())
     }
 
     /// The stored bytes of a block. What is read along with it lies behind it or, if not `forward`, before it; the
@@ -111,6 +117,8 @@ pub struct TableIter {
     deferred: Option<LargeRow>,
     /// It was one, and has been read.
     loaded: bool,
+    /// Of a reader past the cache: counts the block it stands on, unless that is counted as a large one.
+    bypass: Option<Bypass<Cached>>,
     // Prefix of `block`, then what `fill_key` put behind it.
     key: Vec<u8>,
     key_len: usize,
@@ -122,6 +130,7 @@ impl TableIter {
     pub(super) fn new(table: Arc<Table>, hints: ReadHints, memory: IterMemory) -> TableIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
         let block = table.top.clone();
+        let bypass = (!hints.fill_cache).then(|| Bypass::new(table.cache.clone()));
         let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
         TableIter {
             table,
@@ -136,6 +145,7 @@ impl TableIter {
             row: 0,
             deferred: None,
             loaded: false,
+            bypass,
             key: memory.key,
             key_len: 0,
             passed: memory.passed,
@@ -199,6 +209,10 @@ impl TableIter {
                 }
             };
             self.entry = entry;
+            if let Some(bypass) = &mut self.bypass {
+                let block = Some(self.block.charge()).filter(|_| self.block.bytes().len() < LARGE).unwrap_or(0);
+                bypass.set((block + self.ahead.bytes().saturating_sub(self.hints.read_ahead as usize)) as u64);
+            }
             let prefix = self.block.prefix();
             if self.key.len() < prefix.len() {
                 self.key.resize(prefix.len(), 0);
