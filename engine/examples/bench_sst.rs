@@ -13,7 +13,7 @@ use strata_engine::cache::Cache;
 use strata_engine::io::{Disk, PosixDisk};
 use strata_engine::iter::VersionIter;
 use strata_engine::sst::BlockCache;
-use strata_engine::sst::{Block, BlockBuilder, Compression, ReadHints, Table, TableOptions, TableWriter, key_hash};
+use strata_engine::sst::{Block, BlockBuilder, Compression, ReadHints, Sst, SstOptions, SstWriter, key_hash};
 
 struct Rng(u64);
 
@@ -72,9 +72,9 @@ fn main() {
     let mut payload = Vec::new();
     for (no, compression) in [Compression::None, Compression::Lz4, Compression::Zstd].into_iter().enumerate() {
         let path = dir.join(format!("{no}.sst"));
-        let options = TableOptions { compression, ..TableOptions::default() };
+        let options = SstOptions { compression, ..SstOptions::default() };
         let start = Instant::now();
-        let mut writer = TableWriter::create(&disk, &path, FileNo(no as u64), options).expect("create");
+        let mut writer = SstWriter::create(&disk, &path, FileNo(no as u64), options).expect("create");
         for n in 0..rows {
             value(n, &mut payload);
             // Even keys exist, odd ones do not.
@@ -92,7 +92,7 @@ fn main() {
 
     for (no, name) in [(0u64, "plain"), (1, "LZ4"), (2, "zstd")] {
         let cache: Arc<BlockCache> = Cache::new(1 << 20);
-        let table = Table::open(&disk, &dir.join(format!("{no}.sst")), FileNo(no), cache).expect("open");
+        let table = Sst::open(&disk, &dir.join(format!("{no}.sst")), FileNo(no), cache).expect("open");
         let walk = |hints: ReadHints| {
             let mut iter = table.iter(hints);
             let mut sum = 0;
@@ -115,7 +115,7 @@ fn main() {
     }
 
     let cache: Arc<BlockCache> = Cache::new(4 << 30);
-    let table = Table::open(&disk, &dir.join("1.sst"), FileNo(1), cache.clone()).expect("open");
+    let table = Sst::open(&disk, &dir.join("1.sst"), FileNo(1), cache.clone()).expect("open");
     let mut iter = table.iter(ReadHints { fill_cache: true, read_ahead: 1 << 20, defer_large: false });
     iter.seek_first().expect("seek");
     while iter.valid() {

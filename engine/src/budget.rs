@@ -1,7 +1,7 @@
 //! What the block cache may hold of its budget.
 //!
 //! The two configured budgets are what the store comes to in memory. Memtables keep to theirs. Whatever else has a size
-//! worth counting is taken off that of the block cache: resident parts of open tables, buffers of the log, write buffers of
+//! worth counting is taken off that of the block cache: resident parts of open SSTs, buffers of the log, write buffers of
 //! transactions, memtables that only cursors hold and large values that readers and merges hold, as they are; buffers of
 //! flushes and merges as many as can be at work, or each merge would cost the cache its coldest blocks.
 //!
@@ -36,13 +36,13 @@ pub(crate) fn spills(own: u64, full: u64, all: u64, budget: u64) -> bool {
 /// What there is beside blocks and memtables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
-    /// Bytes of the resident parts of open tables.
+    /// Bytes of the resident parts of open SSTs.
     pub tables: u64,
     /// Bytes of the log's buffers.
     pub log: u64,
     /// Bytes of the write buffers of open transactions.
     pub buffers: u64,
-    /// Bytes of memtables that are in tables and that cursors hold.
+    /// Bytes of memtables that are in SSTs and that cursors hold.
     pub pinned: u64,
     /// Bytes of large values that are read or merged, and of the blocks that merges stand on.
     pub large: u64,

@@ -29,9 +29,9 @@ use crate::metrics::{Metrics, status_text};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::{ReadPoint, ReadPoints};
-use crate::runs::Tables;
+use crate::runs::SstOpener;
 use crate::sst::BlockCache;
-use crate::sst::Table;
+use crate::sst::Sst;
 use crate::state::{Mem, StateCell};
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
@@ -63,9 +63,9 @@ pub(crate) struct Detached {
 /// One operation of an autonomous write: a key, and its new value or `None` to delete it.
 pub type WriteOp = (Vec<u8>, Option<Vec<u8>>);
 
-impl Tables for Core {
-    fn table<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Table>> {
-        Core::table(self, file)
+impl SstOpener for Core {
+    fn sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
+        Core::sst(self, file)
     }
 }
 
@@ -128,18 +128,18 @@ impl Core {
         self.read_points.register(|| self.committer.visible())
     }
 
-    /// The reader of a table file, opened on first use.
-    pub fn table<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Table>> {
-        if let Some(table) = file.table.get() {
-            return Ok(table);
+    /// The reader of an SST, opened on first use.
+    pub fn sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
+        if let Some(sst) = file.sst.get() {
+            return Ok(sst);
         }
-        let path = table_path(&self.dir, file.meta.no);
+        let path = sst_path(&self.dir, file.meta.no);
         let stamp = file.meta.stamped.then_some(file.meta.max_seq);
-        let table = {
+        let sst = {
             let (no, life) = (file.meta.no, file.life().clone());
-            Table::open_kept(&self.options.disk, &path, no, self.cache.clone(), stamp, Some(life))?
+            Sst::open_kept(&self.options.disk, &path, no, self.cache.clone(), stamp, Some(life))?
         };
-        Ok(file.table.get_or_init(|| table))
+        Ok(file.sst.get_or_init(|| sst))
     }
 
     pub fn new_file(&self) -> FileNo {
@@ -158,7 +158,7 @@ impl Core {
     /// Leaves the block cache what its budget has for it.
     pub fn share_memory(&self) {
         let beside = Beside {
-            tables: self.states.load().version.table_bytes(),
+            tables: self.states.load().version.sst_bytes(),
             log: self.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
             pinned: self.states.pinned_bytes(),
@@ -202,8 +202,8 @@ impl Core {
     }
 
     /// Size at which tables are cut: a part of the base level, so that it moves down in pieces.
-    pub fn table_bytes(&self) -> u64 {
-        self.options.table_bytes.min(self.base_bytes() / 4)
+    pub fn sst_bytes(&self) -> u64 {
+        self.options.sst_bytes.min(self.base_bytes() / 4)
     }
 
     pub fn durability(&self) -> Durability {
@@ -294,7 +294,7 @@ impl Core {
     }
 }
 
-pub(crate) fn table_path(dir: &Path, no: FileNo) -> PathBuf {
+pub(crate) fn sst_path(dir: &Path, no: FileNo) -> PathBuf {
     dir.join(format!("{:012}.sst", no.0))
 }
 
@@ -549,9 +549,9 @@ impl Engine {
         let mut place = format!("the log in {}", self.core.dir.join("log").display());
         if !state.memtables().any(lookup) {
             let holds = |file: &Arc<FileEntry>| {
-                let found = self.core.table(file)?.get(key, SeqNo::MAX)?.is_some();
+                let found = self.core.sst(file)?.get(key, SeqNo::MAX)?.is_some();
                 if found {
-                    place = table_path(&self.core.dir, file.meta.no).display().to_string();
+                    place = sst_path(&self.core.dir, file.meta.no).display().to_string();
                 }
                 Ok(found)
             };
@@ -593,17 +593,17 @@ impl Engine {
         let state = self.core.states.pin();
         for run in state.file_runs(&id.prefix(), &IndexId(id.0 + 1).prefix()) {
             for file in run {
-                let table = self.core.table(file)?;
+                let sst = self.core.sst(file)?;
                 match file.meta.is_shared() {
-                    true => table.verify_part(id, tick)?,
-                    false => table.verify_with(tick)?,
+                    true => sst.verify_part(id, tick)?,
+                    false => sst.verify_with(tick)?,
                 }
             }
         }
         Ok(())
     }
 
-    /// Seals the active memtable and waits until everything is in tables.
+    /// Seals the active memtable and waits until everything is in SSTs.
     pub fn flush(&self) -> Result<()> {
         self.flush_with(&|| Ok(()))
     }

@@ -15,7 +15,7 @@ use crate::compact::pick::LAST;
 use crate::iter::MergeIter;
 use crate::manifest::Version;
 use crate::mem::MemTable;
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// Writes sealed memtables, the newest first, as files of L0. They must be consecutive in age and no older unflushed
 /// ones may exist. `base` are the files of the base level, `below` the sorted runs of all levels.
@@ -25,8 +25,8 @@ pub fn flush(
     memtables: &[Arc<MemTable>],
     gc: VersionGc,
     target_file_bytes: u64,
-    base: &[&TableMeta],
-    below: &[&[&TableMeta]],
+    base: &[&SstMeta],
+    below: &[&[&SstMeta]],
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
     let sources = memtables.iter().map(|memtable| memtable.iter()).collect();
@@ -42,9 +42,9 @@ pub fn flush(
 ///
 /// Rejected: the same for files that fall between those of the index, which would be compressed for level 0.
 pub fn level_behind<'a>(
-    meta: &TableMeta,
+    meta: &SstMeta,
     version: &Version,
-    beside: &[TableMeta],
+    beside: &[SstMeta],
     written: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
 ) -> u8 {
     let (index, smallest, largest) = (meta.index, meta.smallest.as_slice(), meta.largest.as_slice());

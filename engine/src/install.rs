@@ -28,7 +28,7 @@ use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::crash_point::CrashPoint;
 use crate::engine::Core;
 use crate::manifest::{FileEntry, Manifest, Version, VersionEdit};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// A dropped index of which something may be left.
 struct Dropped {
@@ -59,7 +59,7 @@ struct Remains {
 
 impl Remains {
     /// Counts a file that comes to the version.
-    fn add(&mut self, meta: &TableMeta) {
+    fn add(&mut self, meta: &SstMeta) {
         if self.indexes.is_empty() || !meta.is_shared() {
             return;
         }
@@ -77,7 +77,7 @@ impl Remains {
     }
 
     /// Counts a file that leaves the version.
-    fn remove(&mut self, meta: &TableMeta) {
+    fn remove(&mut self, meta: &SstMeta) {
         if self.files.remove(&meta.no).is_none() {
             return;
         }
@@ -135,7 +135,7 @@ impl Remains {
     }
 
     /// True if a file has nothing left once these indexes, `new` ones, are dropped.
-    fn is_void_without(&self, meta: &TableMeta, new: &BTreeSet<IndexId>) -> bool {
+    fn is_void_without(&self, meta: &SstMeta, new: &BTreeSet<IndexId>) -> bool {
         if !meta.is_shared() {
             return new.contains(&meta.index) || self.indexes.contains_key(&meta.index);
         }
@@ -149,8 +149,8 @@ impl Remains {
         &mut self,
         ids: &BTreeSet<IndexId>,
         at: SeqNo,
-        touched: impl Iterator<Item = &'a TableMeta> + Clone,
-        stays: impl Fn(&TableMeta) -> bool,
+        touched: impl Iterator<Item = &'a SstMeta> + Clone,
+        stays: impl Fn(&SstMeta) -> bool,
     ) {
         let new = self.new_among(ids);
         touched.clone().filter(|meta| !stays(meta)).for_each(|meta| self.remove(meta));
@@ -169,7 +169,7 @@ impl Remains {
     }
 
     /// True if the file has nothing but keys of dropped indexes.
-    fn is_void(&self, meta: &TableMeta) -> bool {
+    fn is_void(&self, meta: &SstMeta) -> bool {
         !self.indexes.is_empty() && meta.indexes().all(|index| self.indexes.contains_key(&index))
     }
 }
@@ -242,7 +242,7 @@ impl Installer {
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
         let Some(removed) = removed else { return Ok(None) };
-        // Indexes dropped while their keys were being written to tables: do not let their files in.
+        // Indexes dropped while their keys were being written to SSTs: do not let their files in.
         let mut refused = Vec::new();
         {
             let remains = self.remains.read();
@@ -337,7 +337,7 @@ mod tests {
     use super::{Dropped, FileEntry, Remains, insert_id};
     use crate::base::{FileNo, IndexId, SeqNo};
     use crate::manifest::VersionEdit;
-    use crate::sst::{Share, TableMeta};
+    use crate::sst::{Share, SstMeta};
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
@@ -353,12 +353,12 @@ mod tests {
     }
 
     /// `no:index,index,..`, each index with 10 bytes for each unit of its number.
-    fn meta(text: &str) -> TableMeta {
+    fn meta(text: &str) -> SstMeta {
         let (no, indexes) = text.split_once(':').unwrap();
         let indexes: Vec<IndexId> = ids(indexes).into_iter().collect();
         let share = |&index: &IndexId| Share { index, entries: 1, tombstones: 0, raw_bytes: index.0 * 10 };
         let shares: Vec<Share> = indexes.iter().map(share).collect();
-        TableMeta {
+        SstMeta {
             no: FileNo(no.parse().unwrap()),
             index: indexes[0],
             file_bytes: 100,
@@ -385,10 +385,10 @@ mod tests {
                     let concerned = |file: &&Arc<FileEntry>| file.meta.indexes().any(|id| dropped.contains(&id));
                     let touched: Vec<Arc<FileEntry>> = self.files.values().filter(concerned).cloned().collect();
                     let new = self.remains.new_among(&dropped);
-                    let goes = |meta: &TableMeta| self.remains.is_void_without(meta, &new);
+                    let goes = |meta: &SstMeta| self.remains.is_void_without(meta, &new);
                     let gone: BTreeSet<FileNo> =
                         touched.iter().map(|file| &file.meta).filter(|meta| goes(meta)).map(|meta| meta.no).collect();
-                    let stays = |meta: &TableMeta| !gone.contains(&meta.no);
+                    let stays = |meta: &SstMeta| !gone.contains(&meta.no);
                     self.remains.drop_indexes(&dropped, at, touched.iter().map(|file| &file.meta), stays);
                     self.files.retain(|no, _| !gone.contains(no));
                     format!("gone {}", list(gone.iter().map(|no| no.0)))

@@ -1,4 +1,4 @@
-//! Of which indexes a store holds keys, told from what is in memory: the descriptions of table files and the memtables.
+//! Of which indexes a store holds keys, told from what is in memory: the descriptions of SSTs and the memtables.
 //!
 //! The engine does not know which indexes there ought to be. Who does asks once, when the store is opened, and drops those
 //! that nobody owns: what a defect, or a transaction that wrote to an index after its drop, has left.
@@ -9,7 +9,7 @@ use crate::base::{IndexId, Result};
 use crate::iter::VersionIter;
 use crate::state::ReadState;
 
-/// All indexes with keys in tables or memtables. Writes of open and prepared transactions do not count. One seek per index
+/// All indexes with keys in SSTs or memtables. Writes of open and prepared transactions do not count. One seek per index
 /// and memtable.
 pub(crate) fn indexes(state: &ReadState) -> Result<BTreeSet<IndexId>> {
     let mut found = BTreeSet::new();

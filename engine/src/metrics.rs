@@ -19,7 +19,7 @@ pub struct Metrics {
     pub memtable_bytes: u64,
     /// Bytes kept for memtables to come.
     pub memtable_spare_bytes: u64,
-    /// Bytes of the parts of open tables that do not go through the block cache.
+    /// Bytes of the parts of open SSTs that do not go through the block cache.
     pub table_index_bytes: u64,
     /// Bytes of slots for blocks that hold none, of all stores of the process.
     pub unused_slot_bytes: u64,
@@ -27,7 +27,7 @@ pub struct Metrics {
     pub log_buffer_bytes: u64,
     /// Bytes of buffers that flushes and merges at work may fill.
     pub merge_buffer_bytes: u64,
-    /// Bytes of memtables that are in tables already, and that open cursors hold.
+    /// Bytes of memtables that are in SSTs already, and that open cursors hold.
     pub memtable_pinned_bytes: u64,
     /// Bytes of the write buffers of open transactions, but for those of less than 64 KiB.
     pub write_buffer_bytes: u64,
@@ -99,7 +99,7 @@ impl Metrics {
             stopped: core.log.check().is_err(),
             memtable_bytes: state.memtable_bytes(),
             memtable_spare_bytes: core.states.unused_bytes(),
-            table_index_bytes: state.version.table_bytes(),
+            table_index_bytes: state.version.sst_bytes(),
             unused_slot_bytes: slots::unused_bytes() as u64,
             log_buffer_bytes: core.log.buffer_bytes(),
             merge_buffer_bytes: core.background.buffer_bytes() + core.cache.bypass_bytes(),

@@ -62,12 +62,12 @@ pub struct Options {
     pub compaction_threads: usize,
     /// When commits are durable.
     pub durability: Durability,
-    /// Largest size at which a table file is cut; less while memtables are small.
-    pub table_bytes: u64,
+    /// Largest size at which an SST is cut; less while memtables are small.
+    pub sst_bytes: u64,
     /// Bytes of memory for a transaction's writes, above which it spills them to files; 0: an eighth of a memtable, but no
     /// less than 8 MiB.
     pub transaction_bytes: u64,
-    /// Descriptors that table files may hold at once, 8 or more; those of the log and the manifest, a handful, and those of
+    /// Descriptors that SSTs may hold at once, 8 or more; those of the log and the manifest, a handful, and those of
     /// files that are being written come on top.
     pub open_files: usize,
     /// Told, in words, about failures of background work. Called from background threads.
@@ -98,7 +98,7 @@ impl Default for Options {
             log_segment_bytes: 16 << 20,
             compaction_threads: 1,
             durability: Durability::EveryCommit,
-            table_bytes: 64 << 20,
+            sst_bytes: 64 << 20,
             transaction_bytes: 0,
             open_files: 512,
             on_report: None,

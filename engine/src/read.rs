@@ -13,7 +13,7 @@ use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
 use crate::runs;
-use crate::sst::{IterMemory, PinnedValue, ReadHints, TableIter, key_hash};
+use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::state::{Mem, ReadState};
 
 /// Point read; see `Txn::get`.
@@ -41,7 +41,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
     }
     for sealed in &state.sealed {
         if let Some(file) = find_in(&sealed.files, key) {
-            if let Some((_, kind, value)) = core.table(file)?.get(key, read)? {
+            if let Some((_, kind, value)) = core.sst(file)?.get(key, read)? {
                 return Ok(deliver_pinned(kind, value, out));
             }
         }
@@ -52,7 +52,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
     let mut found = None;
     let hash = key_hash(key);
     state.version.visit(key, |file| {
-        let hit = core.table(file)?.get_hashed(key, hash, read)?;
+        let hit = core.sst(file)?.get_hashed(key, hash, read)?;
         let done = hit.is_some();
         found = hit;
         Ok(done)
@@ -75,7 +75,7 @@ pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool
             return Ok(false);
         }
         if let Some(file) = find_in(&sealed.files, key) {
-            if let Some((seq, ..)) = core.table(file)?.get(key, SeqNo::MAX)? {
+            if let Some((seq, ..)) = core.sst(file)?.get(key, SeqNo::MAX)? {
                 return Ok(seq > read);
             }
         }
@@ -88,7 +88,7 @@ pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool
         if file.meta.max_seq <= read {
             return Ok(false);
         }
-        let newest = core.table(file)?.get(key, SeqNo::MAX)?;
+        let newest = core.sst(file)?.get(key, SeqNo::MAX)?;
         changed = newest.as_ref().is_some_and(|(seq, ..)| *seq > read);
         Ok(newest.is_some())
     })?;
@@ -117,7 +117,7 @@ pub(crate) fn deliver_pinned(kind: Kind, value: PinnedValue, out: &mut impl Valu
 /// One source of a cursor's merge. An enum rather than a box: the steps of a scan are calls that the compiler sees.
 pub(crate) enum Source {
     Mem(MemIter),
-    Table(TableIter),
+    Sst(SstIter),
     Level(LevelIter<Files>),
     /// A run of the transaction's own.
     Own(Box<LevelIter<runs::Files<runs::Newest>>>),
@@ -127,10 +127,10 @@ impl Source {
     /// Ends the source; what it had grown is for another one.
     pub fn into_memory(self) -> Option<IterMemory> {
         match self {
-            Source::Table(it) => Some(it.into_memory()),
+            Source::Sst(it) => Some(it.into_memory()),
             Source::Level(it) => {
                 let (files, open) = it.into_parts();
-                Some(open.map_or(files.memory, TableIter::into_memory))
+                Some(open.map_or(files.memory, SstIter::into_memory))
             }
             Source::Mem(_) | Source::Own(_) => None,
         }
@@ -141,7 +141,7 @@ macro_rules! forward {
     ($self:ident, $it:ident => $call:expr) => {
         match $self {
             Source::Mem($it) => $call,
-            Source::Table($it) => $call,
+            Source::Sst($it) => $call,
             Source::Level($it) => $call,
             Source::Own($it) => $call,
         }
@@ -254,7 +254,7 @@ impl Files {
 const HINTS: ReadHints = ReadHints { fill_cache: true, read_ahead: 0, defer_large: true };
 
 impl SortedRun for Files {
-    type Iter = TableIter;
+    type Iter = SstIter;
 
     fn len(&self) -> usize {
         self.files.len()
@@ -265,9 +265,9 @@ impl SortedRun for Files {
     fn largest(&self, at: usize) -> &[u8] {
         &self.file(at).meta.largest
     }
-    fn open(&mut self, at: usize, former: Option<TableIter>) -> Result<TableIter> {
-        let memory = former.map_or_else(|| std::mem::take(&mut self.memory), TableIter::into_memory);
-        Ok(self.core.table(self.file(at))?.iter_in(memory, HINTS))
+    fn open(&mut self, at: usize, former: Option<SstIter>) -> Result<SstIter> {
+        let memory = former.map_or_else(|| std::mem::take(&mut self.memory), SstIter::into_memory);
+        Ok(self.core.sst(self.file(at))?.iter_in(memory, HINTS))
     }
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn add_sources(
         }
         let memory = spare.pop().unwrap_or_default();
         sources.push(if files.len() == 1 {
-            Source::Table(core.table(&place.files(state)[files.start])?.iter_in(memory, HINTS))
+            Source::Sst(core.sst(&place.files(state)[files.start])?.iter_in(memory, HINTS))
         } else {
             let files = Files { core: core.clone(), state: state.clone(), place, files, memory };
             Source::Level(LevelIter::new(files, None, None))
@@ -313,9 +313,9 @@ pub(crate) fn add_sources(
 /// Sizes of a key range.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RangeEstimate {
-    /// Bytes in tables.
+    /// Bytes in SSTs.
     pub bytes: u64,
-    /// Versions in tables and memtables; tombstones and older versions included.
+    /// Versions in SSTs and memtables; tombstones and older versions included.
     pub entries: u64,
     /// Of these, tombstones, by their share in each file and memtable.
     pub tombstones: u64,
@@ -350,7 +350,7 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
                 add_shared(core, file, lower, upper, &mut sum)?;
                 continue;
             }
-            let part = core.table(file)?.between(lower, upper)?;
+            let part = core.sst(file)?.between(lower, upper)?;
             sum.bytes += part.bytes;
             sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
         }
@@ -384,7 +384,7 @@ fn add_shared(core: &Core, file: &FileEntry, lower: &[u8], upper: &[u8], sum: &m
             sum.add(part.entries, part.tombstones, part.entries, true);
             continue;
         }
-        let found = core.table(file)?.between(from, to)?;
+        let found = core.sst(file)?.between(from, to)?;
         let entries =
             if found.exact || found.entries > 0 { found.entries.min(part.entries) } else { part.entries.div_ceil(2) };
         sum.bytes += found.bytes;
@@ -404,11 +404,11 @@ fn range_sample(keys: u64, lower: &[u8], upper: &[u8]) -> u64 {
 pub struct IndexStats {
     /// Bytes on disk.
     pub bytes: u64,
-    /// Versions in tables and memtables.
+    /// Versions in SSTs and memtables.
     pub entries: u64,
-    /// Of these, tombstones in tables.
+    /// Of these, tombstones in SSTs.
     pub tombstones: u64,
-    /// Uncompressed key and value bytes in tables.
+    /// Uncompressed key and value bytes in SSTs.
     pub raw_bytes: u64,
     /// Versions in memtables (part of `entries`).
     pub memtable_entries: u64,

@@ -5,7 +5,7 @@
 //! log        committed batches above the flushed sequence number go into memtables, in order and without a hole;
 //!            prepared ones without a decision keep their locks and wait for it; of large transactions there are the
 //!            names of their files, which stand behind a memtable as they did before
-//! orphans    table files that neither the manifest nor such a batch names (a crash between writing and recording them, a
+//! orphans    SSTs that neither the manifest nor such a batch names (a crash between writing and recording them, a
 //!            large transaction that never came so far) are removed
 //! ```
 //!
@@ -19,7 +19,7 @@ use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
-use crate::engine::{Detached, Parts, table_path};
+use crate::engine::{Detached, Parts, sst_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
@@ -27,7 +27,7 @@ use crate::lock::{LockMode, LockOwner, LockTable, Wait};
 use crate::manifest::{FileEntry, Manifest, ObsoleteFiles, State, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
-use crate::sst::{BlockCache, ReadHints, Table, TableMeta};
+use crate::sst::{BlockCache, ReadHints, Sst, SstMeta};
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::wal::format::{segment_number, segment_path};
 use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
@@ -281,8 +281,8 @@ impl Replay<'_> {
     }
 
     /// Begins a new memtable, for what is in the log from `next` on. `files` are those of the last commit.
-    fn seal(&mut self, next: Lsn, files: Vec<TableMeta>) {
-        let entry = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(self.last), self.obsolete_files.clone()));
+    fn seal(&mut self, next: Lsn, files: Vec<SstMeta>) {
+        let entry = |meta: SstMeta| Arc::new(FileEntry::new(meta.stamp(self.last), self.obsolete_files.clone()));
         let files = files.into_iter().map(entry).collect();
         self.active.seal(self.last);
         let mem = std::mem::replace(&mut self.active, Mem::new(next, self.seal_bytes, self.pool));
@@ -306,7 +306,7 @@ fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
 
 /// Every table that somebody names must be there at its full length. Contents are checked when they are read.
 /// What the manifest names must be there. Where it is not, either the file is lost or the manifest's last edits are, one of which
-/// removed the file. Table files that are newer than all that the manifest knows of tell the second: each edit that brings
+/// removed the file. SSTs that are newer than all that the manifest knows of tell the second: each edit that brings
 /// files in says which numbers are used.
 fn check_named(disk: &dyn Disk, dir: &Path, log_dir: &Path, stored: &Stored) -> Result<()> {
     let state = &stored.state;
@@ -320,7 +320,7 @@ fn check_named(disk: &dyn Disk, dir: &Path, log_dir: &Path, stored: &Stored) -> 
     if tables.is_ok() && !log_begins_later {
         return Ok(());
     }
-    let newest = disk.list(dir)?.iter().filter_map(|name| table_number(name)).max();
+    let newest = disk.list(dir)?.iter().filter_map(|name| sst_number(name)).max();
     match (newest.filter(|&newest| newest >= state.next_file), tables) {
         (Some(newest), tables) => {
             let gone = || format!("{} is missing", segment_path(log_dir, first).display());
@@ -333,14 +333,14 @@ fn check_named(disk: &dyn Disk, dir: &Path, log_dir: &Path, stored: &Stored) -> 
     }
 }
 
-/// The number of a table file.
-fn table_number(name: &Path) -> Option<FileNo> {
+/// The number of an SST.
+fn sst_number(name: &Path) -> Option<FileNo> {
     let digits = name.to_str()?.strip_suffix(".sst")?;
     digits.parse().ok().map(FileNo)
 }
 
-fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Result<()> {
-    let path = table_path(dir, meta.no);
+fn check_table(disk: &dyn Disk, dir: &Path, meta: &SstMeta, why: &str) -> Result<()> {
+    let path = sst_path(dir, meta.no);
     let expected = meta.file_bytes;
     if !disk.exists(&path)? {
         return Err(Error::corruption(&path, 0, format!("file missing; {why} with {expected} bytes")));
@@ -357,11 +357,11 @@ fn check_table(disk: &dyn Disk, dir: &Path, meta: &TableMeta, why: &str) -> Resu
 type Bounds = (Vec<u8>, Vec<u8>);
 
 /// The bounds of each index of a file. Of a shared one they are read.
-fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &TableMeta, cache: &Arc<BlockCache>) -> Result<Vec<Bounds>> {
+fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &SstMeta, cache: &Arc<BlockCache>) -> Result<Vec<Bounds>> {
     if !meta.is_shared() {
         return Ok(vec![(meta.smallest.clone(), meta.largest.clone())]);
     }
-    let mut iter = Table::open(disk, &table_path(dir, meta.no), meta.no, cache.clone())?.iter(ReadHints::default());
+    let mut iter = Sst::open(disk, &sst_path(dir, meta.no), meta.no, cache.clone())?.iter(ReadHints::default());
     let mut bounds = Vec::with_capacity(meta.shares.len());
     for share in meta.shares.iter() {
         iter.seek_ge(&share.index.prefix())?;
@@ -374,7 +374,7 @@ fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &TableMeta, cache: &Arc<BlockC
         if IndexId::of(&first) != share.index || IndexId::of(&last) != share.index {
             let what =
                 format!("no key of index {}, of which a prepared transaction in the log has some there", share.index);
-            return Err(Error::corruption(&table_path(dir, meta.no), 0, what));
+            return Err(Error::corruption(&sst_path(dir, meta.no), 0, what));
         }
         bounds.push((first, last));
     }

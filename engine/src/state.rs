@@ -106,7 +106,7 @@ pub(crate) struct StateCell {
     changes: AtomicU64,
     /// Flushes that were installed.
     flushes: AtomicU64,
-    /// Memtables that are in tables but may be held by cursors.
+    /// Memtables that are in SSTs but may be held by cursors.
     flushed: Mutex<Vec<Weak<MemTable>>>,
     /// Memory of memtables that are gone, for those to come.
     pool: Arc<ChunkPool>,
@@ -129,13 +129,13 @@ impl StateCell {
         self.pool.unused_bytes() as u64
     }
 
-    /// Counts the flushes: a state that was pinned after the last of them has no memtable that is in tables.
+    /// Counts the flushes: a state that was pinned after the last of them has no memtable that is in SSTs.
     #[inline]
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// Bytes of memtables that are in tables already, and that cursors hold.
+    /// Bytes of memtables that are in SSTs already, and that cursors hold.
     pub fn pinned_bytes(&self) -> u64 {
         let mut flushed = self.flushed.lock();
         flushed.retain(|table| table.strong_count() > 0);

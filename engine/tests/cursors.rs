@@ -12,9 +12,9 @@ use strata_engine::{Cursor, Engine, IndexId, Options, ReadPoint, Txn};
 
 const KEYS: u64 = 3000;
 
-fn open(table_bytes: u64, transaction_bytes: u64) -> Engine {
+fn open(sst_bytes: u64, transaction_bytes: u64) -> Engine {
     let options =
-        Options { memtable_budget_bytes: 8 << 20, table_bytes, transaction_bytes, ..options(Arc::new(MemDisk::new())) };
+        Options { memtable_budget_bytes: 8 << 20, sst_bytes, transaction_bytes, ..options(Arc::new(MemDisk::new())) };
     Engine::open(Path::new(DIR), options).unwrap()
 }
 

@@ -113,7 +113,7 @@ fn open(disk: &MemDisk, seen: &Arc<Seen>) -> Engine {
     let options = Options {
         memtable_budget_bytes: 256 << 20,
         log_segment_bytes: 64 << 20,
-        table_bytes: 64 << 20,
+        sst_bytes: 64 << 20,
         compaction_threads: 1,
         ..options(disk)
     };

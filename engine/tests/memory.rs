@@ -228,7 +228,7 @@ fn what_was_in_memory_stays_there_through_merges() {
                 block_cache_bytes: 32 << 20,
                 memtable_budget_bytes: 2 << 20,
                 // Index and filter of a file are in memory anyway; the usual files are large beside them.
-                table_bytes: 256 << 10,
+                sst_bytes: 256 << 10,
                 ..options(Arc::new(disk.clone()))
             };
             Engine::open(Path::new(DIR), few).unwrap()

@@ -64,7 +64,7 @@ fn options(disk: &Arc<MemDisk>, transaction_bytes: u64) -> Options {
         memtable_budget_bytes: 1 << 20,
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
-        table_bytes: 4 << 10,
+        sst_bytes: 4 << 10,
         ..Options::default()
     }
 }

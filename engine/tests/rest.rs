@@ -17,7 +17,7 @@ fn merges_rest_under_a_light_load() {
     within("rest", 120, || {
         // Files large enough for a merge to look up from its work in the middle.
         let options =
-            Options { memtable_budget_bytes: 4 << 20, table_bytes: 4 << 20, ..options(Arc::new(MemDisk::new())) };
+            Options { memtable_budget_bytes: 4 << 20, sst_bytes: 4 << 20, ..options(Arc::new(MemDisk::new())) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         let mut rng = Rng::new(3);
         let write = |rng: &mut Rng, k| engine.write(&[(key(1, k), Some(value(rng, k, 1000)))], false).unwrap();

@@ -15,11 +15,11 @@ use strata_engine::{Engine, Error, IndexId, Options, SeqNo, Txn};
 
 const FIRST: u32 = 100;
 
-fn open_with(disk: Arc<dyn Disk>, transaction_bytes: u64, table_bytes: u64) -> Engine {
+fn open_with(disk: Arc<dyn Disk>, transaction_bytes: u64, sst_bytes: u64) -> Engine {
     let options = Options {
         memtable_budget_bytes: 8 << 20,
         transaction_bytes,
-        table_bytes,
+        sst_bytes,
         log_segment_bytes: 256 << 10,
         ..common::options(disk)
     };

@@ -100,9 +100,9 @@ fn check(client: &mut Client, place: &str) {
 
 #[test]
 fn cached_reads_allocate_nothing() {
-    for (table_bytes, place) in [(64 << 20, "a table"), (1, "many tables")] {
+    for (sst_bytes, place) in [(64 << 20, "a table"), (1, "many tables")] {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options { table_bytes, ..Options::default() }).unwrap();
+        let store = Store::open(dir.path(), Options { sst_bytes, ..Options::default() }).unwrap();
         store.create_table("./db/t", &definition(false), 0).unwrap();
         let table = store.open_table("./db/t", definition(false)).unwrap();
         let mut client = Client::new(&store, &table);
@@ -115,7 +115,7 @@ fn cached_reads_allocate_nothing() {
         store.engine().wait_idle().unwrap();
         // Four indexes and the dictionary.
         let files = store.engine().metrics().level_files.iter().sum::<u64>();
-        assert!(if table_bytes == 1 { files >= 2 * 5 } else { files <= 5 }, "{files} files");
+        assert!(if sst_bytes == 1 { files >= 2 * 5 } else { files <= 5 }, "{files} files");
         check(&mut client, place);
         for c in (0..ROWS).step_by(7) {
             client.update(&large(c, "k"), &large(c, "l")).unwrap();

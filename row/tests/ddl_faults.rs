@@ -77,7 +77,7 @@ fn options(disk: &MemDisk) -> Options {
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
         // Indexes of some hundred bytes have files of their own, which go with them; others share files.
-        table_bytes: 32 << 10,
+        sst_bytes: 32 << 10,
         // Hundreds of rows are a large transaction.
         transaction_bytes: 16 << 10,
         ..Options::default()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{RETRY, sleep_or_stop};
 use crate::base::FileNo;
 use crate::compact::rate_meter::RateMeter;
-use crate::engine::{Core, Engine, table_path};
+use crate::engine::{Core, Engine, sst_path};
 use crate::options::Durability;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
@@ -70,7 +70,7 @@ impl Leftover {
         let mut refused = false;
         for (at, no) in again.into_iter().chain(core.obsolete_files.drain()).enumerate() {
             core.cache.erase_file(no);
-            let (disk, path) = (&core.options.disk, table_path(&core.dir, no));
+            let (disk, path) = (&core.options.disk, sst_path(&core.dir, no));
             let Err(error) = disk.remove(&path) else { continue };
             // Once for each.
             if at >= known {

@@ -9,15 +9,15 @@ use super::output::{Filters, discard, not_installed, version_gc, with_env};
 use super::{Background, RETRY, Shared, shape, sleep_or_stop, with_input};
 use crate::base::Result;
 use crate::compact::manual::{Manual, manual};
-use crate::compact::merge::{MergeResult, OutputPlan, TableSource, merge_files};
+use crate::compact::merge::{MergeResult, OutputPlan, SstSource, merge_files};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
 use crate::compact::quarantine::MergeFailure;
 use crate::compact::slice::Slice;
 use crate::compact::throttle::{merge_us, nice, tree_pressure};
-use crate::engine::{Core, table_path};
+use crate::engine::{Core, sst_path};
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, Version, VersionEdit};
-use crate::sst::{Residence, Table, TableMeta};
+use crate::sst::{Residence, Sst, SstMeta};
 
 /// A merge sleeps no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a sleep.
 const LIMIT_MAX_US: u64 = 100_000;
@@ -162,7 +162,7 @@ fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
         return true;
     };
     let verdict =
-        shared.quarantine.failed(job.files(), |no| table_path(&core.dir, no), &error, core.options.clock.now_us());
+        shared.quarantine.failed(job.files(), |no| sst_path(&core.dir, no), &error, core.options.clock.now_us());
     let is_new = match verdict {
         MergeFailure::General => shared.compact_error.is_none(),
         MergeFailure::New => true,
@@ -186,12 +186,12 @@ struct Input<'a> {
     file: &'a Arc<FileEntry>,
 }
 
-impl TableSource for Input<'_> {
-    fn meta(&self) -> &TableMeta {
+impl SstSource for Input<'_> {
+    fn meta(&self) -> &SstMeta {
         &self.file.meta
     }
-    fn table(&self) -> Result<Arc<Table>> {
-        self.core.table(self.file).cloned()
+    fn sst(&self) -> Result<Arc<Sst>> {
+        self.core.sst(self.file).cloned()
     }
 }
 
@@ -199,7 +199,7 @@ impl TableSource for Input<'_> {
 /// it has most of the rows.
 fn residence_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Residence> {
     let spans = |file: &&&Arc<FileEntry>| file.meta.smallest.as_slice() <= key && key <= file.meta.largest.as_slice();
-    inputs.iter().rev().find(spans)?.table.get()?.residence_of(key)
+    inputs.iter().rev().find(spans)?.sst.get()?.residence_of(key)
 }
 
 /// Carries out a job on the version it was picked from; `tick` as in [`with_env`].
@@ -214,11 +214,11 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
         Action::Delete => {}
         Action::Move => edit.added = inputs.iter().map(|file| (job.output_level, file.meta.clone())).collect(),
         Action::Merge => {
-            let below: Vec<Vec<&TableMeta>> = (job.output_level + 1..=LAST)
+            let below: Vec<Vec<&SstMeta>> = (job.output_level + 1..=LAST)
                 .map(|level| version.level(level).iter().map(|file| &file.meta).collect())
                 .collect();
-            let below: Vec<&[&TableMeta]> = below.iter().map(Vec::as_slice).collect();
-            let target = core.table_bytes();
+            let below: Vec<&[&SstMeta]> = below.iter().map(Vec::as_slice).collect();
+            let target = core.sst_bytes();
             let plan = match job.output_level {
                 0 => OutputPlan::for_l0(target, &[], None),
                 _ => OutputPlan::for_level(target, &below),

@@ -16,7 +16,7 @@ use crate::engine::Core;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
-use crate::sst::{Residence, TableMeta};
+use crate::sst::{Residence, SstMeta};
 
 impl Background {
     /// Ranks the calling thread, which flushes, among the threads of users.
@@ -112,12 +112,12 @@ fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
 /// the last level.
 struct Reserved<'a> {
     core: &'a Core,
-    files: Vec<(u8, TableMeta)>,
+    files: Vec<(u8, SstMeta)>,
     job: Option<Arc<CompactionJob>>,
 }
 
 impl Reserved<'_> {
-    fn files(&self) -> impl Iterator<Item = (u8, TableMeta)> + '_ {
+    fn files(&self) -> impl Iterator<Item = (u8, SstMeta)> + '_ {
         self.files.iter().cloned()
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Reserved<'_> {
 }
 
 /// Decides where the files behind a memtable go whose flush has written `outputs`.
-fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[TableMeta]) -> Reserved<'a> {
+fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMeta]) -> Reserved<'a> {
     if files.is_empty() {
         return Reserved { core, files: Vec::new(), job: None };
     }
@@ -175,7 +175,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let base = core.background.last_scores().base;
     let shape = shape(&state.version);
     let guides = &shape.levels[usize::from(base.max(1))];
-    let below: Vec<&[&TableMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+    let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
     let tick = |_| {
         core.background.rank_flush(core);
         Ok(())
@@ -185,7 +185,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let probation = Residence { queue: Queue::Probation, compressed: false };
     let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
     let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
-        flush::flush(&tables, version_gc(core), core.table_bytes(), guides, &below, env)
+        flush::flush(&tables, version_gc(core), core.sst_bytes(), guides, &below, env)
     })?;
     let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
     let reserved = reserve_behind(core, &newest.files, &result.outputs);

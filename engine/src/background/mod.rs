@@ -6,7 +6,7 @@
 //! (`throttle::merge_us`).
 //!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
-//! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in tables is in the log. Writers go
+//! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in SSTs is in the log. Writers go
 //! on until the memtables are full and then get the error of the flush instead of waiting for ever. A file that cannot be
 //! read is put in quarantine and other merges go on (`compact::quarantine`).
 //!
@@ -66,9 +66,9 @@ struct Shared {
 /// Totals since the store was opened.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct WorkCounters {
-    /// Memtables written to tables.
+    /// Memtables written to SSTs.
     pub flushes: u64,
-    /// Bytes of tables written by flushes.
+    /// Bytes of SSTs written by flushes.
     pub flush_bytes: u64,
     /// Bytes of files written by transactions too large for memory.
     pub spill_bytes: u64,
@@ -76,9 +76,9 @@ pub struct WorkCounters {
     pub compactions: u64,
     /// Files moved down by name only.
     pub moves: u64,
-    /// Bytes of tables read by merges.
+    /// Bytes of SSTs read by merges.
     pub compact_bytes_read: u64,
-    /// Bytes of tables written by merges.
+    /// Bytes of SSTs written by merges.
     pub compact_bytes_written: u64,
     /// Versions and tombstones dropped by flushes and merges.
     pub dropped_versions: u64,
@@ -315,9 +315,9 @@ fn with_input<R>(
         ahead_of: None,
     };
     let options = PickOptions {
-        target_file_bytes: core.table_bytes(),
+        target_file_bytes: core.sst_bytes(),
         base_bytes: core.base_bytes(),
-        max_job_bytes: core.table_bytes() * JOB_FILES,
+        max_job_bytes: core.sst_bytes() * JOB_FILES,
         ..PickOptions::default()
     };
     use_it(&input, &options)

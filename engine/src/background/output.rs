@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::base::{Error, IndexId, Result};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
-use crate::engine::{Core, table_path};
+use crate::engine::{Core, sst_path};
 use crate::manifest::{FileEntry, Version, find_in};
 use crate::options::Compression;
-use crate::sst::{self, Prepopulate, Residence, TableMeta, TableOptions};
+use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
 /// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
 /// new files are durable when this returns.
@@ -24,10 +24,10 @@ pub(crate) fn with_env(
     core.installer.check()?;
     let result = work(&MergeEnv {
         disk: &core.options.disk,
-        path_of: &|no| table_path(&core.dir, no),
+        path_of: &|no| sst_path(&core.dir, no),
         next_file: &|| core.new_file(),
         is_dropped: &|id| core.installer.is_dropped(id),
-        table_options: &|index| table_options(core, index),
+        sst_options: &|index| sst_options(core, index),
         excludes,
         tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
         ahead_bytes: ahead_bytes(core.cache_budget()),
@@ -43,13 +43,13 @@ pub(crate) fn with_env(
 }
 
 /// Options of the tables of an index.
-fn table_options(core: &Core, index: IndexId) -> TableOptions {
+fn sst_options(core: &Core, index: IndexId) -> SstOptions {
     let compression = match core.compression(index) {
         Compression::None => sst::Compression::None,
         Compression::Lz4 => sst::Compression::Lz4,
         Compression::Zstd => sst::Compression::Zstd,
     };
-    TableOptions { compression, ..TableOptions::default() }
+    SstOptions { compression, ..SstOptions::default() }
 }
 
 /// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read
@@ -81,12 +81,12 @@ impl Filters<'_> {
         self.asked.set(self.asked.get() + 1);
         let hash = sst::key_hash(key);
         let excluded = |file: &Arc<FileEntry>| {
-            let table = match file.table.get() {
-                Some(table) => table.clone(),
-                None if self.may_read() => self.core.table(file)?.clone(),
+            let sst = match file.sst.get() {
+                Some(sst) => sst.clone(),
+                None if self.may_read() => self.core.sst(file)?.clone(),
                 None => return Ok(false),
             };
-            table.excludes(key, hash, || self.may_read())
+            sst.excludes(key, hash, || self.may_read())
         };
         self.version.runs_below(self.level).filter_map(|run| find_in(run, key).filter(|file| file.may_hold(key))).all(
             |file| {
@@ -105,17 +105,17 @@ pub(super) fn version_gc(core: &Core) -> VersionGc {
 
 /// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store
 /// is opened next: then they stay.
-pub(super) fn not_installed(core: &Core, outputs: &[TableMeta], error: &Error) {
+pub(super) fn not_installed(core: &Core, outputs: &[SstMeta], error: &Error) {
     if !matches!(error, Error::Poisoned(_)) {
         discard(core, outputs);
     }
 }
 
 /// Files that were written and that no manifest names.
-pub(super) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a TableMeta>) {
+pub(super) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
-        drop(core.options.disk.remove(&table_path(&core.dir, meta.no)));
+        drop(core.options.disk.remove(&sst_path(&core.dir, meta.no)));
         core.cache.erase_file(meta.no);
     }
 }

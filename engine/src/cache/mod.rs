@@ -1,4 +1,4 @@
-//! The block cache: decoded blocks of table files within a byte budget, shared by all threads.
+//! The block cache: decoded blocks of SSTs within a byte budget, shared by all threads.
 //!
 //! # Algorithm
 //!

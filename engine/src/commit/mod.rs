@@ -44,7 +44,7 @@ use self::relocation::{PrepareRecord, to_relocate};
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, ObsoleteFiles};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
 use crate::write_buffer::{BatchReader, files_of};
@@ -141,7 +141,7 @@ impl Committer {
         sinks: Sinks<'_>,
         header: &[u8],
         body: &Body<'_>,
-        files: Vec<TableMeta>,
+        files: Vec<SstMeta>,
         slot: impl FnOnce(&Arc<Mem>) -> Slot,
     ) -> Result<Ordered> {
         let seq = last.next();
@@ -155,7 +155,7 @@ impl Committer {
         let slot = slot(&mem);
         let by_name = !files.is_empty();
         if by_name {
-            let stamp = |meta: TableMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.obsolete_files.clone()));
+            let stamp = |meta: SstMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.obsolete_files.clone()));
             let files = files.into_iter().map(stamp).collect();
             sinks.states.rotate(seq, log_end, sinks.seal_bytes, files);
         }
@@ -178,7 +178,7 @@ impl Committer {
 
     /// Orders a large transaction in one phase. `batch` names its files, which belong to the store from now on unless
     /// this fails. There is nothing to apply: see [`Committer::publish`].
-    pub fn order_files(&self, sinks: Sinks<'_>, batch: &[u8], files: Vec<TableMeta>) -> Result<Ordered> {
+    pub fn order_files(&self, sinks: Sinks<'_>, batch: &[u8], files: Vec<SstMeta>) -> Result<Ordered> {
         let mut last = self.order.lock();
         let header = record::commit_batch_header(last.next());
         self.take_number(&mut last, sinks, &header, &Body::Plain(batch), files, |_| Slot::Busy)
@@ -387,7 +387,7 @@ impl Committer {
         }
     }
 
-    /// From which position recovery needs the log once the `flushed` oldest sealed memtables are in tables.
+    /// From which position recovery needs the log once the `flushed` oldest sealed memtables are in SSTs.
     pub fn log_start_after(&self, log: &Log, states: &StateCell, flushed: usize) -> Lsn {
         // In this order: what arrives after the second look begins behind the end that was seen before it, and what was
         // decided before it is needed by a memtable that is seen after it.

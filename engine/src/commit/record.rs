@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn the_documented_bytes_are_the_written_ones() {
         use crate::base::{FileNo, IndexId, Kind};
-        use crate::sst::{Share, TableMeta};
+        use crate::sst::{Share, SstMeta};
         use crate::write_buffer::{WriteBuffer, encode_files, files_of};
 
-        let file = TableMeta {
+        let file = SstMeta {
             no: FileNo(5),
             index: IndexId(16),
             file_bytes: 8192,
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(files_of(&encode_files(&[file.clone(), file.clone()])), Some(vec![file.clone(), file.clone()]));
         assert_eq!(files_of(&encode_files(std::slice::from_ref(&file))[..20]), None);
         let share = |index, entries, raw_bytes| Share { index: IndexId(index), entries, tombstones: 0, raw_bytes };
-        let shared = TableMeta {
+        let shared = SstMeta {
             no: FileNo(6),
             largest: b"\0\0\0\x12c".to_vec(),
             max_seq: SeqNo(3),

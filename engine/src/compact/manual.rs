@@ -10,7 +10,7 @@
 
 use super::pick::{Action, CompactionJob, LAST, Reason, Shape};
 use crate::base::{FileNo, IndexId};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// The part of a shared file from which on it is worth cutting.
 const WORTH_PART: u64 = 64;
@@ -37,7 +37,7 @@ pub fn manual(
     let Some(range) = Range::of(lower, upper) else { return Manual::Done };
     let start = above(shape).filter(|(_, meta)| range.calls_for(meta));
     let Some((level, start)) = start.min_by(|a, b| a.1.smallest.cmp(&b.1.smallest)) else {
-        let void = |meta: &&&TableMeta| void_bytes(meta.no) > 0 && range.calls_for(meta) && range.includes(meta);
+        let void = |meta: &&&SstMeta| void_bytes(meta.no) > 0 && range.calls_for(meta) && range.includes(meta);
         let Some(file) = shape.levels[usize::from(LAST)].iter().find(void) else { return Manual::Done };
         return step(running, vec![(LAST, *file)], LAST, vec![(file.smallest.clone(), file.largest.clone())]);
     };
@@ -46,7 +46,7 @@ pub fn manual(
         return step(running, vec![(level, start)], level, range.cut(start));
     }
     let (mut low, mut high) = (start.smallest.as_slice(), start.largest.as_slice());
-    let mut inputs: Vec<(u8, &TableMeta)>;
+    let mut inputs: Vec<(u8, &SstMeta)>;
     loop {
         inputs = above(shape).filter(|(_, meta)| meets(meta, low, high)).collect();
         if let Some((level, file)) = inputs.iter().find(|(_, meta)| range.is_cut(meta)) {
@@ -71,13 +71,13 @@ pub fn manual(
 }
 
 /// The files above the last level with their levels.
-fn above<'s, 'm>(shape: &'s Shape<'m>) -> impl Iterator<Item = (u8, &'m TableMeta)> + 's {
+fn above<'s, 'm>(shape: &'s Shape<'m>) -> impl Iterator<Item = (u8, &'m SstMeta)> + 's {
     let l0 = shape.sublevels.iter().flatten().map(|meta| (0, *meta));
     l0.chain((1..LAST).flat_map(|level| shape.levels[usize::from(level)].iter().map(move |meta| (level, *meta))))
 }
 
 /// Whether a file may have keys from `low` to `high`.
-fn meets(meta: &TableMeta, low: &[u8], high: &[u8]) -> bool {
+fn meets(meta: &SstMeta, low: &[u8], high: &[u8]) -> bool {
     meta.smallest.as_slice() <= high
         && low <= meta.largest.as_slice()
         && meta.holds_any(IndexId::of(low), IndexId::of(high))
@@ -108,17 +108,17 @@ impl<'a> Range<'a> {
     }
 
     /// Whether the file has no index outside.
-    fn includes(&self, meta: &TableMeta) -> bool {
+    fn includes(&self, meta: &SstMeta) -> bool {
         self.first <= meta.index && meta.last_index() <= self.last
     }
 
     /// Whether a file is to be cut before it can be brought down.
-    fn is_cut(&self, meta: &TableMeta) -> bool {
+    fn is_cut(&self, meta: &SstMeta) -> bool {
         meta.is_shared() && !self.includes(meta)
     }
 
     /// Whether a file is to be brought down.
-    fn calls_for(&self, meta: &TableMeta) -> bool {
+    fn calls_for(&self, meta: &SstMeta) -> bool {
         if meta.smallest.as_slice() >= self.upper || self.lower > meta.largest.as_slice() {
             return false;
         }
@@ -130,7 +130,7 @@ impl<'a> Range<'a> {
     }
 
     /// The range of a file, divided at the first index and behind the last one.
-    fn cut(&self, meta: &TableMeta) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn cut(&self, meta: &SstMeta) -> Vec<(Vec<u8>, Vec<u8>)> {
         let behind = self.last.0.checked_add(1).map(IndexId);
         let cuts = [Some(self.first), behind].into_iter().flatten().map(|index| index.prefix().to_vec());
         let inside = cuts.filter(|cut| *cut > meta.smallest && *cut <= meta.largest);
@@ -142,7 +142,7 @@ impl<'a> Range<'a> {
 
 fn step(
     running: &[&CompactionJob],
-    files: Vec<(u8, &TableMeta)>,
+    files: Vec<(u8, &SstMeta)>,
     output_level: u8,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
 ) -> Manual {

@@ -1,4 +1,4 @@
-//! Carrying out a merge: versions from several sources into new table files.
+//! Carrying out a merge: versions from several sources into new SSTs.
 //!
 //! # Algorithm
 //! The sources are merged into internal order; [`VersionGc`] decides on each version; what stays is written. A new file
@@ -29,8 +29,8 @@ use super::gc::{Retention, VersionGc};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
-use crate::sst::TableMeta;
-use crate::sst::{AHEAD_MIN, Prepopulate, ReadHints, Table, TableIter, TableOptions, TableWriter, WRITE_BYTES};
+use crate::sst::SstMeta;
+use crate::sst::{AHEAD_MIN, Prepopulate, ReadHints, Sst, SstIter, SstOptions, SstWriter, WRITE_BYTES};
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
@@ -83,14 +83,14 @@ impl Drop for Held<'_> {
 pub struct MergeEnv<'a> {
     /// Where files are.
     pub disk: &'a Arc<dyn Disk>,
-    /// Path of a table file.
+    /// Path of an SST.
     pub path_of: &'a dyn Fn(FileNo) -> PathBuf,
     /// A number never used before.
     pub next_file: &'a dyn Fn() -> FileNo,
     /// True for an index whose data is to vanish.
     pub is_dropped: &'a dyn Fn(IndexId) -> bool,
     /// Format of the outputs of an index, compression included.
-    pub table_options: &'a dyn Fn(IndexId) -> TableOptions,
+    pub sst_options: &'a dyn Fn(IndexId) -> SstOptions,
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
     /// for tombstones, in the order of keys.
     pub excludes: &'a dyn Fn(&[u8]) -> bool,
@@ -116,9 +116,9 @@ pub struct OutputPlan<'a> {
     pub max_guide_bytes: u64,
     /// Sorted run whose boundaries outputs are aligned with: the level below the output level, or for a flush the base
     /// level.
-    pub guides: &'a [&'a TableMeta],
+    pub guides: &'a [&'a SstMeta],
     /// All sorted runs with data older than the inputs; `None` if no key may be taken to be at the bottom.
-    pub below: Option<&'a [&'a [&'a TableMeta]]>,
+    pub below: Option<&'a [&'a [&'a SstMeta]]>,
     /// For outputs to L0, whose files are ordered by the numbers in them.
     pub numbers_stay: bool,
     /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
@@ -139,7 +139,7 @@ const OWN_FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl<'a> OutputPlan<'a> {
     /// Outputs of a compaction to a level whose lower levels are `below`, the nearest first.
-    pub fn for_level(target_file_bytes: u64, below: &'a [&'a [&'a TableMeta]]) -> OutputPlan<'a> {
+    pub fn for_level(target_file_bytes: u64, below: &'a [&'a [&'a SstMeta]]) -> OutputPlan<'a> {
         let guides = below.first().copied().unwrap_or_default();
         OutputPlan {
             cut_at_guide_from: target_file_bytes / 4 * 3,
@@ -158,8 +158,8 @@ impl<'a> OutputPlan<'a> {
     /// sorted runs older than the inputs, or `None` if that is not known.
     pub fn for_l0(
         target_file_bytes: u64,
-        base: &'a [&'a TableMeta],
-        below: Option<&'a [&'a [&'a TableMeta]]>,
+        base: &'a [&'a SstMeta],
+        below: Option<&'a [&'a [&'a SstMeta]]>,
     ) -> OutputPlan<'a> {
         OutputPlan {
             cut_at_guide_from: target_file_bytes,
@@ -206,29 +206,29 @@ pub struct MergeStats {
 #[derive(Clone, Debug, Default)]
 pub struct MergeResult {
     /// The new files, in key order.
-    pub outputs: Vec<TableMeta>,
+    pub outputs: Vec<SstMeta>,
     /// What was done.
     pub stats: MergeStats,
 }
 
-/// A table file that can be opened.
-pub trait TableSource: Send {
+/// An SST that can be opened.
+pub trait SstSource: Send {
     /// What is known of it.
-    fn meta(&self) -> &TableMeta;
-    /// The open table.
-    fn table(&self) -> Result<Arc<Table>>;
+    fn meta(&self) -> &SstMeta;
+    /// The open SST.
+    fn sst(&self) -> Result<Arc<Sst>>;
 }
 
 /// A sorted run of files, for cursors.
-pub struct TableRun<S> {
+pub struct SstRun<S> {
     /// The files in key order.
     pub files: Vec<S>,
     /// How they are read.
     pub hints: ReadHints,
 }
 
-impl<S: TableSource> SortedRun for TableRun<S> {
-    type Iter = TableIter;
+impl<S: SstSource> SortedRun for SstRun<S> {
+    type Iter = SstIter;
     fn len(&self) -> usize {
         self.files.len()
     }
@@ -238,13 +238,13 @@ impl<S: TableSource> SortedRun for TableRun<S> {
     fn largest(&self, i: usize) -> &[u8] {
         &self.files[i].meta().largest
     }
-    fn open(&mut self, i: usize, _: Option<TableIter>) -> Result<TableIter> {
-        Ok(self.files[i].table()?.iter(self.hints))
+    fn open(&mut self, i: usize, _: Option<SstIter>) -> Result<SstIter> {
+        Ok(self.files[i].sst()?.iter(self.hints))
     }
 }
 
 /// Merges the files of a job (in any order) into new ones.
-pub fn merge_files<S: TableSource>(
+pub fn merge_files<S: SstSource>(
     files: Vec<S>,
     gc: VersionGc,
     plan: &OutputPlan<'_>,
@@ -254,13 +254,13 @@ pub fn merge_files<S: TableSource>(
     let read_ahead = ahead_each(env.ahead_bytes, runs.len());
     let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
     let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
-    let sources = runs.into_iter().map(|files| LevelIter::new(TableRun { files, hints }, None, None));
+    let sources = runs.into_iter().map(|files| LevelIter::new(SstRun { files, hints }, None, None));
     merge(&mut MergeIter::new(sources.collect()), gc, plan, env)
 }
 
 /// Distributes files into few sorted runs. Which run comes first does not matter to a merge: versions found twice are
 /// identical.
-fn sorted_runs<S: TableSource>(mut files: Vec<S>) -> Vec<Vec<S>> {
+fn sorted_runs<S: SstSource>(mut files: Vec<S>) -> Vec<Vec<S>> {
     files.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
     let mut runs: Vec<Vec<S>> = Vec::new();
     for file in files {
@@ -359,11 +359,11 @@ fn run<I: VersionIter>(
 
 /// Tells for ascending keys whether any file below may hold them.
 struct Bottom<'a> {
-    runs: Option<Vec<&'a [&'a TableMeta]>>,
+    runs: Option<Vec<&'a [&'a SstMeta]>>,
 }
 
 impl<'a> Bottom<'a> {
-    fn new(below: Option<&'a [&'a [&'a TableMeta]]>) -> Bottom<'a> {
+    fn new(below: Option<&'a [&'a [&'a SstMeta]]>) -> Bottom<'a> {
         Bottom { runs: below.map(<[_]>::to_vec) }
     }
 
@@ -387,7 +387,7 @@ impl<'a> Bottom<'a> {
 
 /// Walks along the files that outputs are aligned with.
 struct Guides<'a> {
-    files: &'a [&'a TableMeta],
+    files: &'a [&'a SstMeta],
     at: usize,
     /// Bytes of the files left behind since the current output began.
     passed_bytes: u64,
@@ -426,7 +426,7 @@ struct Outputs<'a> {
     guides: Guides<'a>,
     ranges: &'a [(Vec<u8>, Vec<u8>)],
     alone: &'a [IndexId],
-    writer: Option<TableWriter<'a>>,
+    writer: Option<SstWriter<'a>>,
     /// The index at hand may be small: its versions are pending.
     is_small: bool,
     pending: Pending,
@@ -530,7 +530,7 @@ impl<'a> Outputs<'a> {
             let (value, after) = after.split_at(value_len as usize);
             rest = after;
             if let Some(writer) = self.writer.as_mut().filter(|_| at == 0) {
-                writer.begin_index(key, (self.env.table_options)(IndexId::of(key)).compression)?;
+                writer.begin_index(key, (self.env.sst_options)(IndexId::of(key)).compression)?;
             }
             self.write(key, seq, kind, value)?;
         }
@@ -570,7 +570,7 @@ impl<'a> Outputs<'a> {
             none => {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
-                let writer = TableWriter::create(self.env.disk, &path, no, (self.env.table_options)(IndexId::of(key)))?;
+                let writer = SstWriter::create(self.env.disk, &path, no, (self.env.sst_options)(IndexId::of(key)))?;
                 let writer = writer.prepopulate(self.env.prepopulate);
                 self.created.push(no);
                 none.insert(writer)

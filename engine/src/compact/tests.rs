@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::gc::VersionGc;
 use super::manual::{Manual, manual};
-use super::merge::{MergeEnv, MergeResult, OutputPlan, TableRun, TableSource, merge, merge_files};
+use super::merge::{MergeEnv, MergeResult, OutputPlan, SstRun, SstSource, merge, merge_files};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
 use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
@@ -20,16 +20,16 @@ use crate::iter::testing::{Entry, VecIter};
 use crate::iter::{LevelIter, MergeIter, VersionIter, VisibleIter};
 use crate::mem::MemTable;
 use crate::sst::BlockCache;
-use crate::sst::{Compression, Prepopulate, ReadHints, Table, TableMeta, TableOptions, key_hash};
+use crate::sst::{Compression, Prepopulate, ReadHints, Sst, SstMeta, SstOptions, key_hash};
 
 #[derive(Clone)]
-struct Opened(Arc<Table>);
+struct Opened(Arc<Sst>);
 
-impl TableSource for Opened {
-    fn meta(&self) -> &TableMeta {
+impl SstSource for Opened {
+    fn meta(&self) -> &SstMeta {
         self.0.meta()
     }
-    fn table(&self) -> Result<Arc<Table>> {
+    fn sst(&self) -> Result<Arc<Sst>> {
         Ok(self.0.clone())
     }
 }
@@ -51,7 +51,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A directory for table files, with numbers to give out.
+/// A directory for SSTs, with numbers to give out.
 struct Place {
     dir: tempfile::TempDir,
     disk: Arc<dyn Disk>,
@@ -92,7 +92,7 @@ impl Place {
                 FileNo(self.next.get())
             },
             is_dropped: &|index| self.dropped.contains(&index.0),
-            table_options: &|_| TableOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
+            sst_options: &|_| SstOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
             ahead_bytes: 1 << 20,
             buffer_bytes: &AtomicU64::new(0),
             prepopulate: Prepopulate { cache: &self.cache, residence: &|_| None },
@@ -107,11 +107,11 @@ impl Place {
         })
     }
 
-    fn open(&self, meta: &TableMeta) -> Opened {
-        let table = Table::open(&self.disk, &self.path(meta.no), meta.no, self.cache.clone()).unwrap();
-        assert_eq!(table.meta(), meta);
-        table.verify().unwrap();
-        Opened(table)
+    fn open(&self, meta: &SstMeta) -> Opened {
+        let sst = Sst::open(&self.disk, &self.path(meta.no), meta.no, self.cache.clone()).unwrap();
+        assert_eq!(sst.meta(), meta);
+        sst.verify().unwrap();
+        Opened(sst)
     }
 
     fn files(&self) -> usize {
@@ -185,7 +185,7 @@ impl Store {
         self.sealed.insert(0, full);
     }
 
-    fn sublevels(&self) -> Vec<Vec<&TableMeta>> {
+    fn sublevels(&self) -> Vec<Vec<&SstMeta>> {
         sublevels(self.l0.iter().map(|file| file.meta()))
     }
 
@@ -206,11 +206,11 @@ impl Store {
     }
 
     fn flush(&mut self) {
-        let base: Vec<&TableMeta> = self.levels.iter().flatten().map(|file| file.meta()).collect();
+        let base: Vec<&SstMeta> = self.levels.iter().flatten().map(|file| file.meta()).collect();
         let first_level = self.levels.iter().find(|level| !level.is_empty());
         let base = if first_level.is_some() { &base[..first_level.map_or(0, Vec::len)] } else { &[] };
         let shape = self.shape();
-        let below: Vec<&[&TableMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+        let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
         let excludes = |key: &[u8]| Store::excluded(self.l0.iter().chain(self.levels.iter().flatten()), key);
         let result = self
             .place
@@ -263,7 +263,7 @@ impl Store {
                 .cloned()
                 .collect();
             assert_eq!(files.len(), wanted.len());
-            let below: Vec<&[&TableMeta]> =
+            let below: Vec<&[&SstMeta]> =
                 shape.levels[usize::from(job.output_level) + 1..].iter().map(Vec::as_slice).collect();
             let plan = if job.output_level == 0 {
                 OutputPlan::for_l0(TARGET, &[], None)
@@ -344,7 +344,7 @@ impl Store {
         sources.extend(self.sealed.iter().map(|m| Box::new(m.iter()) as Box<dyn VersionIter>));
         sources.extend(self.l0.iter().rev().map(|f| Box::new(f.0.iter(ReadHints::default())) as Box<dyn VersionIter>));
         for level in &self.levels {
-            let run = TableRun { files: level.clone(), hints: ReadHints::default() };
+            let run = SstRun { files: level.clone(), hints: ReadHints::default() };
             let level = LevelIter::new(run, lower, upper);
             if !level.is_empty() {
                 sources.push(Box::new(level));
@@ -548,7 +548,7 @@ fn a_long_run_uses_every_kind_of_job_and_leaves_no_garbage() {
     let rows = store.model.iter().filter(|(key, versions)| {
         IndexId::of(key).0 == 1 && versions.last_key_value().is_some_and(|(_, value)| value.is_some())
     });
-    let files: Vec<&TableMeta> =
+    let files: Vec<&SstMeta> =
         store.levels[LEVELS - 1].iter().map(|file| file.meta()).filter(|meta| meta.index.0 == 1).collect();
     assert_eq!(files.iter().map(|meta| meta.entries).sum::<u64>(), rows.count() as u64);
     assert!(files.iter().all(|meta| meta.max_seq == SeqNo::ZERO));
@@ -575,8 +575,8 @@ fn versions(entries: &[(u32, u8, u64, Option<usize>)]) -> Vec<Entry> {
         .collect()
 }
 
-fn merge_to_bottom(place: &Place, entries: Vec<Entry>, gc: VersionGc, guides: &[&TableMeta]) -> Result<MergeResult> {
-    let below: [&[&TableMeta]; 1] = [guides];
+fn merge_to_bottom(place: &Place, entries: Vec<Entry>, gc: VersionGc, guides: &[&SstMeta]) -> Result<MergeResult> {
+    let below: [&[&SstMeta]; 1] = [guides];
     let plan = OutputPlan::for_level(TARGET, &below);
     place.with_env(Compression::None, &|_| false, |env| merge(&mut VecIter::new(entries), gc, &plan, env))
 }
@@ -613,7 +613,7 @@ fn files_end_behind_large_indexes_and_at_size_but_never_within_a_key() {
 fn files_end_where_files_of_the_next_level_end() {
     let place = Place::new();
     let entries: Vec<_> = (0..200).map(|row| (1, row, 1 + u64::from(row), Some(400))).collect();
-    let guide = |low: u8, high: u8, bytes| TableMeta {
+    let guide = |low: u8, high: u8, bytes| SstMeta {
         no: FileNo(9),
         index: IndexId(1),
         file_bytes: bytes,
@@ -630,7 +630,7 @@ fn files_end_where_files_of_the_next_level_end() {
     // About 40 rows make a file: 36 are more than three quarters, 70 less than two files; 100..=129 overlap too much.
     let guides =
         [guide(0, 35, 1), guide(36, 40, 1), guide(80, 99, 1), guide(100, 109, TARGET * 11), guide(110, 119, 1)];
-    let guides: Vec<&TableMeta> = guides.iter().collect();
+    let guides: Vec<&SstMeta> = guides.iter().collect();
     let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &guides).unwrap();
     let ends: Vec<u8> = result.outputs.iter().map(|meta| meta.largest[7]).collect();
     assert!(ends.contains(&35) && ends.contains(&109) && ends.contains(&199), "{ends:?}");
@@ -649,7 +649,7 @@ fn the_bottom_is_found_key_by_key() {
         &[],
     )
     .unwrap();
-    let below: Vec<&TableMeta> = result.outputs.iter().collect();
+    let below: Vec<&SstMeta> = result.outputs.iter().collect();
     assert_eq!((below.len(), below[0].max_seq), (1, SeqNo::ZERO));
     let result = merge_to_bottom(&place, entries, VersionGc::new(&[], SeqNo(9)), &below).unwrap();
     let mut iter = place.open(&result.outputs[0]).0.iter(ReadHints::default());
@@ -705,7 +705,7 @@ fn dropped_indexes_are_skipped_and_an_empty_result_is_no_file() {
     let data =
         [(1, 1, 1, Some(9)), (2, 1, 2, Some(9)), (2, 2, 3, Some(9)), (3, 1, 4, Some(9)), (u32::MAX, 1, 5, Some(9))];
     let result = merge_to_bottom(&place, versions(&data), VersionGc::new(&[], SeqNo(9)), &[]).unwrap();
-    assert_eq!(result.outputs.iter().flat_map(TableMeta::indexes).map(|index| index.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(result.outputs.iter().flat_map(SstMeta::indexes).map(|index| index.0).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(result.stats.entries_in, 2);
     let before = place.files();
     let result = merge_to_bottom(&place, versions(&[(1, 1, 3, None)]), VersionGc::new(&[], SeqNo(9)), &[]).unwrap();

@@ -19,7 +19,7 @@ use super::pick::{Action, CompactionJob, LAST, LEVELS, PickInput, PickOptions, R
 use super::testing::sublevels;
 use super::throttle::{Admission, Loads, admission, merge_us, tree_pressure};
 use crate::base::{FileNo, IndexId, SeqNo};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 const MB: f64 = 1048576.0;
 const STEPS_PER_SECOND: u32 = 100;
@@ -53,8 +53,8 @@ struct Sim {
     sealed: Vec<f64>,
     /// Bytes being flushed, and those still to be written.
     flush: Option<(f64, f64)>,
-    l0: Vec<TableMeta>,
-    levels: [Vec<TableMeta>; LEVELS],
+    l0: Vec<SstMeta>,
+    levels: [Vec<SstMeta>; LEVELS],
     /// The last one runs, on top of the others.
     jobs: Vec<Running>,
     next: u64,
@@ -79,7 +79,7 @@ impl Sim {
     }
 
     /// Files of full size for `bytes` of data spread evenly over a range.
-    fn files(&mut self, bytes: f64, from: f64, to: f64, seqs: (u64, u64)) -> Vec<TableMeta> {
+    fn files(&mut self, bytes: f64, from: f64, to: f64, seqs: (u64, u64)) -> Vec<SstMeta> {
         let count = (bytes / self.settings.tables).ceil().max(1.0);
         let width = (to - from) / count;
         (0..count as u64)
@@ -87,7 +87,7 @@ impl Sim {
                 self.next += 1;
                 let low = from + width * n as f64;
                 let gap = if n + 1 < count as u64 { width * 1e-3 } else { 0.0 };
-                TableMeta {
+                SstMeta {
                     no: FileNo(self.next),
                     index: IndexId(1),
                     file_bytes: (bytes / count) as u64,
@@ -160,8 +160,8 @@ impl Sim {
     fn finish(&mut self, job: &CompactionJob) {
         let mut taken = Vec::new();
         for run in std::iter::once(&mut self.l0).chain(&mut self.levels) {
-            let (mine, rest) = run.drain(..).partition(|meta: &TableMeta| job.files().any(|no| no == meta.no));
-            let mut mine: Vec<TableMeta> = mine;
+            let (mine, rest) = run.drain(..).partition(|meta: &SstMeta| job.files().any(|no| no == meta.no));
+            let mut mine: Vec<SstMeta> = mine;
             taken.append(&mut mine);
             *run = rest;
         }

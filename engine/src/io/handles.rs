@@ -1,6 +1,6 @@
-//! A bound on the descriptors that table files hold.
+//! A bound on the descriptors that SSTs hold.
 //!
-//! A store has more table files than a process has descriptors. [`BoundedDisk`] stands before the real disk and hands out
+//! A store has more SSTs than a process has descriptors. [`BoundedDisk`] stands before the real disk and hands out
 //! files for reading that keep their name and length but whose descriptor comes and goes. A read through an open
 //! descriptor takes no lock: it loads a swapped pointer and, the first time since the hand came by, notes that the file is
 //! in use. Who finds the descriptor closed opens it, and first closes, if the bound is reached, another one: a hand goes

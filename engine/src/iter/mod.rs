@@ -1,6 +1,6 @@
 //! Ordered sources of versions, and what is built from them.
 //!
-//! Every sorted thing in the engine (memtable, table file, level, merge of these) is a [`VersionIter`]: a cursor over
+//! Every sorted thing in the engine (memtable, SST, level, merge of these) is a [`VersionIter`]: a cursor over
 //! *versions* ordered by user key ascending, then sequence number descending (newest version first).
 
 mod level;

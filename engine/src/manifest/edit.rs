@@ -2,19 +2,19 @@
 
 use crate::base::codec::{Reader, put_varint};
 use crate::base::{FileNo, IndexId, Lsn, SeqNo};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// A change of the state: files that come and go, marks that advance. Removals take place before additions, so a file
 /// removed at one level and added at another has moved.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct VersionEdit {
     /// New files and their level.
-    pub added: Vec<(u8, TableMeta)>,
+    pub added: Vec<(u8, SstMeta)>,
     /// Files that leave their level.
     pub removed: Vec<(u8, FileNo)>,
     /// Recovery starts reading the log here from now on.
     pub log_start: Option<Lsn>,
-    /// All commits up to this one are in table files.
+    /// All commits up to this one are in SSTs.
     pub flushed_seq: Option<SeqNo>,
     /// Indexes whose keys are void from now on.
     pub dropped: Vec<IndexId>,
@@ -91,16 +91,16 @@ impl VersionEdit {
                 LOG_DURABLE => edit.log_durable = Some(Lsn(reader.varint()?)),
                 LOG_SEGMENTS => edit.log_segments = Some(reader.varint()?),
                 REMOVED => edit.removed.push((reader.u8()?, FileNo(reader.varint()?))),
-                ADDED => edit.added.push((reader.u8()?, TableMeta::decode(reader)?)),
+                ADDED => edit.added.push((reader.u8()?, SstMeta::decode(reader)?)),
                 ADDED_STAMPED => {
                     let level = reader.u8()?;
-                    let meta = TableMeta::decode(reader)?;
-                    edit.added.push((level, TableMeta { stamped: true, ..meta }));
+                    let meta = SstMeta::decode(reader)?;
+                    edit.added.push((level, SstMeta { stamped: true, ..meta }));
                 }
                 tag @ (ADDED_SHARED | ADDED_STAMPED_SHARED) => {
                     let level = reader.u8()?;
-                    let meta = TableMeta::decode(reader)?.decode_shares(reader)?;
-                    edit.added.push((level, TableMeta { stamped: tag == ADDED_STAMPED_SHARED, ..meta }));
+                    let meta = SstMeta::decode(reader)?.decode_shares(reader)?;
+                    edit.added.push((level, SstMeta { stamped: tag == ADDED_STAMPED_SHARED, ..meta }));
                 }
                 DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
                 UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
@@ -112,7 +112,7 @@ impl VersionEdit {
 }
 
 /// What is wrong with a meta on its own, if anything.
-pub(super) fn meta_fault(meta: &TableMeta) -> Option<&'static str> {
+pub(super) fn meta_fault(meta: &SstMeta) -> Option<&'static str> {
     let (smallest, largest) = (&meta.smallest, &meta.largest);
     if smallest.len() < IndexId::LEN || largest.len() < IndexId::LEN {
         Some("key shorter than an index id")

@@ -1,4 +1,4 @@
-//! The state of a store apart from its log: which table files it has and from where the log matters.
+//! The state of a store apart from its log: which SSTs it has and from where the log matters.
 //!
 //! * [`VersionEdit`]: a change
 //! * [`Version`]: the files at one moment, immutable, shared by readers

@@ -29,7 +29,7 @@ use crate::base::codec::{Reader, put_varint};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
 use crate::io::{AlignedBuf, Disk, File, Mode};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
 use crate::wal::{FileSource, walk_records};
 
@@ -68,11 +68,11 @@ pub struct State {
     pub format: u32,
     /// Size of the log's segments, chosen when the store was created.
     pub log_segment_bytes: u64,
-    /// Table files with their levels, by number.
-    pub files: Vec<(u8, TableMeta)>,
+    /// SSTs with their levels, by number.
+    pub files: Vec<(u8, SstMeta)>,
     /// Recovery reads the log from here.
     pub log_start: Lsn,
-    /// All commits up to this one are in table files.
+    /// All commits up to this one are in SSTs.
     pub flushed_seq: SeqNo,
     /// Numbers from this one on are unused.
     pub next_file: FileNo,

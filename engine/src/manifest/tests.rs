@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
 use crate::io::{Disk, FaultKind, MemDisk, Mode};
-use crate::sst::{Share, TableMeta};
+use crate::sst::{Share, SstMeta};
 use crate::wal::testtext::{check_doc_example, check_fixture, engine_path, run_cases};
 
 fn key(index: u32, text: &str) -> Vec<u8> {
@@ -16,13 +16,13 @@ fn key(index: u32, text: &str) -> Vec<u8> {
 }
 
 /// `no [index/]smallest-largest min-max`
-fn parse_meta(text: &str) -> TableMeta {
+fn parse_meta(text: &str) -> SstMeta {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (index, range) = words[1].split_once('/').unwrap_or(("1", words[1]));
     let index = index.parse().unwrap();
     let (smallest, largest) = range.split_once('-').unwrap();
     let (min, max) = words[2].split_once('-').unwrap();
-    TableMeta {
+    SstMeta {
         no: FileNo(words[0].parse().unwrap()),
         index: IndexId(index),
         file_bytes: 100,
@@ -153,7 +153,7 @@ proptest! {
     /// Against the definition: in lookup order, the first file that has a key is the newest that has it.
     #[test]
     fn sublevels_order_every_key_by_age(ranges in prop::collection::vec((0u8..40, 0u8..12), 1..40)) {
-        let files: Vec<(u8, TableMeta)> = ranges.iter().enumerate().map(|(i, &(start, len))| {
+        let files: Vec<(u8, SstMeta)> = ranges.iter().enumerate().map(|(i, &(start, len))| {
             let range = format!("{}-{}", (b'0' + start) as char, (b'0' + start + len) as char);
             let range = range.replace("---", "--.").replace('/', "0");
             let parts: Vec<&str> = range.splitn(2, '-').collect();
@@ -561,14 +561,14 @@ fn without_room(content: &[u8]) -> &[u8] {
 }
 
 /// A file of the same indexes that a large transaction wrote.
-fn large_shared_meta() -> TableMeta {
-    TableMeta { no: FileNo(6), ..shared_meta().stamp(SeqNo(13)) }
+fn large_shared_meta() -> SstMeta {
+    SstMeta { no: FileNo(6), ..shared_meta().stamp(SeqNo(13)) }
 }
 
 /// A file of the indexes 7, 9 and 300.
-fn shared_meta() -> TableMeta {
+fn shared_meta() -> SstMeta {
     let share = |index, entries, raw_bytes| Share { index: IndexId(index), entries, tombstones: 0, raw_bytes };
-    TableMeta {
+    SstMeta {
         largest: key(300, "z"),
         tombstones: 1,
         shares: [share(7, 6, 120), Share { tombstones: 1, ..share(9, 3, 50) }, share(300, 1, 30)].into(),

@@ -1,4 +1,4 @@
-//! Which table files make up the store: an immutable value.
+//! Which SSTs make up the store: an immutable value.
 //!
 //! ```text
 //! age   files of level 0             sublevels
@@ -33,7 +33,7 @@ use super::VersionEdit;
 use super::edit::meta_fault;
 use crate::base::{Error, FileNo, IndexId, Result};
 use crate::iter::head_of;
-use crate::sst::{Table, TableMeta};
+use crate::sst::{Sst, SstMeta};
 
 /// Number of levels, level 0 included.
 pub const LEVELS: usize = 7;
@@ -56,18 +56,18 @@ impl ObsoleteFiles {
     }
 }
 
-/// A table file in use. Versions share it; whoever reads the file holds it (or a version with it).
+/// An SST in use. Versions share it; whoever reads the file holds it (or a version with it).
 pub struct FileEntry {
     /// What is known about the file.
-    pub meta: TableMeta,
+    pub meta: SstMeta,
     /// Its reader, once somebody needed it.
-    pub table: OnceLock<Arc<Table>>,
+    pub sst: OnceLock<Arc<Sst>>,
     /// Heads of the smallest and the largest key: a search among files compares integers and follows few pointers.
     heads: (u128, u128),
     life: Arc<FileLife>,
 }
 
-/// Keeps the name of a table file. Its entry and its open reader hold it: a reader may have to open the file again.
+/// Keeps the name of an SST. Its entry and its open reader hold it: a reader may have to open the file again.
 #[derive(Debug)]
 pub struct FileLife {
     no: FileNo,
@@ -85,10 +85,10 @@ impl Drop for FileLife {
 
 impl FileEntry {
     /// An entry for a file in use.
-    pub fn new(meta: TableMeta, obsolete_files: Arc<ObsoleteFiles>) -> FileEntry {
+    pub fn new(meta: SstMeta, obsolete_files: Arc<ObsoleteFiles>) -> FileEntry {
         let heads = (head_of(&meta.smallest), head_of(&meta.largest));
         let life = Arc::new(FileLife { no: meta.no, obsolete: AtomicBool::new(false), obsolete_files });
-        FileEntry { meta, table: OnceLock::new(), heads, life }
+        FileEntry { meta, sst: OnceLock::new(), heads, life }
     }
 
     /// Whether the file has anything of the key's index, within its bounds. Between those of a shared file other indexes may
@@ -190,7 +190,7 @@ pub struct Version {
 impl Version {
     /// The version of these files, in any order. `obsolete_files` receives the files of all versions that derive from it.
     /// Errors: as [`Version::apply`].
-    pub fn new(files: &[(u8, TableMeta)], obsolete_files: &Arc<ObsoleteFiles>) -> Result<Version> {
+    pub fn new(files: &[(u8, SstMeta)], obsolete_files: &Arc<ObsoleteFiles>) -> Result<Version> {
         let empty = Version {
             sublevels: Arc::default(),
             levels: Default::default(),
@@ -366,9 +366,9 @@ impl Version {
         (0u8..).zip(&self.levels).flat_map(|(level, run)| run.iter().map(move |file| (level, file)))
     }
 
-    /// Bytes of memory of the open tables' resident parts.
-    pub fn table_bytes(&self) -> u64 {
-        self.files().map(|(_, file)| file.table.get().map_or(0, |table| table.resident_bytes() as u64)).sum()
+    /// Bytes of memory of the open SSTs' resident parts.
+    pub fn sst_bytes(&self) -> u64 {
+        self.files().map(|(_, file)| file.sst.get().map_or(0, |table| table.resident_bytes() as u64)).sum()
     }
 
     /// A file of a level.

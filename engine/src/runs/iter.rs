@@ -7,17 +7,17 @@
 
 use std::sync::Arc;
 
-use super::{RunFile, Tables};
+use super::{RunFile, SstOpener};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::{Picked, SortedRun, VersionIter};
-use crate::sst::{ReadHints, TableIter};
+use crate::sst::{ReadHints, SstIter};
 
 /// Files of a run, to be read as `I` reads them.
 pub(crate) struct Files<I> {
     pub files: Vec<RunFile>,
-    pub tables: Arc<dyn Tables>,
-    pub open: fn(TableIter, SeqNo, SeqNo) -> I,
+    pub ssts: Arc<dyn SstOpener>,
+    pub open: fn(SstIter, SeqNo, SeqNo) -> I,
     pub hints: ReadHints,
     /// The number that `Newest` shows.
     pub shown: SeqNo,
@@ -36,18 +36,18 @@ impl<I: VersionIter> SortedRun for Files<I> {
     }
     fn open(&mut self, i: usize, _: Option<I>) -> Result<I> {
         let file = &self.files[i];
-        Ok((self.open)(self.tables.table(&file.entry)?.iter(self.hints), file.limit, self.shown))
+        Ok((self.open)(self.ssts.sst(&file.entry)?.iter(self.hints), file.limit, self.shown))
     }
 }
 
 /// All versions up to the limit, with their own numbers.
 pub(crate) struct Versions {
-    inner: TableIter,
+    inner: SstIter,
     limit: SeqNo,
 }
 
 impl Versions {
-    pub fn new(inner: TableIter, limit: SeqNo, _shown: SeqNo) -> Versions {
+    pub fn new(inner: SstIter, limit: SeqNo, _shown: SeqNo) -> Versions {
         Versions { inner, limit }
     }
 
@@ -131,7 +131,7 @@ enum Place {
 
 /// The newest version of each key, under the number of a read point.
 pub(crate) struct Newest {
-    inner: TableIter,
+    inner: SstIter,
     limit: SeqNo,
     shown: SeqNo,
     place: Place,
@@ -141,7 +141,7 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    pub fn new(inner: TableIter, limit: SeqNo, shown: SeqNo) -> Newest {
+    pub fn new(inner: SstIter, limit: SeqNo, shown: SeqNo) -> Newest {
         Newest {
             inner,
             limit,

@@ -7,7 +7,7 @@
 //!                oldest                       [0..40]          [0..40]         [0.....40]
 //! ```
 //!
-//! When the write buffer is full, its operations are written, in key order, as table files
+//! When the write buffer is full, its operations are written, in key order, as SSTs
 //! (docs/develop/format/sst.md); the number of a version is that of its operation, counted from 1. Small indexes share
 //! files, as everywhere, so that a transaction that touches thousands of tables costs what its bytes cost. The files lie in
 //! *runs*, sets of files that do not overlap: each in the oldest run above all files that it overlaps. So writes in key
@@ -46,7 +46,7 @@ use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
 use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
 use crate::manifest::{FileEntry, ObsoleteFiles};
-use crate::sst::{PinnedValue, ReadHints, Table, TableMeta, TableWriter};
+use crate::sst::{PinnedValue, ReadHints, Sst, SstMeta, SstWriter};
 
 /// Number of all versions of the last merge. Nobody asks for numbers after it, and equal ones take no space in a block.
 const LAST_NUMBER: SeqNo = SeqNo(1);
@@ -54,10 +54,10 @@ const LAST_NUMBER: SeqNo = SeqNo(1);
 /// Runs of one tier that are merged into one of the next.
 const FAN: usize = 8;
 
-/// Opens table files.
-pub(crate) trait Tables: Send + Sync {
+/// Opens SSTs.
+pub(crate) trait SstOpener: Send + Sync {
     /// The reader of a file, opened on first use.
-    fn table<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Table>>;
+    fn sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>>;
 }
 
 /// A file of a run.
@@ -71,7 +71,7 @@ pub(crate) struct RunFile {
 }
 
 impl RunFile {
-    fn meta(&self) -> &TableMeta {
+    fn meta(&self) -> &SstMeta {
         &self.entry.meta
     }
 
@@ -118,16 +118,16 @@ pub(crate) struct Runs {
     alone: Vec<IndexId>,
     /// Dropped indexes that shared files may have keys of.
     void: BTreeSet<IndexId>,
-    tables: Arc<dyn Tables>,
+    ssts: Arc<dyn SstOpener>,
     obsolete_files: Arc<ObsoleteFiles>,
     generation: u64,
     written_bytes: u64,
 }
 
 impl Runs {
-    pub fn new(tables: Arc<dyn Tables>, obsolete_files: Arc<ObsoleteFiles>) -> Runs {
+    pub fn new(ssts: Arc<dyn SstOpener>, obsolete_files: Arc<ObsoleteFiles>) -> Runs {
         let (runs, alone, void) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Runs { runs, alone, void, tables, obsolete_files, generation: 0, written_bytes: 0 }
+        Runs { runs, alone, void, ssts, obsolete_files, generation: 0, written_bytes: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -165,8 +165,8 @@ impl Runs {
     pub fn spill_value(&mut self, key: &[u8], number: u64, parts: &[&[u8]], env: &MergeEnv<'_>) -> Result<()> {
         let no = (env.next_file)();
         let path = (env.path_of)(no);
-        let options = (env.table_options)(IndexId::of(key));
-        let written = TableWriter::create(env.disk, &path, no, options).and_then(|mut writer| {
+        let options = (env.sst_options)(IndexId::of(key));
+        let written = SstWriter::create(env.disk, &path, no, options).and_then(|mut writer| {
             writer.add_parts(key, SeqNo(number), parts)?;
             writer.finish()
         });
@@ -193,7 +193,7 @@ impl Runs {
     }
 
     /// Takes in a new file, newer than all before.
-    fn stack(&mut self, meta: TableMeta, distinct: bool) {
+    fn stack(&mut self, meta: SstMeta, distinct: bool) {
         self.generation += 1;
         // Below all newer runs that it does not overlap.
         let gaps = self.runs.iter().rev().map_while(|run| run.gap(&meta.smallest, &meta.largest));
@@ -227,7 +227,7 @@ impl Runs {
 
     /// Leaves one run with one version per key and nothing undone or dropped; its files, in key order. On failure nothing is
     /// lost, but older versions may be gone: the transaction can commit or be rolled back as a whole.
-    pub fn finish(&mut self, file_bytes: u64, env: &MergeEnv<'_>) -> Result<Vec<TableMeta>> {
+    pub fn finish(&mut self, file_bytes: u64, env: &MergeEnv<'_>) -> Result<Vec<SstMeta>> {
         self.merge_from(0, 0, file_bytes, env, true)?;
         Ok(self.runs.iter().flat_map(|run| &run.files).map(|file| file.meta().clone()).collect())
     }
@@ -237,8 +237,8 @@ impl Runs {
         let void = &self.void;
         let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
         let env = MergeEnv { is_dropped: &is_dropped, ..*env };
-        let (tables, obsolete_files, alone) = (&self.tables, &self.obsolete_files, self.alone.as_slice());
-        let mut merge = Merge { tables, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
+        let (ssts, obsolete_files, alone) = (&self.ssts, &self.obsolete_files, self.alone.as_slice());
+        let mut merge = Merge { ssts, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
         self.generation += 1;
         let merged = merge.divide(&mut self.runs[first..]).and_then(|()| merge.runs(&self.runs[first..]));
         self.written_bytes += merge.written_bytes;
@@ -308,7 +308,7 @@ impl Runs {
         for file in self.runs.iter().rev().filter_map(|run| run.find(key, head)) {
             let limit = file.limit.min(SeqNo(kept));
             if limit >= file.meta().min_seq {
-                if let Some((_, kind, value)) = self.tables.table(&file.entry)?.get(key, limit)? {
+                if let Some((_, kind, value)) = self.ssts.sst(&file.entry)?.get(key, limit)? {
                     return Ok(Some((kind, value)));
                 }
             }
@@ -329,7 +329,7 @@ impl Runs {
         let sources = overlapping.filter(|files| !files.is_empty()).map(|files| {
             let files = Files {
                 files: files.to_vec(),
-                tables: self.tables.clone(),
+                ssts: self.ssts.clone(),
                 open: Newest::new,
                 hints: ReadHints { defer_large: true, ..ReadHints::default() },
                 shown: read,
@@ -346,7 +346,7 @@ impl Drop for Runs {
     }
 }
 
-fn new_file(meta: TableMeta, distinct: bool, obsolete_files: &Arc<ObsoleteFiles>) -> RunFile {
+fn new_file(meta: SstMeta, distinct: bool, obsolete_files: &Arc<ObsoleteFiles>) -> RunFile {
     RunFile { entry: Arc::new(FileEntry::new(meta, obsolete_files.clone())), limit: SeqNo::MAX, distinct }
 }
 
@@ -362,7 +362,7 @@ fn newest_versions() -> VersionGc {
 
 /// Makes one run of several.
 struct Merge<'a> {
-    tables: &'a Arc<dyn Tables>,
+    ssts: &'a Arc<dyn SstOpener>,
     obsolete_files: &'a Arc<ObsoleteFiles>,
     alone: &'a [IndexId],
     void: &'a BTreeSet<IndexId>,
@@ -377,7 +377,7 @@ impl Merge<'_> {
     /// Divides the shared files that have keys on both sides of an index with files of its own, or of such an index.
     fn divide(&mut self, runs: &mut [Run]) -> Result<()> {
         let alone = self.alone;
-        let spans = |meta: &TableMeta| {
+        let spans = |meta: &SstMeta| {
             let at = alone.partition_point(|&id| id < meta.index);
             meta.is_shared() && alone.get(at).is_some_and(|&id| id <= meta.last_index())
         };
@@ -441,7 +441,7 @@ impl Merge<'_> {
         let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
         let sources = by_age.into_iter().rev().map(|files| {
             let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
-            let files = Files { files, tables: self.tables.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };
+            let files = Files { files, ssts: self.ssts.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };
             LevelIter::new(files, None, None)
         });
         let mut input = Distinct::new(MergeIter::new(sources.collect()));

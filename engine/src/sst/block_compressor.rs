@@ -20,7 +20,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::compress_bound;
 
 use super::block::{Shuffle, shuffle, unshuffle};
-use super::table::PARTITION_BLOCKS;
+use super::reader::PARTITION_BLOCKS;
 
 /// How a block is compressed: what is shuffled, and zstd's level.
 type Layout = (Shuffle, i32);

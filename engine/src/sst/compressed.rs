@@ -13,7 +13,7 @@ use super::block::Block;
 use super::frame::{self, Handle};
 use super::iter::ReadAhead;
 use super::large::LARGE;
-use super::{Cached, Table};
+use super::{Cached, Sst};
 use crate::base::Result;
 use crate::base::slots::Buf;
 use crate::cache::Queue;
@@ -45,7 +45,7 @@ pub(super) fn compressed(framed: &[u8]) -> (Cached, usize) {
     (Cached::Compressed(Arc::new(bytes)), charge)
 }
 
-impl Table {
+impl Sst {
     /// How the data block at `handle` is held, leaving no trace.
     pub(super) fn residence(&self, handle: Handle) -> Option<Residence> {
         let held = |offset, compressed| Some(Residence { queue: self.cache.queue(self.no, offset)?, compressed });

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::block::{Block, BlockBuilder};
 use super::frame::Handle;
-use super::table::Table;
+use super::reader::Sst;
 use super::{PinnedValue, ReadHints};
 use crate::base::codec::Reader;
 use crate::base::value::{LargeValue, ValuePlace};
@@ -30,7 +30,7 @@ pub(super) fn put_large_row(seq: SeqNo, value_bytes: u32, out: &mut Vec<u8>) {
 #[derive(Clone, Copy)]
 pub(super) struct LargeRow {
     block: Handle,
-    /// The number in the file, whatever the table is stamped with.
+    /// The number in the file, whatever the SST is stamped with.
     pub seq: SeqNo,
     pub value_bytes: u32,
 }
@@ -43,36 +43,36 @@ impl LargeRow {
     }
 
     /// The block without its value.
-    pub fn head(&self, table: &Table, key: &[u8]) -> Result<Arc<Block>> {
+    pub fn head(&self, sst: &Sst, key: &[u8]) -> Result<Arc<Block>> {
         let (mut block, mut head) = (BlockBuilder::default(), Vec::new());
         block.add(key, self.seq, Kind::Put, &[]);
         block.finish(&mut head);
-        table.parse(self.block, head.as_slice().into())
+        sst.parse(self.block, head.as_slice().into())
     }
 
     /// Reads the block, which must be what the index says.
-    pub fn read(&self, table: &Table, key: &[u8], hints: ReadHints) -> Result<Arc<Block>> {
+    pub fn read(&self, sst: &Sst, key: &[u8], hints: ReadHints) -> Result<Arc<Block>> {
         let block = match hints.fill_cache {
-            true => table.load_data(self.block, None, true)?,
-            false => table.data_bulk(self.block, None, true, false)?,
+            true => sst.load_data(self.block, None, true)?,
+            false => sst.data_bulk(self.block, None, true, false)?,
         };
-        self.check(table, key, &block)?;
+        self.check(sst, key, &block)?;
         Ok(block)
     }
 
     /// Compares a block with what the index says of it.
-    pub fn check(&self, table: &Table, key: &[u8], block: &Block) -> Result<()> {
+    pub fn check(&self, sst: &Sst, key: &[u8], block: &Block) -> Result<()> {
         let is_row = block.rows() == 1
             && (block.seq(0), block.kind(0)) == (self.seq, Kind::Put)
             && block.value(0).len() == self.value_bytes as usize
             && block.key_is(0, key);
-        if is_row { Ok(()) } else { Err(table.bad(self.block.offset, "not the large row that the index has here")) }
+        if is_row { Ok(()) } else { Err(sst.bad(self.block.offset, "not the large row that the index has here")) }
     }
 }
 
 /// The place of a large row's value.
 pub(super) struct Place {
-    pub table: Arc<Table>,
+    pub sst: Arc<Sst>,
     pub row: LargeRow,
     pub key: Vec<u8>,
     pub hints: ReadHints,
@@ -80,8 +80,8 @@ pub(super) struct Place {
 
 impl ValuePlace for Place {
     fn read(&self) -> Result<LargeValue> {
-        let block = self.row.read(&self.table, &self.key, self.hints)?;
-        let is_large = || self.table.bad(self.row.block.offset, "no large value");
+        let block = self.row.read(&self.sst, &self.key, self.hints)?;
+        let is_large = || self.sst.bad(self.row.block.offset, "no large value");
         PinnedValue::new(block, 0).large().ok_or_else(is_large)
     }
 

@@ -37,8 +37,8 @@ fn le32(bytes: &[u8]) -> u64 {
     u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// The 64-bit hash of a user key that filters are made of. Compute it once and ask many tables with
-/// [`super::Table::get_hashed`].
+/// The 64-bit hash of a user key that filters are made of. Compute it once and ask many SSTs with
+/// [`super::Sst::get_hashed`].
 #[inline]
 pub fn key_hash(key: &[u8]) -> u64 {
     let len = key.len() as u64;

@@ -1,7 +1,7 @@
 //! Adaptive filter loading: whether a filter that is not in memory is worth a read.
 //!
 //! Where look-ups find their keys, as mostly in the last level, a filter costs a read and memory and answers nothing; where
-//! they do not, it spares a read each time. A table learns which it is from look-ups that went by without their filter.
+//! they do not, it spares a read each time. An SST learns which it is from look-ups that went by without their filter.
 //!
 //! Rejected: no filters in the last level at all (keys that are nowhere would cost a read each); a rate measured over all
 //! look-ups (a counter that threads share, in each of them).
@@ -9,7 +9,7 @@
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Do look-ups in a table find their keys? Learned where it matters, at look-ups whose filter is not in memory.
+/// Do look-ups in an SST find their keys? Learned where it matters, at look-ups whose filter is not in memory.
 #[derive(Default)]
 pub(super) struct FilterLoading(AtomicU8);
 

@@ -1,4 +1,4 @@
-//! The cursor over one table file, and read-ahead.
+//! The cursor over one SST, and read-ahead.
 //!
 //! Read-ahead begins by itself once a cursor has walked into several blocks in a row that it had to read from disk, and
 //! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra.
@@ -14,7 +14,7 @@ use super::block::Block;
 use super::deferred::{LargeRow, Place};
 use super::frame::{Handle, aligned};
 use super::large::LARGE;
-use super::table::Table;
+use super::reader::Sst;
 use super::{Cached, PinnedValue, ReadHints};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
@@ -99,9 +99,9 @@ pub struct IterMemory {
     passed: Vec<u8>,
 }
 
-/// A cursor over the versions of one table file.
-pub struct TableIter {
-    table: Arc<Table>,
+/// A cursor over the versions of one SST.
+pub struct SstIter {
+    sst: Arc<Sst>,
     hints: ReadHints,
     ahead: ReadAhead,
     /// Blocks read from disk since the last seek, each behind the one before (or before it, going backward).
@@ -126,14 +126,14 @@ pub struct TableIter {
     passed: Vec<u8>,
 }
 
-impl TableIter {
-    pub(super) fn new(table: Arc<Table>, hints: ReadHints, memory: IterMemory) -> TableIter {
+impl SstIter {
+    pub(super) fn new(sst: Arc<Sst>, hints: ReadHints, memory: IterMemory) -> SstIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
-        let block = table.top.clone();
-        let bypass = (!hints.fill_cache).then(|| Bypass::new(table.cache.clone()));
+        let block = sst.top.clone();
+        let bypass = (!hints.fill_cache).then(|| Bypass::new(sst.cache.clone()));
         let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
-        TableIter {
-            table,
+        SstIter {
+            sst,
             hints,
             ahead: ReadAhead::new(AHEAD_MIN, ahead_max.max(AHEAD_MIN)),
             in_order: 0,
@@ -163,9 +163,9 @@ impl TableIter {
         PinnedValue::new(self.block.clone(), self.row)
     }
 
-    /// The table it walks.
-    pub fn table(&self) -> &Arc<Table> {
-        &self.table
+    /// The SST it walks.
+    pub fn sst(&self) -> &Arc<Sst> {
+        &self.sst
     }
 
     /// The decoded block it stands in: its flags let a reader skip checks for all rows of the block.
@@ -177,7 +177,7 @@ impl TableIter {
         if self.partition != partition {
             self.partition = NONE;
             self.entry = NONE;
-            self.index = self.table.index(partition)?;
+            self.index = self.sst.index(partition)?;
             self.partition = partition;
         }
         Ok(())
@@ -187,24 +187,24 @@ impl TableIter {
         if self.entry != entry {
             self.entry = NONE;
             self.leave_block();
-            let handle = self.table.entry(&self.index, entry)?.0;
+            let handle = self.sst.entry(&self.index, entry)?.0;
             let is_asked_for = self.hints.defer_large;
-            self.deferred = if is_asked_for { self.table.large_row(&self.index, entry, handle)? } else { None };
+            self.deferred = if is_asked_for { self.sst.large_row(&self.index, entry, handle)? } else { None };
             self.loaded = false;
             self.block = if let Some(row) = &self.deferred {
                 let mut key = Vec::new();
                 self.index.append_key(entry, &mut key);
-                row.head(&self.table, &key)?
+                row.head(&self.sst, &key)?
             } else if self.hints.read_ahead > 0 || !self.hints.fill_cache {
                 let ahead = (self.hints.read_ahead > 0).then_some(&mut self.ahead);
-                self.table.data_bulk(handle, ahead, forward, self.hints.fill_cache)?
+                self.sst.data_bulk(handle, ahead, forward, self.hints.fill_cache)?
             } else {
-                match self.table.cached_rows(handle)? {
+                match self.sst.cached_rows(handle)? {
                     Some(block) => block,
                     None => {
                         let ahead = (self.in_order >= IN_ORDER).then_some(&mut self.ahead);
                         self.in_order += 1;
-                        self.table.load_data(handle, ahead, forward)?
+                        self.sst.load_data(handle, ahead, forward)?
                     }
                 }
             };
@@ -227,7 +227,7 @@ impl TableIter {
     fn leave_block(&mut self) {
         if self.block.bytes().len() >= LARGE {
             self.entry = NONE;
-            self.block = self.table.top.clone();
+            self.block = self.sst.top.clone();
         }
     }
 
@@ -254,7 +254,7 @@ impl TableIter {
         self.leave_block();
         if entry as usize + 1 < self.index.rows() {
             self.load_entry(entry + 1, true)?;
-        } else if partition as usize + 1 < self.table.top.rows() {
+        } else if partition as usize + 1 < self.sst.top.rows() {
             self.load_partition(partition + 1)?;
             self.load_entry(0, true)?;
         } else {
@@ -306,8 +306,8 @@ impl TableIter {
         self.valid = false;
         self.in_order = 0;
         self.unload();
-        let partition = self.table.top.lower_bound(key).0;
-        if partition == self.table.top.rows() {
+        let partition = self.sst.top.lower_bound(key).0;
+        if partition == self.sst.top.rows() {
             return Ok(false);
         }
         self.load_partition(partition as u32)?;
@@ -318,7 +318,7 @@ impl TableIter {
     }
 }
 
-impl VersionIter for TableIter {
+impl VersionIter for SstIter {
     #[inline]
     fn valid(&self) -> bool {
         self.valid
@@ -331,7 +331,7 @@ impl VersionIter for TableIter {
     #[inline]
     fn seq(&self) -> SeqNo {
         debug_assert!(self.valid);
-        match self.table.stamp {
+        match self.sst.stamp {
             Some(stamp) => stamp,
             None => self.block.seq(self.row),
         }
@@ -357,7 +357,7 @@ impl VersionIter for TableIter {
     #[cold]
     fn load(&mut self) -> Result<()> {
         if let Some(row) = &self.deferred {
-            self.block = row.read(&self.table, &self.key[..self.key_len], self.hints)?;
+            self.block = row.read(&self.sst, &self.key[..self.key_len], self.hints)?;
             (self.deferred, self.loaded) = (None, true);
         }
         Ok(())
@@ -365,7 +365,7 @@ impl VersionIter for TableIter {
     fn deferred(&self) -> Option<DeferredValue> {
         let row = self.deferred?;
         let key = self.key().to_vec();
-        Some(Arc::new(Place { table: self.table.clone(), row, key, hints: self.hints }))
+        Some(Arc::new(Place { sst: self.sst.clone(), row, key, hints: self.hints }))
     }
     #[inline]
     fn value_len(&self) -> usize {
@@ -414,7 +414,7 @@ impl VersionIter for TableIter {
         self.valid = false;
         self.in_order = 0;
         self.unload();
-        self.load_partition(self.table.top.rows() as u32 - 1)?;
+        self.load_partition(self.sst.top.rows() as u32 - 1)?;
         self.load_entry(self.index.rows() as u32 - 1, false)?;
         self.stand(self.block.rows() as u32 - 1);
         Ok(())

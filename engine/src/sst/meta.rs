@@ -1,4 +1,4 @@
-//! What the manifest and the readers know about a table file without reading its data.
+//! What the manifest and the readers know about an SST without reading its data.
 //!
 //! Small indexes share files. Of such a file the description says what it has of each index, its *shares*: sizes of an
 //! index, whether a file has any of it, and how much of a file belongs to dropped indexes are known without a read. A
@@ -25,9 +25,9 @@ pub struct Share {
     pub raw_bytes: u32,
 }
 
-/// Description of one table file.
+/// Description of one SST.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TableMeta {
+pub struct SstMeta {
     /// Its number, which is also its name.
     pub no: FileNo,
     /// The index of its first key; of all keys, unless there are shares.
@@ -55,10 +55,10 @@ pub struct TableMeta {
     pub shares: Arc<[Share]>,
 }
 
-impl TableMeta {
+impl SstMeta {
     /// The description of the same file with all versions numbered `seq`.
-    pub fn stamp(self, seq: SeqNo) -> TableMeta {
-        TableMeta { min_seq: seq, max_seq: seq, stamped: true, ..self }
+    pub fn stamp(self, seq: SeqNo) -> SstMeta {
+        SstMeta { min_seq: seq, max_seq: seq, stamped: true, ..self }
     }
 
     /// True if it has keys of several indexes.
@@ -121,9 +121,9 @@ impl TableMeta {
         }
     }
 
-    /// The description with the shares that [`TableMeta::encode_shares`] wrote; `None` if the bytes are none such, or say
+    /// The description with the shares that [`SstMeta::encode_shares`] wrote; `None` if the bytes are none such, or say
     /// something else than the description does.
-    pub fn decode_shares(self, reader: &mut Reader<'_>) -> Option<TableMeta> {
+    pub fn decode_shares(self, reader: &mut Reader<'_>) -> Option<SstMeta> {
         let count = reader.varint()?;
         let mut shares = Vec::new();
         let (mut last, mut sum) = (self.index, Part::default());
@@ -141,7 +141,7 @@ impl TableMeta {
             shares.push(share);
         }
         let all = Part { entries: self.entries, tombstones: self.tombstones, raw_bytes: self.raw_bytes };
-        (count > 1 && sum == all).then(|| TableMeta { shares: shares.into(), ..self })
+        (count > 1 && sum == all).then(|| SstMeta { shares: shares.into(), ..self })
     }
 
     /// Appends the encoding: varints in the order of the fields, the keys as length and bytes.
@@ -158,9 +158,9 @@ impl TableMeta {
         put_varint(out, self.raw_bytes);
     }
 
-    /// Reads what [`TableMeta::encode`] wrote; `None` if the bytes are none such.
-    pub fn decode(reader: &mut Reader<'_>) -> Option<TableMeta> {
-        Some(TableMeta {
+    /// Reads what [`SstMeta::encode`] wrote; `None` if the bytes are none such.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<SstMeta> {
+        Some(SstMeta {
             no: FileNo(reader.varint()?),
             index: IndexId(u32::try_from(reader.varint()?).ok()?),
             file_bytes: reader.varint()?,
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_every_cut() {
-        let meta = TableMeta {
+        let meta = SstMeta {
             no: FileNo(300),
             index: IndexId(u32::MAX),
             file_bytes: 1 << 40,
@@ -258,10 +258,10 @@ mod tests {
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);
         let mut reader = Reader::new(&bytes);
-        assert_eq!(TableMeta::decode(&mut reader), Some(meta));
+        assert_eq!(SstMeta::decode(&mut reader), Some(meta));
         assert!(reader.is_empty());
         for cut in 0..bytes.len() {
-            assert_eq!(TableMeta::decode(&mut Reader::new(&bytes[..cut])), None);
+            assert_eq!(SstMeta::decode(&mut Reader::new(&bytes[..cut])), None);
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn shares_round_trip_and_must_fit_the_whole() {
         let share =
             |index, entries, tombstones, raw_bytes| Share { index: IndexId(index), entries, tombstones, raw_bytes };
-        let meta = TableMeta {
+        let meta = SstMeta {
             no: FileNo(3),
             index: IndexId(7),
             file_bytes: 4096,
@@ -285,12 +285,12 @@ mod tests {
         };
         let mut bytes = Vec::new();
         meta.encode_shares(&mut bytes);
-        let bare = || TableMeta { shares: Arc::default(), ..meta.clone() };
+        let bare = || SstMeta { shares: Arc::default(), ..meta.clone() };
         assert_eq!(bare().decode_shares(&mut Reader::new(&bytes)), Some(meta.clone()));
         for cut in 0..bytes.len() {
             assert_eq!(bare().decode_shares(&mut Reader::new(&bytes[..cut])), None);
         }
-        assert_eq!(TableMeta { entries: 61, ..bare() }.decode_shares(&mut Reader::new(&bytes)), None);
+        assert_eq!(SstMeta { entries: 61, ..bare() }.decode_shares(&mut Reader::new(&bytes)), None);
         assert_eq!(bare().decode_shares(&mut Reader::new(&[1, 0, 60, 3, 0xcc, 8])), None, "one share is none");
 
         assert_eq!(meta.indexes().collect::<Vec<_>>(), [IndexId(7), IndexId(9), IndexId(256)]);

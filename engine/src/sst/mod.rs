@@ -1,8 +1,8 @@
-//! Table files (SSTs): immutable sorted files of versions, the persistent levels of the tree.
+//! SSTs (table files): immutable sorted files of versions, the persistent levels of the tree.
 //!
 //! A file is a row of data blocks, then filter partitions, index partitions, the top-level index, properties and a
-//! footer; docs/develop/format/sst.md has the bytes. [`TableWriter`] makes one from versions in internal order,
-//! [`Table`] reads it, [`TableIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::Cache`].
+//! footer; docs/develop/format/sst.md has the bytes. [`SstWriter`] makes one from versions in internal order,
+//! [`Sst`] reads it, [`SstIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::Cache`].
 //!
 //! # Invariants
 //!
@@ -27,7 +27,7 @@ mod iter;
 mod large;
 mod meta;
 mod compressed;
-mod table;
+mod reader;
 #[cfg(test)]
 mod tests;
 mod prepopulate;
@@ -45,11 +45,11 @@ use crate::base::value::{Bytes, LargeValue};
 pub use block::{Block, BlockBuilder};
 pub use compressed::Residence;
 pub use filter::{Filter, key_hash};
-pub use iter::{AHEAD_MIN, IterMemory, TableIter};
-pub use meta::{Part, Share, TableMeta};
+pub use iter::{AHEAD_MIN, IterMemory, SstIter};
+pub use meta::{Part, Share, SstMeta};
 pub use prepopulate::Prepopulate;
-pub use table::{Extent, Table};
-pub use writer::{TableWriter, WRITE_BYTES};
+pub use reader::{Extent, Sst};
+pub use writer::{SstWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub enum Compression {
 
 /// How a file is written. Readers need none of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TableOptions {
+pub struct SstOptions {
     /// Compression of data and index blocks.
     pub compression: Compression,
     /// Uncompressed size in bytes at which a data block is cut.
@@ -73,9 +73,9 @@ pub struct TableOptions {
     pub filter_bits_per_key: u8,
 }
 
-impl Default for TableOptions {
+impl Default for SstOptions {
     fn default() -> Self {
-        TableOptions { compression: Compression::Zstd, block_bytes: BLOCK_BYTES, filter_bits_per_key: 10 }
+        SstOptions { compression: Compression::Zstd, block_bytes: BLOCK_BYTES, filter_bits_per_key: 10 }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::base::FileNo;
 use crate::cache::Queue;
 use std::sync::Arc;
 
-/// Which blocks of a new table go into the cache.
+/// Which blocks of a new SST go into the cache.
 #[derive(Clone, Copy)]
 pub struct Prepopulate<'a> {
     /// The cache.

@@ -1,4 +1,4 @@
-//! Tables against a sorted list. Most run on a disk in memory, which also checks the alignment of all direct I/O.
+//! SSTs against a sorted list. Most run on a disk in memory, which also checks the alignment of all direct I/O.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::iter::VersionIter;
 /// Key, sequence number, kind, value.
 type Row = (Vec<u8>, u64, Kind, Vec<u8>);
 
-/// A disk with one table file on it.
+/// A disk with one SST on it.
 struct Bed {
     memory: MemDisk,
     disk: Arc<dyn Disk>,
@@ -35,8 +35,8 @@ impl Bed {
             self.disk.remove(Bed::path()).unwrap();
         }
     }
-    /// Replaces the table.
-    fn write(&self, rows: &[Row], options: TableOptions) -> TableMeta {
+    /// Replaces the SST.
+    fn write(&self, rows: &[Row], options: SstOptions) -> SstMeta {
         self.remove();
         let meta = write(&self.disk, Bed::path(), rows, options);
         assert_eq!(self.bytes().len() as u64, meta.file_bytes);
@@ -51,8 +51,8 @@ impl Bed {
         file.set_len(bytes.len() as u64).unwrap();
         file.write_all_at(&bytes, 0).unwrap();
     }
-    fn open(&self, cache: &Arc<BlockCache>) -> crate::base::Result<Arc<Table>> {
-        Table::open(&self.disk, Bed::path(), FileNo(9), cache.clone())
+    fn open(&self, cache: &Arc<BlockCache>) -> crate::base::Result<Arc<Sst>> {
+        Sst::open(&self.disk, Bed::path(), FileNo(9), cache.clone())
     }
 }
 
@@ -60,7 +60,7 @@ impl Bed {
 #[test]
 fn a_finished_table_is_durable() {
     let bed = Bed::new();
-    bed.write(&[(key("a"), 1, Kind::Put, vec![7; 9000])], TableOptions::default());
+    bed.write(&[(key("a"), 1, Kind::Put, vec![7; 9000])], SstOptions::default());
     bed.disk.sync_dir(Path::new("/store")).unwrap();
     assert_eq!(bed.memory.crash(1).content(Bed::path()), Some(bed.bytes()));
 }
@@ -69,8 +69,8 @@ fn key(text: &str) -> Vec<u8> {
     [&IndexId(7).prefix()[..], text.as_bytes()].concat()
 }
 
-fn write(disk: &Arc<dyn Disk>, path: &Path, rows: &[Row], options: TableOptions) -> TableMeta {
-    let mut writer = TableWriter::create(disk, path, FileNo(9), options).unwrap();
+fn write(disk: &Arc<dyn Disk>, path: &Path, rows: &[Row], options: SstOptions) -> SstMeta {
+    let mut writer = SstWriter::create(disk, path, FileNo(9), options).unwrap();
     let mut so_far = 0;
     let mut index = None;
     for (key, seq, kind, value) in rows {
@@ -86,7 +86,7 @@ fn write(disk: &Arc<dyn Disk>, path: &Path, rows: &[Row], options: TableOptions)
     writer.finish().unwrap()
 }
 
-fn here(iter: &TableIter) -> Option<Row> {
+fn here(iter: &SstIter) -> Option<Row> {
     iter.valid().then(|| (iter.key().to_vec(), iter.seq().0, iter.kind(), iter.value().to_vec()))
 }
 
@@ -97,11 +97,11 @@ const HINTS: [ReadHints; 4] = [
     ReadHints { fill_cache: false, read_ahead: 0, defer_large: false },
 ];
 
-/// Everything a table answers, against the rows it was made of.
-fn check(table: &Arc<Table>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
-    table.verify().unwrap();
+/// Everything an SST answers, against the rows it was made of.
+fn check(sst: &Arc<Sst>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
+    sst.verify().unwrap();
     for hints in HINTS {
-        let mut iter = table.iter(hints);
+        let mut iter = sst.iter(hints);
         assert!(!iter.valid());
         iter.seek_first().unwrap();
         for row in rows {
@@ -143,18 +143,18 @@ fn check(table: &Arc<Table>, rows: &[Row], probes: &[Vec<u8>], reads: &[u64]) {
     let mut bytes = 0;
     for key in sorted {
         let at = rows.partition_point(|r| r.0 < *key) as u64;
-        let Extent { bytes: b, entries: e, exact } = table.before(key).unwrap();
+        let Extent { bytes: b, entries: e, exact } = sst.before(key).unwrap();
         // Entries are counted to the key itself only while its block is in the cache, which it may leave at any time.
         assert!(b >= bytes && e <= at, "bytes never fall, entries never exceed the truth");
         assert!(!exact || e == at);
         bytes = b;
         for &read in reads {
             let expected = rows[at as usize..].iter().take_while(|r| r.0 == *key).find(|r| r.1 <= read);
-            let found = table.get(key, SeqNo(read)).unwrap().map(|(seq, kind, value)| (seq.0, kind, value.to_vec()));
+            let found = sst.get(key, SeqNo(read)).unwrap().map(|(seq, kind, value)| (seq.0, kind, value.to_vec()));
             assert_eq!(found, expected.map(|r| (r.1, r.2, r.3.clone())));
         }
         if rows.get(at as usize).is_some_and(|r| r.0 == *key) {
-            assert!(table.may_contain(key).unwrap());
+            assert!(sst.may_contain(key).unwrap());
         }
     }
 }
@@ -221,7 +221,7 @@ proptest! {
         cache_bytes in prop_oneof![Just(0usize), Just(10_000), Just(8 << 20)],
     ) {
         let bed = Bed::new();
-        let meta = bed.write(&rows, TableOptions { compression, block_bytes, filter_bits_per_key });
+        let meta = bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key });
         prop_assert_eq!(meta.index, IndexId(7));
         prop_assert_eq!((&meta.smallest, &meta.largest), (&rows[0].0, &rows[rows.len() - 1].0));
         prop_assert_eq!(meta.min_seq.0, rows.iter().map(|r| r.1).min().unwrap());
@@ -230,9 +230,9 @@ proptest! {
         prop_assert_eq!(meta.tombstones, rows.iter().filter(|r| r.2 == Kind::Delete).count() as u64);
         prop_assert_eq!(meta.raw_bytes, rows.iter().map(|r| r.0.len() + r.3.len()).sum::<usize>() as u64);
         let cache = Cache::new(cache_bytes);
-        let table = bed.open(&cache).unwrap();
-        prop_assert_eq!(table.meta(), &meta);
-        check(&table, &rows, &probes(&rows, &extra), &[0, 3, 500, 1 << 50, SeqNo::MAX.0]);
+        let sst = bed.open(&cache).unwrap();
+        prop_assert_eq!(sst.meta(), &meta);
+        check(&sst, &rows, &probes(&rows, &extra), &[0, 3, 500, 1 << 50, SeqNo::MAX.0]);
         prop_assert!(cache.usage() <= cache_bytes);
     }
 }
@@ -243,19 +243,19 @@ fn versions_of_one_key_span_blocks_and_partitions() {
     let mut rows: Vec<Row> = vec![(key("a"), 5, Kind::Put, b"x".to_vec())];
     rows.extend((0..20_000u64).rev().map(|seq| (key("hot"), seq * 2, Kind::Put, seq.to_string().into_bytes())));
     rows.push((key("z"), 5, Kind::Put, b"y".to_vec()));
-    bed.write(&rows, TableOptions { block_bytes: 512, ..TableOptions::default() });
+    bed.write(&rows, SstOptions { block_bytes: 512, ..SstOptions::default() });
     let cache = Cache::new(8 << 20);
-    let table = bed.open(&cache).unwrap();
-    assert!(table.top.rows() > 2);
-    table.verify().unwrap();
+    let sst = bed.open(&cache).unwrap();
+    assert!(sst.top.rows() > 2);
+    sst.verify().unwrap();
     for read in [0, 1, 2, 3, 777, 20_000, 39_998, 39_999, SeqNo::MAX.0] {
-        let (seq, kind, value) = table.get(&key("hot"), SeqNo(read)).unwrap().unwrap();
+        let (seq, kind, value) = sst.get(&key("hot"), SeqNo(read)).unwrap().unwrap();
         assert_eq!((seq.0, kind), ((read / 2 * 2).min(39_998), Kind::Put));
         assert_eq!(&*value, (seq.0 / 2).to_string().as_bytes());
     }
-    assert!(table.get(&key("z"), SeqNo(4)).unwrap().is_none());
-    assert_eq!(&*table.get(&key("z"), SeqNo(5)).unwrap().unwrap().2, b"y");
-    let mut iter = table.iter(ReadHints::default());
+    assert!(sst.get(&key("z"), SeqNo(4)).unwrap().is_none());
+    assert_eq!(&*sst.get(&key("z"), SeqNo(5)).unwrap().unwrap().2, b"y");
+    let mut iter = sst.iter(ReadHints::default());
     iter.seek_ge(&key("hot")).unwrap();
     assert_eq!(iter.seq().0, 39_998);
     iter.seek_lt(&key("z")).unwrap();
@@ -270,13 +270,13 @@ fn a_full_cache_holds_compressed_blocks() {
     let bed = Bed::new();
     let rows: Vec<Row> =
         (0..2_000u64).map(|n| (key(&format!("k{n:05}")), n, Kind::Put, format!("{n:>500}").into_bytes())).collect();
-    bed.write(&rows, TableOptions::default());
+    bed.write(&rows, SstOptions::default());
     let cache = Cache::with_shards(600 << 10, 1);
-    let table = bed.open(&cache).unwrap();
+    let sst = bed.open(&cache).unwrap();
     let read_all = || {
         // About one of each block.
         for (key, _, _, value) in rows.iter().step_by(28) {
-            assert_eq!(*table.get(key, SeqNo::MAX).unwrap().unwrap().2, **value);
+            assert_eq!(*sst.get(key, SeqNo::MAX).unwrap().unwrap().2, **value);
         }
         cache.misses() - cache.second_hits()
     };
@@ -290,7 +290,7 @@ fn a_full_cache_holds_compressed_blocks() {
     let asked = 20 * rows.len() as u64 / 28;
     assert!(after - before < asked / 5, "{} of {asked} were read from disk", after - before);
     assert!(cache.usage() <= 600 << 10);
-    let often = |times: usize| (0..times).for_each(|_| drop(table.get(&rows[1_000].0, SeqNo::MAX).unwrap()));
+    let often = |times: usize| (0..times).for_each(|_| drop(sst.get(&rows[1_000].0, SeqNo::MAX).unwrap()));
     often(3);
     let before = cache.second_hits();
     often(10);
@@ -306,17 +306,17 @@ fn large_values_have_blocks_of_their_own() {
             let len = [10, 5_000, 20_000, 3 << 20][i as usize % 4];
             rows.push((key(&format!("k{i:03}")), i, Kind::Put, (0..len).map(|b| (b as u64 * i / 7) as u8).collect()));
         }
-        bed.write(&rows, TableOptions { compression, ..TableOptions::default() });
+        bed.write(&rows, SstOptions { compression, ..SstOptions::default() });
         let cache = Cache::new(32 << 20);
-        let table = bed.open(&cache).unwrap();
-        check(&table, &rows, &probes(&rows, &[]), &[SeqNo::MAX.0]);
+        let sst = bed.open(&cache).unwrap();
+        check(&sst, &rows, &probes(&rows, &[]), &[SeqNo::MAX.0]);
     }
 }
 
 #[test]
 fn the_writer_refuses_what_breaks_the_order() {
     let bed = Bed::new();
-    let mut writer = TableWriter::create(&bed.disk, Bed::path(), FileNo(9), TableOptions::default()).unwrap();
+    let mut writer = SstWriter::create(&bed.disk, Bed::path(), FileNo(9), SstOptions::default()).unwrap();
     let refused = |result: crate::base::Result<()>| assert!(matches!(result, Err(Error::Invalid(_))));
     refused(writer.add(b"abc", SeqNo(1), Kind::Put, b""));
     writer.add(&key("b"), SeqNo(5), Kind::Put, b"").unwrap();
@@ -331,11 +331,8 @@ fn the_writer_refuses_what_breaks_the_order() {
     refused(writer.add(&key(&"c".repeat(33 << 10)), SeqNo(1), Kind::Put, b"x"));
     writer.add(&key("b"), SeqNo(4), Kind::Delete, b"").unwrap();
     assert_eq!(writer.finish().unwrap().entries, 2);
-    assert!(
-        TableWriter::create(&bed.disk, Bed::path(), FileNo(9), TableOptions::default()).is_err(),
-        "the file exists"
-    );
-    let empty = TableWriter::create(&bed.disk, Path::new("/e"), FileNo(9), TableOptions::default()).unwrap();
+    assert!(SstWriter::create(&bed.disk, Bed::path(), FileNo(9), SstOptions::default()).is_err(), "the file exists");
+    let empty = SstWriter::create(&bed.disk, Path::new("/e"), FileNo(9), SstOptions::default()).unwrap();
     assert!(matches!(empty.finish(), Err(Error::Invalid(_))));
 }
 
@@ -343,47 +340,47 @@ fn the_writer_refuses_what_breaks_the_order() {
 fn misses_read_no_data_and_hits_stay_in_the_cache() {
     let bed = Bed::new();
     let rows: Vec<Row> = (0..20_000).map(|i| (key(&format!("{:06}", i * 2)), 3, Kind::Put, vec![b'v'; 50])).collect();
-    bed.write(&rows, TableOptions::default());
+    bed.write(&rows, SstOptions::default());
     let cache = Cache::new(64 << 20);
-    let table = bed.open(&cache).unwrap();
+    let sst = bed.open(&cache).unwrap();
     let mut past_filter = 0;
     for (i, row) in rows.iter().enumerate() {
         let absent = key(&format!("{:06}", i * 2 + 1));
-        past_filter += u32::from(table.may_contain(&absent).unwrap());
-        assert!(table.get(&absent, SeqNo::MAX).unwrap().is_none());
-        assert!(table.get(&row.0, SeqNo(2)).unwrap().is_none(), "older than the table");
+        past_filter += u32::from(sst.may_contain(&absent).unwrap());
+        assert!(sst.get(&absent, SeqNo::MAX).unwrap().is_none());
+        assert!(sst.get(&row.0, SeqNo(2)).unwrap().is_none(), "older than the table");
     }
     assert!(past_filter < 500, "{past_filter} of 20000 false positives");
     for row in &rows {
-        table.get(&row.0, SeqNo::MAX).unwrap().unwrap();
+        sst.get(&row.0, SeqNo::MAX).unwrap().unwrap();
     }
     let (misses, blocks) = (cache.misses(), cache.len());
     assert_eq!(misses, blocks as u64, "each block was loaded once");
     for row in &rows {
-        table.get(&row.0, SeqNo::MAX).unwrap().unwrap();
+        sst.get(&row.0, SeqNo::MAX).unwrap().unwrap();
     }
     assert_eq!(cache.misses(), misses);
     // Estimates are exact where blocks are cached.
     for (i, row) in rows.iter().enumerate().step_by(97) {
-        assert_eq!(table.before(&row.0).unwrap().entries, i as u64);
+        assert_eq!(sst.before(&row.0).unwrap().entries, i as u64);
         for length in [0, 1, 7, 60, 400, 5000] {
             let (end, upper) = match rows.get(i + length) {
                 Some(row) => (i + length, row.0.as_slice()),
                 None => (rows.len(), &[0xff; 64][..]),
             };
-            let found = table.between(&row.0, upper).unwrap();
+            let found = sst.between(&row.0, upper).unwrap();
             assert_eq!((found.entries, found.exact), ((end - i) as u64, true), "{length} from {i}");
         }
-        assert_eq!(table.between(&row.0, b"").unwrap().entries, 0);
+        assert_eq!(sst.between(&row.0, b"").unwrap().entries, 0);
     }
     cache.erase_file(FileNo(9));
     assert!(cache.is_empty());
-    let mut iter = table.iter(ReadHints { fill_cache: false, read_ahead: 1 << 20, defer_large: false });
+    let mut iter = sst.iter(ReadHints { fill_cache: false, read_ahead: 1 << 20, defer_large: false });
     iter.seek_first().unwrap();
     while iter.valid() {
         iter.next().unwrap();
     }
-    assert!(cache.len() <= table.top.rows(), "a bulk reader leaves no data blocks");
+    assert!(cache.len() <= sst.top.rows(), "a bulk reader leaves no data blocks");
 }
 
 /// A filter that is not in memory is read where keys are absent, and not where they are found.
@@ -391,41 +388,41 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
 fn filters_are_read_where_they_spare_reads() {
     let bed = Bed::new();
     let rows: Vec<Row> = (0..60_000).map(|i| (key(&format!("{:06}", i * 2)), 3, Kind::Put, vec![b'v'; 50])).collect();
-    bed.write(&rows, TableOptions::default());
+    bed.write(&rows, SstOptions::default());
     let absent = |i: usize| key(&format!("{:06}", i * 2 + 1));
 
     let cache = Cache::new(64 << 20);
-    let table = bed.open(&cache).unwrap();
-    let partitions = table.top.rows();
+    let sst = bed.open(&cache).unwrap();
+    let partitions = sst.top.rows();
     assert!(partitions >= 3, "{partitions} partitions");
     for row in &rows {
-        table.get(&row.0, SeqNo::MAX).unwrap().unwrap();
+        sst.get(&row.0, SeqNo::MAX).unwrap().unwrap();
     }
     let has_filter = |partition: usize| {
-        let handle = table.partition(partition as u32).unwrap().1.unwrap();
+        let handle = sst.partition(partition as u32).unwrap().1.unwrap();
         cache.peek_with(FileNo(9), handle.offset, |_| ()).is_some()
     };
     assert!(!(0..partitions).any(has_filter), "keys that are there need no filter");
     // Some absent keys among many that are there change nothing for long.
     for i in 0..partitions {
         let at = i * rows.len() / partitions;
-        assert!(table.get(&absent(at), SeqNo::MAX).unwrap().is_none());
-        rows[at..at + 100].iter().for_each(|row| drop(table.get(&row.0, SeqNo::MAX).unwrap().unwrap()));
+        assert!(sst.get(&absent(at), SeqNo::MAX).unwrap().is_none());
+        rows[at..at + 100].iter().for_each(|row| drop(sst.get(&row.0, SeqNo::MAX).unwrap().unwrap()));
     }
     let read = (0..partitions).filter(|&partition| has_filter(partition)).count();
     assert!(read < partitions, "all {read} filters were read");
 
     let cache = Cache::new(64 << 20);
-    let table = bed.open(&cache).unwrap();
+    let sst = bed.open(&cache).unwrap();
     for i in (0..rows.len()).step_by(7) {
-        assert!(table.get(&absent(i), SeqNo::MAX).unwrap().is_none());
+        assert!(sst.get(&absent(i), SeqNo::MAX).unwrap().is_none());
     }
     let data = cache.len() - 2 * partitions;
     // One in two hundred passes a filter.
     assert!(data < rows.len() / 7 / 100, "{data} data blocks were read for absent keys");
 }
 
-/// Rows of a small table with several versions of a key and tombstones.
+/// Rows of a small SST with several versions of a key and tombstones.
 fn small_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for i in 0..40u64 {
@@ -442,21 +439,21 @@ fn small_rows() -> Vec<Row> {
 fn damaged_answers(bed: &Bed, rows: &[Row]) -> bool {
     let fine = |e: &Error| assert!(matches!(e, Error::Corruption { .. }), "{e:?}");
     let cache = Cache::new(1 << 20);
-    let table = match bed.open(&cache) {
-        Ok(table) => table,
+    let sst = match bed.open(&cache) {
+        Ok(sst) => sst,
         Err(e) => {
             fine(&e);
             return true;
         }
     };
     let mut noticed = false;
-    if let Err(e) = table.verify() {
+    if let Err(e) = sst.verify() {
         fine(&e);
         assert!(e.to_string().contains(Bed::path().to_str().unwrap()));
         noticed = true;
     }
     for row in rows {
-        match table.get(&row.0, SeqNo(row.1)) {
+        match sst.get(&row.0, SeqNo(row.1)) {
             Ok(found) => {
                 let (seq, kind, value) = found.expect("a version that exists");
                 assert_eq!((seq.0, kind, &*value), (row.1, row.2, &row.3[..]));
@@ -468,7 +465,7 @@ fn damaged_answers(bed: &Bed, rows: &[Row]) -> bool {
         }
     }
     for hints in [HINTS[0], HINTS[2]] {
-        let mut iter = table.iter(hints);
+        let mut iter = sst.iter(hints);
         for forward in [true, false] {
             let mut count = 0;
             let mut step = if forward { iter.seek_first() } else { iter.seek_last() };
@@ -497,12 +494,12 @@ fn any_flipped_byte_gives_right_answers_or_corruption() {
     let bed = Bed::new();
     let rows = small_rows();
     for (compression, block_bytes) in [(Compression::None, 300), (Compression::Zstd, 300), (Compression::Lz4, 1)] {
-        bed.write(&rows, TableOptions { compression, block_bytes, filter_bits_per_key: 10 });
+        bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key: 10 });
         let bytes = bed.bytes();
         assert!(!damaged_answers(&bed, &rows));
         let cache = Cache::new(0);
-        let table = bed.open(&cache).unwrap();
-        let used = table.meta().file_bytes as usize - 64;
+        let sst = bed.open(&cache).unwrap();
+        let used = sst.meta().file_bytes as usize - 64;
         let padding = bytes[..used].iter().rev().take_while(|&&b| b == 0).count();
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();
@@ -518,7 +515,7 @@ fn any_flipped_byte_gives_right_answers_or_corruption() {
 fn truncated_files_are_refused() {
     let bed = Bed::new();
     let rows: Vec<Row> = (0..3000).map(|i| (key(&format!("{i:06}")), 1, Kind::Put, vec![i as u8; 20])).collect();
-    bed.write(&rows, TableOptions { compression: Compression::None, ..TableOptions::default() });
+    bed.write(&rows, SstOptions { compression: Compression::None, ..SstOptions::default() });
     let bytes = bed.bytes();
     let cache = Cache::new(1 << 20);
     for len in (0..bytes.len()).step_by(512).chain([1, bytes.len() - 1]) {
@@ -527,18 +524,18 @@ fn truncated_files_are_refused() {
     }
     // Cut while open: reads behind the cut fail, the others work.
     bed.set_bytes(bytes.clone());
-    let table = bed.open(&cache).unwrap();
+    let sst = bed.open(&cache).unwrap();
     bed.set_bytes(bytes[..8192].to_vec());
-    assert!(matches!(table.get(&rows[2999].0, SeqNo::MAX), Err(Error::Corruption { .. })));
-    assert!(table.verify().is_err());
+    assert!(matches!(sst.get(&rows[2999].0, SeqNo::MAX), Err(Error::Corruption { .. })));
+    assert!(sst.verify().is_err());
 }
 
 #[test]
 fn foreign_files_and_versions_are_told_apart() {
     let bed = Bed::new();
-    bed.write(&small_rows(), TableOptions::default());
+    bed.write(&small_rows(), SstOptions::default());
     let cache = Cache::new(1 << 20);
-    let other = Table::open(&bed.disk, Bed::path(), FileNo(10), cache.clone());
+    let other = Sst::open(&bed.disk, Bed::path(), FileNo(10), cache.clone());
     assert!(matches!(other, Err(Error::Corruption { .. })));
     let mut bytes = bed.bytes();
     let at = bytes.len() - 64;
@@ -555,11 +552,11 @@ fn real_files_work_as_well() {
     let path = dir.path().join("t.sst");
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let rows = small_rows();
-    let meta = write(&disk, &path, &rows, TableOptions { block_bytes: 512, ..TableOptions::default() });
+    let meta = write(&disk, &path, &rows, SstOptions { block_bytes: 512, ..SstOptions::default() });
     assert_eq!(fs::metadata(&path).unwrap().len(), meta.file_bytes);
-    let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
-    check(&table, &rows, &probes(&rows, &[]), &[0, 10, SeqNo::MAX.0]);
-    let error = Table::open(&disk, &dir.path().join("none.sst"), FileNo(9), Cache::new(0)).unwrap_err();
+    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+    check(&sst, &rows, &probes(&rows, &[]), &[0, 10, SeqNo::MAX.0]);
+    let error = Sst::open(&disk, &dir.path().join("none.sst"), FileNo(9), Cache::new(0)).unwrap_err();
     assert!(matches!(error, Error::Io { op: "open", .. }));
 }
 
@@ -567,8 +564,8 @@ fn fixtures(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/v{version}/sst"))
 }
 
-fn fixture_options() -> [(&'static str, TableOptions); 3] {
-    let of = |compression, block_bytes| TableOptions { compression, block_bytes, filter_bits_per_key: 10 };
+fn fixture_options() -> [(&'static str, SstOptions); 3] {
+    let of = |compression, block_bytes| SstOptions { compression, block_bytes, filter_bits_per_key: 10 };
     [
         ("plain.sst", of(Compression::None, 512)),
         // A row per block, hence two partitions.
@@ -584,10 +581,10 @@ fn stored_files_are_still_read() {
         for (name, _) in fixture_options() {
             let cache = Cache::new(1 << 20);
             let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-            let table = Table::open(&disk, &fixtures(version).join(name), FileNo(9), cache.clone()).unwrap();
+            let sst = Sst::open(&disk, &fixtures(version).join(name), FileNo(9), cache.clone()).unwrap();
             let rows = small_rows();
-            assert_eq!(table.top.rows(), if name == "lz4.sst" { 2 } else { 1 });
-            check(&table, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
+            assert_eq!(sst.top.rows(), if name == "lz4.sst" { 2 } else { 1 });
+            check(&sst, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
         }
     }
 }
@@ -604,10 +601,10 @@ fn number_rows() -> Vec<Row> {
 fn stored_shuffled_rows_are_still_read() {
     let (rows, path) = (number_rows(), fixtures(2).join("shuffled-rows.sst"));
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-    let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
-    let (block, _) = table.entry(&table.index(0).unwrap(), 0).unwrap();
+    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+    let (block, _) = sst.entry(&sst.index(0).unwrap(), 0).unwrap();
     assert_eq!(fs::read(&path).unwrap()[block.end() as usize - frame::TRAILER_BYTES], 4);
-    check(&table, &rows, &probes(&rows, &[]), &[0, 1, 2, SeqNo::MAX.0]);
+    check(&sst, &rows, &probes(&rows, &[]), &[0, 1, 2, SeqNo::MAX.0]);
 }
 
 /// Rows of three indexes; those of the last share a block with those before.
@@ -625,8 +622,8 @@ fn shared_rows() -> Vec<Row> {
     [of(4, 0, 60), of(7, 0, 200), of(300, 5, 3)].concat()
 }
 
-fn shared_options() -> TableOptions {
-    TableOptions { compression: Compression::None, block_bytes: 512, filter_bits_per_key: 10 }
+fn shared_options() -> SstOptions {
+    SstOptions { compression: Compression::None, block_bytes: 512, filter_bits_per_key: 10 }
 }
 
 /// Files of several indexes say what they have of each.
@@ -634,9 +631,9 @@ fn shared_options() -> TableOptions {
 fn stored_shared_files_are_still_read() {
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let rows = shared_rows();
-    let table = Table::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20)).unwrap();
-    check(&table, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
-    let meta = table.meta();
+    let sst = Sst::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20)).unwrap();
+    check(&sst, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
+    let meta = sst.meta();
     assert_eq!(meta.indexes().map(|index| index.0).collect::<Vec<_>>(), [4, 7, 300]);
     for index in meta.indexes() {
         let of_index: Vec<&Row> = rows.iter().filter(|row| IndexId::of(&row.0) == index).collect();
@@ -659,7 +656,7 @@ fn wrong_shares_are_found() {
     let good = bed.write(&shared_rows(), shared_options());
     let cache = Cache::new(1 << 20);
     let (mut properties, mut shares) = (Vec::new(), Vec::new());
-    TableMeta { file_bytes: 0, ..good.clone() }.encode(&mut properties);
+    SstMeta { file_bytes: 0, ..good.clone() }.encode(&mut properties);
     good.encode_shares(&mut shares);
     let bytes = bed.bytes();
     let at = bytes.windows(shares.len()).rposition(|window| window == shares).unwrap();
@@ -674,7 +671,7 @@ fn wrong_shares_are_found() {
         let sum = crc32c::crc32c_append(crc32c::crc32c(&place), &bytes[frame_start..end]);
         bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
         bed.set_bytes(bytes);
-        bed.open(&cache).and_then(|table| table.verify())
+        bed.open(&cache).and_then(|sst| sst.verify())
     };
     damage(&|_| {}).unwrap();
     // The first index has a version more than it should.
@@ -694,7 +691,7 @@ fn small_indexes_are_left_as_they_are() {
             (key, 1u64, Kind::Put, b"a value like all the others".to_vec())
         })
     };
-    let options = TableOptions { compression: Compression::Zstd, block_bytes: 16 << 10, filter_bits_per_key: 10 };
+    let options = SstOptions { compression: Compression::Zstd, block_bytes: 16 << 10, filter_bits_per_key: 10 };
     let packed = |rows: Vec<Row>| {
         let bed = Bed::new();
         let meta = bed.write(&rows, options);
@@ -750,7 +747,7 @@ fn large_rows() -> Vec<Row> {
 #[ignore = "writes a stored file"]
 fn store_large_rows() {
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-    write(&disk, &fixtures(2).join("large-in-index.sst"), &large_rows(), TableOptions::default());
+    write(&disk, &fixtures(2).join("large-in-index.sst"), &large_rows(), SstOptions::default());
 }
 
 /// The index of files that earlier programs wrote does not have large rows: they are read as a cursor comes to them.
@@ -759,28 +756,28 @@ fn stored_large_rows_are_still_read() {
     for (name, in_index) in [("large.sst", false), ("large-in-index.sst", true)] {
         let (rows, path) = (large_rows(), fixtures(2).join(name));
         let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-        let table = Table::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
-        check(&table, &rows, &probes(&rows, &[]), &[0, 2, 4, 5, 8, SeqNo::MAX.0]);
+        let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+        check(&sst, &rows, &probes(&rows, &[]), &[0, 2, 4, 5, 8, SeqNo::MAX.0]);
         let is_large = |row: &Row| row.3.len() >= LARGE;
-        let lengths = |entry| table.index(0).unwrap().value(entry).len();
-        let entries = (0..table.index(0).unwrap().rows() as u32).filter(|&entry| lengths(entry) == 32).count();
+        let lengths = |entry| sst.index(0).unwrap().value(entry).len();
+        let entries = (0..sst.index(0).unwrap().rows() as u32).filter(|&entry| lengths(entry) == 32).count();
         assert_eq!(entries, if in_index { rows.iter().filter(|row| is_large(row)).count() } else { 0 });
         for hints in HINTS {
             let hints = ReadHints { defer_large: true, ..hints };
             let deferred = |row: &Row| in_index && is_large(row);
-            check_deferred(&table, &rows, hints, &deferred);
+            check_deferred(&sst, &rows, hints, &deferred);
         }
     }
 }
 
 /// A cursor that defers large rows tells of each row what there is to tell before its value is read, and the value then.
-fn check_deferred(table: &Arc<Table>, rows: &[Row], hints: ReadHints, deferred: &dyn Fn(&Row) -> bool) {
-    let mut iter = table.iter(hints);
-    let at = |iter: &TableIter, row: &Row| {
+fn check_deferred(sst: &Arc<Sst>, rows: &[Row], hints: ReadHints, deferred: &dyn Fn(&Row) -> bool) {
+    let mut iter = sst.iter(hints);
+    let at = |iter: &SstIter, row: &Row| {
         assert_eq!((iter.key(), iter.seq().0, iter.kind(), iter.value_len()), (&row.0[..], row.1, row.2, row.3.len()));
         assert_eq!((iter.is_deferred(), iter.deferred().is_some()), (deferred(row), deferred(row)));
     };
-    let load = |iter: &mut TableIter, row: &Row| {
+    let load = |iter: &mut SstIter, row: &Row| {
         if let Some(place) = iter.deferred() {
             assert!(*place.read().unwrap() == *row.3 && place.value_len() == row.3.len());
         }
@@ -831,7 +828,7 @@ fn check_deferred(table: &Arc<Table>, rows: &[Row], hints: ReadHints, deferred: 
 #[test]
 fn a_large_row_is_what_the_index_says() {
     let bed = Bed::new();
-    let plain = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let plain = SstOptions { compression: Compression::None, ..SstOptions::default() };
     bed.write(&[(key("a"), 77, Kind::Put, vec![7; LARGE]), (key("b"), 1, Kind::Put, vec![8; 9])], plain);
     let good = bed.bytes();
     let entry = hex_of(&document(), "large row");
@@ -846,11 +843,11 @@ fn a_large_row_is_what_the_index_says() {
         let sum = crc32c::crc32c_append(sum, &bytes[handle.offset as usize..sum_at]);
         bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
         bed.set_bytes(bytes);
-        let table = bed.open(&Cache::new(1 << 20)).unwrap();
-        let mut iter = table.iter(ReadHints { defer_large: true, ..ReadHints::default() });
+        let sst = bed.open(&Cache::new(1 << 20)).unwrap();
+        let mut iter = sst.iter(ReadHints { defer_large: true, ..ReadHints::default() });
         iter.seek_ge(&key("a")).unwrap();
         assert!(iter.is_deferred());
-        for found in [iter.deferred().unwrap().read().map(drop), iter.load(), table.verify()] {
+        for found in [iter.deferred().unwrap().read().map(drop), iter.load(), sst.verify()] {
             match found {
                 Ok(()) => assert_eq!(change, 0),
                 Err(Error::Corruption { path, offset: 0, .. }) => {
@@ -911,7 +908,7 @@ fn the_documented_example_is_what_the_code_writes() {
     let mut packer = frame::Packer::new(Compression::None).unwrap();
     let framed = packer.pack(&bytes, FileNo(9), 0, true).unwrap();
     assert_eq!(to_hex(&framed[bytes.len()..]), to_hex(&hex_of(&document(), "trailer")));
-    let footer = table::Footer {
+    let footer = reader::Footer {
         no: FileNo(9),
         file_bytes: 8192,
         data_end: 4000,

@@ -1,4 +1,4 @@
-//! Writes a table file in one pass, front to back, with direct I/O.
+//! Writes an SST in one pass, front to back, with direct I/O.
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
 //! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Prepopulate`]).
@@ -16,8 +16,8 @@ use super::filter::{Filter, key_hash};
 use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
 use super::meta::Shares;
-use super::table::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
-use super::{Compression, Prepopulate, TableMeta, TableOptions};
+use super::reader::{FOOTER_BYTES, Footer, PARTITION_BLOCKS, put_entry, put_partition};
+use super::{Compression, Prepopulate, SstMeta, SstOptions};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::cache::Queue;
@@ -33,10 +33,10 @@ const MIXED_PART: usize = 4;
 /// such indexes are read by one statement on as many partitions, and written three times by a transaction that spills.
 const PLAIN_EDGE: usize = 8 << 10;
 
-/// A table file being written. Dropped before `finish` it leaves an unusable file that its owner removes.
-pub struct TableWriter<'a> {
+/// An SST being written. Dropped before `finish` it leaves an unusable file that its owner removes.
+pub struct SstWriter<'a> {
     out: Output,
-    options: TableOptions,
+    options: SstOptions,
     prepopulate: Option<Prepopulate<'a>>,
     packer: Packer,
     block: BlockBuilder,
@@ -48,7 +48,7 @@ pub struct TableWriter<'a> {
     partitions: Vec<Partition>,
     partition_bytes: u64,
     entries_cut: u64,
-    meta: TableMeta,
+    meta: SstMeta,
     shares: Shares,
     last_seq: SeqNo,
     /// The block being filled is a row with a large value of so many bytes, which has been written.
@@ -127,11 +127,11 @@ impl Output {
     }
 }
 
-impl<'a> TableWriter<'a> {
+impl<'a> SstWriter<'a> {
     /// Creates the file, which must not exist.
-    pub fn create(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, options: TableOptions) -> Result<TableWriter<'a>> {
+    pub fn create(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, options: SstOptions) -> Result<SstWriter<'a>> {
         let file = disk.open(path, Mode::Create, true)?;
-        Ok(TableWriter {
+        Ok(SstWriter {
             out: Output { file, path: path.to_owned(), buf: AlignedBuf::zeroed(WRITE_BYTES), filled: 0, flushed: 0 },
             packer: Packer::new(options.compression).map_err(|e| Error::io("start compression", path, e))?,
             options,
@@ -144,7 +144,7 @@ impl<'a> TableWriter<'a> {
             partitions: Vec::new(),
             partition_bytes: 0,
             entries_cut: 0,
-            meta: TableMeta {
+            meta: SstMeta {
                 no,
                 index: IndexId(0),
                 file_bytes: 0,
@@ -165,7 +165,7 @@ impl<'a> TableWriter<'a> {
     }
 
     /// From now on blocks are cached as `prepopulate` says.
-    pub fn prepopulate(mut self, prepopulate: Prepopulate<'a>) -> TableWriter<'a> {
+    pub fn prepopulate(mut self, prepopulate: Prepopulate<'a>) -> SstWriter<'a> {
         self.prepopulate = Some(prepopulate);
         self
     }
@@ -339,9 +339,9 @@ impl<'a> TableWriter<'a> {
         self.partition_entries = self.entries_cut;
     }
 
-    /// Writes what is left and makes the file durable; its name is durable after the caller's `sync_dir`. A table
+    /// Writes what is left and makes the file durable; its name is durable after the caller's `sync_dir`. An SST
     /// without versions is refused.
-    pub fn finish(mut self) -> Result<TableMeta> {
+    pub fn finish(mut self) -> Result<SstMeta> {
         if self.block.is_empty() {
             return Err(Error::Invalid("a table needs a version".into()));
         }

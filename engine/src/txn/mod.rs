@@ -30,7 +30,7 @@ use crate::engine::Core;
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::read::{deliver, deliver_pinned};
 use crate::runs::Runs;
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 use crate::wal::Room;
 use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
 pub use cursor::Cursor;
@@ -199,7 +199,7 @@ impl Txn {
             return Ok(());
         }
         let core = self.core.clone();
-        self.with_files(|runs, _, env| runs.tidy(core.table_bytes(), env))
+        self.with_files(|runs, _, env| runs.tidy(core.sst_bytes(), env))
     }
 
     /// Moves what is in the write buffer to files. On failure nothing has changed.
@@ -208,7 +208,7 @@ impl Txn {
         let core = self.core.clone();
         // What an ordinary commit pays for as many bytes.
         core.background.admit(&core, self.buffer.bytes() as u64, &|| self.owner.is_interrupted())?;
-        let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.table_bytes(), env));
+        let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.sst_bytes(), env));
         if spilled.is_err() {
             // The files may be there, though not for certain after a crash.
             self.runs.rollback_to(self.buffer.begin().0);
@@ -432,12 +432,12 @@ impl Txn {
     }
 
     /// Everything in files, ready to be taken over.
-    fn finish_files(&mut self) -> Result<Vec<TableMeta>> {
+    fn finish_files(&mut self) -> Result<Vec<SstMeta>> {
         if !self.buffer.is_empty() {
             self.spill()?;
         }
         let core = self.core.clone();
-        self.with_files(|runs, _, env| runs.finish(core.table_bytes(), env))
+        self.with_files(|runs, _, env| runs.finish(core.sst_bytes(), env))
     }
 
     fn commit_files(&mut self) -> Result<()> {

@@ -15,7 +15,7 @@ use self::order::Order;
 use crate::base::codec::{Reader, put_bytes, put_varint};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::VersionIter;
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 const SMALL_MAX: usize = 128;
 /// First byte of a batch that names files, where another has the kind of its first operation.
@@ -442,7 +442,7 @@ impl VersionIter for Versions<'_> {
 }
 
 /// Encodes a batch that names the files of a large transaction.
-pub(crate) fn encode_files(files: &[TableMeta]) -> Vec<u8> {
+pub(crate) fn encode_files(files: &[SstMeta]) -> Vec<u8> {
     let mut batch = Vec::new();
     for meta in files {
         batch.push(if meta.is_shared() { SHARED_FILE } else { FILE });
@@ -455,14 +455,14 @@ pub(crate) fn encode_files(files: &[TableMeta]) -> Vec<u8> {
 }
 
 /// The files that a batch names: empty if it consists of operations, `None` if its bytes make no sense.
-pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<TableMeta>> {
+pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<SstMeta>> {
     let mut files = Vec::new();
     if matches!(batch.first(), Some(&(FILE | SHARED_FILE))) {
         let mut reader = Reader::new(batch);
         while !reader.is_empty() {
             files.push(match reader.u8()? {
-                FILE => TableMeta::decode(&mut reader)?,
-                SHARED_FILE => TableMeta::decode(&mut reader)?.decode_shares(&mut reader)?,
+                FILE => SstMeta::decode(&mut reader)?,
+                SHARED_FILE => SstMeta::decode(&mut reader)?.decode_shares(&mut reader)?,
                 _ => return None,
             });
         }

@@ -192,7 +192,7 @@ pub fn options(disk: Arc<dyn Disk>) -> Options {
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
-        table_bytes: 16 << 10,
+        sst_bytes: 16 << 10,
         compaction_threads: 2,
         ..Options::default()
     }

@@ -2,10 +2,10 @@
 
 use super::{Action, CompactionJob, Inputs, Picker, Reason, bytes_of, hull, overlapping, overlaps};
 use crate::base::IndexId;
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// Whether files lie among the indexes of one of these parts of a job.
-fn meets_any<'m>(parts: &[Inputs<'_>], files: impl Iterator<Item = &'m TableMeta>) -> bool {
+fn meets_any<'m>(parts: &[Inputs<'_>], files: impl Iterator<Item = &'m SstMeta>) -> bool {
     let indexes = |low: &[u8], high: &[u8]| (IndexId::of(low), IndexId::of(high));
     let Some((first, last)) = hull(files).map(|(low, high)| indexes(low, high)) else { return false };
     parts.iter().filter_map(|part| hull(part.files())).any(|(low, high)| {
@@ -17,12 +17,12 @@ fn meets_any<'m>(parts: &[Inputs<'_>], files: impl Iterator<Item = &'m TableMeta
 impl<'a> Picker<'a> {
     /// The stack of L0 files (oldest first) over the smallest key of each file; the deepest free stack first. The
     /// deepest place of all is over one of these keys.
-    fn stacks(&self, with_busy: bool) -> Vec<Vec<(usize, &'a TableMeta)>> {
-        let mut files: Vec<(usize, &TableMeta)> = self.l0_files().collect();
+    fn stacks(&self, with_busy: bool) -> Vec<Vec<(usize, &'a SstMeta)>> {
+        let mut files: Vec<(usize, &SstMeta)> = self.l0_files().collect();
         files.sort_by(|a, b| a.1.smallest.cmp(&b.1.smallest));
         let mut stacks = Vec::with_capacity(files.len());
         // Files that begin at or before the place and may reach it.
-        let mut open: Vec<(usize, &TableMeta)> = Vec::new();
+        let mut open: Vec<(usize, &SstMeta)> = Vec::new();
         for (i, (sublevel, file)) in files.iter().enumerate() {
             open.retain(|(_, other)| other.largest >= file.smallest);
             open.push((*sublevel, file));
@@ -34,7 +34,7 @@ impl<'a> Picker<'a> {
             stacks.push(stack);
         }
         let depth =
-            |stack: &[(usize, &TableMeta)]| stack.iter().filter(|(_, file)| with_busy || !self.is_busy(file)).count();
+            |stack: &[(usize, &SstMeta)]| stack.iter().filter(|(_, file)| with_busy || !self.is_busy(file)).count();
         stacks.sort_by(|a, b| depth(b).cmp(&depth(a)).then_with(|| a[0].1.no.cmp(&b[0].1.no)));
         stacks
     }
@@ -46,7 +46,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Adds a file of L0 and every older one that must go with it; `None` if one of them is busy.
-    pub(super) fn add_with_older(&self, inputs: &mut Inputs<'a>, sublevel: usize, file: &'a TableMeta) -> Option<()> {
+    pub(super) fn add_with_older(&self, inputs: &mut Inputs<'a>, sublevel: usize, file: &'a SstMeta) -> Option<()> {
         if inputs.has(file.no) {
             return Some(());
         }
@@ -63,7 +63,7 @@ impl<'a> Picker<'a> {
     }
 
     /// What a job down from this stack would take.
-    fn l0_inputs(&self, stack: &[(usize, &'a TableMeta)]) -> Option<Inputs<'a>> {
+    fn l0_inputs(&self, stack: &[(usize, &'a SstMeta)]) -> Option<Inputs<'a>> {
         let mut taken: Option<Inputs<'a>> = None;
         for (sublevel, file) in stack {
             let mut more = taken.clone().unwrap_or_default();
@@ -147,7 +147,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Merges the newest files of the first stack where that is possible, and of small stacks of other indexes.
-    fn within_l0(&self, stacks: &[Vec<(usize, &'a TableMeta)>]) -> Option<CompactionJob> {
+    fn within_l0(&self, stacks: &[Vec<(usize, &'a SstMeta)>]) -> Option<CompactionJob> {
         let mut parts: Vec<Inputs<'a>> = Vec::new();
         for stack in stacks {
             let Some(part) = self.newest_of(stack).filter(|part| !meets_any(&parts, part.files())) else { continue };
@@ -160,8 +160,8 @@ impl<'a> Picker<'a> {
     }
 
     /// The newest files of a stack, if merging them into one makes it shallower and keeps the order of ages.
-    fn newest_of(&self, stack: &[(usize, &'a TableMeta)]) -> Option<Inputs<'a>> {
-        let mut upper: Vec<(usize, &TableMeta)> = Vec::new();
+    fn newest_of(&self, stack: &[(usize, &'a SstMeta)]) -> Option<Inputs<'a>> {
+        let mut upper: Vec<(usize, &SstMeta)> = Vec::new();
         let mut bytes = 0;
         for (sublevel, file) in stack.iter().rev() {
             bytes += file.file_bytes;

@@ -43,7 +43,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::base::{FileNo, IndexId, SeqNo};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 /// Number of levels, L0 included.
 pub const LEVELS: usize = 7;
@@ -87,9 +87,9 @@ impl Default for PickOptions {
 #[derive(Clone, Debug, Default)]
 pub struct Shape<'a> {
     /// Sublevels of L0, oldest first; within one, files are disjoint and sorted.
-    pub sublevels: Vec<Vec<&'a TableMeta>>,
+    pub sublevels: Vec<Vec<&'a SstMeta>>,
     /// Sorted runs by level; entry 0 is unused.
-    pub levels: [Vec<&'a TableMeta>; LEVELS],
+    pub levels: [Vec<&'a SstMeta>; LEVELS],
 }
 
 /// Why a job runs.
@@ -221,23 +221,23 @@ pub fn scores(input: &PickInput<'_>, options: &PickOptions) -> Scores {
     Picker::new(input, options).scores()
 }
 
-fn bytes_of<'m>(files: impl IntoIterator<Item = &'m TableMeta>) -> u64 {
+fn bytes_of<'m>(files: impl IntoIterator<Item = &'m SstMeta>) -> u64 {
     files.into_iter().map(|file| file.file_bytes).sum()
 }
 
-fn overlaps(a: &TableMeta, smallest: &[u8], largest: &[u8]) -> bool {
+fn overlaps(a: &SstMeta, smallest: &[u8], largest: &[u8]) -> bool {
     a.smallest.as_slice() <= largest && smallest <= a.largest.as_slice()
 }
 
 /// The files of a sorted run that overlap `[smallest, largest]`.
-fn overlapping<'s, 'm>(run: &'s [&'m TableMeta], smallest: &[u8], largest: &[u8]) -> &'s [&'m TableMeta] {
+fn overlapping<'s, 'm>(run: &'s [&'m SstMeta], smallest: &[u8], largest: &[u8]) -> &'s [&'m SstMeta] {
     let from = run.partition_point(|file| file.largest.as_slice() < smallest);
     let count = run[from..].partition_point(|file| file.smallest.as_slice() <= largest);
     &run[from..from + count]
 }
 
 /// The range from the smallest to the largest key of files.
-fn hull<'m>(files: impl IntoIterator<Item = &'m TableMeta>) -> Option<(&'m [u8], &'m [u8])> {
+fn hull<'m>(files: impl IntoIterator<Item = &'m SstMeta>) -> Option<(&'m [u8], &'m [u8])> {
     files.into_iter().fold(None, |hull, file| {
         let (low, high) = (file.smallest.as_slice(), file.largest.as_slice());
         Some(hull.map_or((low, high), |(l, h): (&[u8], &[u8])| (l.min(low), h.max(high))))
@@ -248,13 +248,13 @@ fn hull<'m>(files: impl IntoIterator<Item = &'m TableMeta>) -> Option<(&'m [u8],
 #[derive(Clone, Default)]
 struct Inputs<'a> {
     /// From the upper level; for L0 with the sublevel of each.
-    upper: Vec<(usize, &'a TableMeta)>,
+    upper: Vec<(usize, &'a SstMeta)>,
     /// From the output level.
-    lower: Vec<&'a TableMeta>,
+    lower: Vec<&'a SstMeta>,
 }
 
 impl<'a> Inputs<'a> {
-    fn files(&self) -> impl Iterator<Item = &'a TableMeta> + '_ {
+    fn files(&self) -> impl Iterator<Item = &'a SstMeta> + '_ {
         self.upper.iter().map(|(_, file)| *file).chain(self.lower.iter().copied())
     }
     fn bytes(&self) -> u64 {
@@ -292,12 +292,12 @@ impl<'a> Picker<'a> {
         picker
     }
 
-    fn l0_files(&self) -> impl Iterator<Item = (usize, &'a TableMeta)> + use<'a> {
+    fn l0_files(&self) -> impl Iterator<Item = (usize, &'a SstMeta)> + use<'a> {
         self.shape.sublevels.iter().enumerate().flat_map(|(i, run)| run.iter().map(move |file| (i, *file)))
     }
 
     /// True for a file that no merge can have now.
-    fn is_busy(&self, file: &TableMeta) -> bool {
+    fn is_busy(&self, file: &SstMeta) -> bool {
         self.busy.contains(&file.no) || (self.input.is_quarantined)(file.no)
     }
 
@@ -311,12 +311,12 @@ impl<'a> Picker<'a> {
     }
 
     fn dropped(&self) -> Option<CompactionJob> {
-        let dropped = |file: &TableMeta| file.indexes().all(self.input.is_dropped) && !self.busy.contains(&file.no);
+        let dropped = |file: &SstMeta| file.indexes().all(self.input.is_dropped) && !self.busy.contains(&file.no);
         let mut inputs: Vec<(u8, Vec<FileNo>)> = Vec::new();
         let mut bytes = 0;
         for level in 0..LEVELS {
             let runs = if level == 0 { self.shape.sublevels.as_slice() } else { &self.shape.levels[level..=level] };
-            let files: Vec<&TableMeta> = runs.iter().flatten().copied().filter(|file| dropped(file)).collect();
+            let files: Vec<&SstMeta> = runs.iter().flatten().copied().filter(|file| dropped(file)).collect();
             if !files.is_empty() {
                 bytes += bytes_of(files.iter().copied());
                 inputs.push((level as u8, files.iter().map(|file| file.no).collect()));
@@ -376,7 +376,7 @@ impl<'a> Picker<'a> {
         Some(self.job(vec![inputs], level, level + 1, Reason::Size, action))
     }
 
-    fn level_inputs(&self, level: u8, output_level: u8, file: &'a TableMeta) -> Option<Inputs<'a>> {
+    fn level_inputs(&self, level: u8, output_level: u8, file: &'a SstMeta) -> Option<Inputs<'a>> {
         if self.is_busy(file) {
             return None;
         }
@@ -388,7 +388,7 @@ impl<'a> Picker<'a> {
         Some(inputs)
     }
 
-    fn is_garbage(&self, file: &TableMeta) -> bool {
+    fn is_garbage(&self, file: &SstMeta) -> bool {
         file.tombstones * 100 > file.entries * self.options.garbage_percent
     }
 
@@ -409,7 +409,7 @@ impl<'a> Picker<'a> {
     }
 
     /// The share of a file that belongs to dropped indexes, in thousandths, if it is worth rewriting the file.
-    fn void_share(&self, file: &TableMeta) -> Option<u64> {
+    fn void_share(&self, file: &SstMeta) -> Option<u64> {
         let share = (self.input.void_bytes)(file.no).saturating_mul(1000) / file.raw_bytes.max(1);
         (share > self.options.garbage_percent * 10).then_some(share)
     }
@@ -417,7 +417,7 @@ impl<'a> Picker<'a> {
     /// Files of dropped indexes are rewritten where they are, with their neighbours of the kind and small ones, so that
     /// few files are left of many.
     fn void(&self) -> Option<CompactionJob> {
-        let mut found: Vec<(u64, u8, usize, &'a TableMeta)> = Vec::new();
+        let mut found: Vec<(u64, u8, usize, &'a SstMeta)> = Vec::new();
         let upper = (1..=LAST).flat_map(|level| {
             self.shape.levels[usize::from(level)].iter().enumerate().map(move |(at, file)| (level, at, *file))
         });
@@ -432,7 +432,7 @@ impl<'a> Picker<'a> {
             if level > 0 {
                 let run = &self.shape.levels[usize::from(level)];
                 let mut bytes = file.file_bytes;
-                let mut joins = |file: &TableMeta| {
+                let mut joins = |file: &SstMeta| {
                     let small = file.is_shared() && file.file_bytes < self.options.target_file_bytes / 4;
                     bytes += file.file_bytes;
                     (small || self.void_share(file).is_some())
@@ -461,7 +461,7 @@ impl<'a> Picker<'a> {
         if let Some(job) = self.void() {
             return Some(job);
         }
-        let mut found: Vec<(u64, u8, usize, &'a TableMeta)> = Vec::new();
+        let mut found: Vec<(u64, u8, usize, &'a SstMeta)> = Vec::new();
         let upper = (1..=LAST)
             .flat_map(|level| self.shape.levels[usize::from(level)].iter().map(move |file| (level, 0, *file)));
         for (level, sublevel, file) in self.l0_files().map(|(sublevel, file)| (0, sublevel, file)).chain(upper) {
@@ -495,7 +495,7 @@ impl<'a> Picker<'a> {
         action: Action,
     ) -> CompactionJob {
         parts.sort_by_key(|part| part.upper[0].1.index);
-        let mut upper: Vec<(usize, &TableMeta)> = parts.iter().flat_map(|part| part.upper.iter().copied()).collect();
+        let mut upper: Vec<(usize, &SstMeta)> = parts.iter().flat_map(|part| part.upper.iter().copied()).collect();
         upper.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.smallest.cmp(&b.1.smallest)));
         let lower: Vec<FileNo> = parts.iter().flat_map(|part| part.lower.iter().map(|file| file.no)).collect();
         let mut inputs = vec![(level, upper.iter().map(|(_, file)| file.no).collect::<Vec<FileNo>>())];

@@ -1,7 +1,7 @@
 //! How full the levels are: targets, scores, debt.
 
 use super::{LAST, LEVELS, Picker, Scores, bytes_of};
-use crate::sst::TableMeta;
+use crate::sst::SstMeta;
 
 impl<'a> Picker<'a> {
     fn level_bytes(&self, level: usize) -> u64 {
@@ -30,7 +30,7 @@ impl<'a> Picker<'a> {
     }
 
     pub(super) fn score(&self, level: u8) -> f64 {
-        let free = |files: &mut dyn Iterator<Item = &'a TableMeta>| -> u64 {
+        let free = |files: &mut dyn Iterator<Item = &'a SstMeta>| -> u64 {
             files.filter(|file| !self.is_busy(file)).map(|file| file.file_bytes).sum()
         };
         if level == 0 {

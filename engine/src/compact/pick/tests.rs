@@ -27,7 +27,7 @@ fn show_key(key: &[u8]) -> String {
 
 /// `7[a-c]*20#900~50@3-9`: number, keys, bytes, versions, percent of tombstones among them, sequence numbers. A file whose
 /// keys are of two indexes has the same of each from the one to the other.
-fn parse_file(word: &str) -> TableMeta {
+fn parse_file(word: &str) -> SstMeta {
     let (no, rest) = word.split_once('[').expect(word);
     let (keys, rest) = rest.split_once(']').expect(word);
     let (small, large) = keys.split_once('-').unwrap_or((keys, keys));
@@ -53,7 +53,7 @@ fn parse_file(word: &str) -> TableMeta {
         raw_bytes: (number('*', 10) / count) as u32,
     };
     let shares = if count > 1 { indexes.map(share).collect() } else { Arc::default() };
-    TableMeta {
+    SstMeta {
         no: FileNo(no),
         index: IndexId::of(&smallest),
         file_bytes: number('*', 10),
@@ -101,7 +101,7 @@ fn table() {
         if lines.is_empty() {
             continue;
         }
-        let mut files: Vec<(u8, usize, TableMeta)> = Vec::new();
+        let mut files: Vec<(u8, usize, SstMeta)> = Vec::new();
         let mut running: Vec<CompactionJob> = Vec::new();
         let (mut oldest_read, mut dropped, mut ahead_of) = (SeqNo(1000), None, None);
         let mut void: BTreeMap<FileNo, u64> = BTreeMap::new();
@@ -210,7 +210,7 @@ fn table() {
 }
 
 /// A file and the newest number of each of its keys.
-type SimFile = (TableMeta, BTreeMap<Vec<u8>, u64>);
+type SimFile = (SstMeta, BTreeMap<Vec<u8>, u64>);
 
 /// What keys in order have of each index.
 fn shares<'k>(keys: impl Iterator<Item = &'k Vec<u8>>) -> Arc<[Share]> {
@@ -236,7 +236,7 @@ impl Sim {
         self.next += 1;
         let smallest = data.keys().next().unwrap().clone();
         let shares = shares(data.keys());
-        let meta = TableMeta {
+        let meta = SstMeta {
             no: FileNo(self.next),
             index: IndexId::of(&smallest),
             file_bytes: data.len() as u64 * 2,
@@ -253,7 +253,7 @@ impl Sim {
         (meta, data)
     }
 
-    fn sublevels(&self) -> Vec<Vec<&TableMeta>> {
+    fn sublevels(&self) -> Vec<Vec<&SstMeta>> {
         sublevels(self.l0.iter().map(|(meta, _)| meta))
     }
 

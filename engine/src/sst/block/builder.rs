@@ -5,7 +5,7 @@
 //!
 //! # Invariant
 //!
-//! Rows come in internal order; the table writer checks it.
+//! Rows come in internal order; the SST writer checks it.
 //!
 //! # Rejected
 //!
@@ -32,7 +32,7 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Appends a row, which must follow the last one in internal order (the table writer checks it).
+    /// Appends a row, which must follow the last one in internal order (the SST writer checks it).
     pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) {
         self.shared = self.shared_with(key);
         self.keys.extend_from_slice(key);

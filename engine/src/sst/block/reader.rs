@@ -4,7 +4,7 @@
 //!
 //! `Block::parse` refuses bytes of another structure than the [format](super) has. So no access to a row can reach outside
 //! the bytes, whatever they are. Row order is not checked on load (the checksum vouches for it) and a wrong order can only
-//! give wrong answers, not faults; `Table::verify` checks it.
+//! give wrong answers, not faults; `Sst::verify` checks it.
 //!
 //! # Rejected
 //!

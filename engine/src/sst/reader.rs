@@ -1,4 +1,4 @@
-//! An open table file: lookups, estimates, verification.
+//! An open SST: lookups, estimates, verification.
 //!
 //! The footer, the properties and the top-level index are read once and stay. Everything else goes through the block
 //! cache, keyed by (file number, offset). A lookup asks the filter partition, then the index partition, then the data
@@ -18,10 +18,10 @@ use super::deferred::LargeRow;
 use super::filter::{Filter, key_hash};
 use super::filter_loading::FilterLoading;
 use super::frame::{self, Handle};
-use super::iter::{AHEAD_MIN, IterMemory, ReadAhead, TableIter};
+use super::iter::{AHEAD_MIN, IterMemory, ReadAhead, SstIter};
 use super::large::{self, LARGE};
 use super::meta::{Part, Shares};
-use super::{Cached, PinnedValue, ReadHints, Residence, TableMeta};
+use super::{Cached, PinnedValue, ReadHints, Residence, SstMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
@@ -127,7 +127,7 @@ pub(crate) fn put_partition(index: Handle, filter: Handle, entries_before: u64, 
     out.extend_from_slice(&entries_before.to_le_bytes());
 }
 
-/// What of a table lies before a key, or between two.
+/// What of an SST lies before a key, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Bytes of the file.
@@ -141,8 +141,8 @@ pub struct Extent {
 /// Whatever keeps the name of a file from being removed while the file may have to be opened again.
 pub type NameKeeper = Arc<dyn std::any::Any + Send + Sync>;
 
-/// An open table file. Shared by all threads; immutable.
-pub struct Table {
+/// An open SST. Shared by all threads; immutable.
+pub struct Sst {
     pub(super) file: Arc<dyn File>,
     pub(super) no: FileNo,
     pub(super) cache: Arc<BlockCache>,
@@ -150,20 +150,20 @@ pub struct Table {
     pub(super) data_end: u64,
     /// The number that all versions have instead of those in the file.
     pub(super) stamp: Option<SeqNo>,
-    meta: TableMeta,
+    meta: SstMeta,
     filter_loading: FilterLoading,
     /// Dropped last: the file may be removed from then on.
     _life: Option<NameKeeper>,
 }
 
-impl Table {
+impl Sst {
     /// Opens the file and checks its footer, properties and top-level index.
-    pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
-        Table::open_kept(disk, path, no, cache, None, None)
+    pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Sst>> {
+        Sst::open_kept(disk, path, no, cache, None, None)
     }
 
     /// As `open`; the versions have the number `stamp`, if one is given. Then the file has one version per key. `life` keeps
-    /// the file's name as long as the table is held.
+    /// the file's name as long as the SST is held.
     pub fn open_kept(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -171,7 +171,7 @@ impl Table {
         cache: Arc<BlockCache>,
         stamp: Option<SeqNo>,
         life: Option<NameKeeper>,
-    ) -> Result<Arc<Table>> {
+    ) -> Result<Arc<Sst>> {
         let file = disk.open_bounded(path)?;
         let len = file.len()?;
         if len < IO_ALIGN as u64 || len % IO_ALIGN as u64 != 0 {
@@ -188,7 +188,7 @@ impl Table {
         let properties = frame::read(&*file, no, footer.properties)?;
         let bad = |what: &str| Error::corruption(path, footer.properties.offset, what);
         let mut reader = Reader::new(&properties);
-        let meta = TableMeta::decode(&mut reader);
+        let meta = SstMeta::decode(&mut reader);
         let meta = if footer.shared { meta.and_then(|meta| meta.decode_shares(&mut reader)) } else { meta };
         let mut meta = meta.ok_or_else(|| bad("malformed properties"))?;
         meta.file_bytes = len;
@@ -197,7 +197,7 @@ impl Table {
         }
         let top = frame::read(&*file, no, footer.top)?;
         let top = Block::parse(top).map_err(|what| Error::corruption(path, footer.top.offset, what))?;
-        let table = Table {
+        let sst = Sst {
             file,
             no,
             cache,
@@ -208,17 +208,17 @@ impl Table {
             filter_loading: FilterLoading::default(),
             _life: life,
         };
-        Ok(Arc::new(table))
+        Ok(Arc::new(sst))
     }
 
     /// Its description, from the file itself.
-    pub fn meta(&self) -> &TableMeta {
+    pub fn meta(&self) -> &SstMeta {
         &self.meta
     }
 
-    /// Bytes of memory that the open table holds beside the cache: its top-level index and its description.
+    /// Bytes of memory that the open SST holds beside the cache: its top-level index and its description.
     pub fn resident_bytes(&self) -> usize {
-        size_of::<Table>()
+        size_of::<Sst>()
             + self.top.charge()
             + self.meta.smallest.len()
             + self.meta.largest.len()
@@ -418,7 +418,7 @@ impl Table {
         self.look_into(at, |index| self.find(index, at, key))
     }
 
-    /// True if the filter knows that the table has no version of the key with this [`key_hash`]. Reads a filter that is
+    /// True if the filter knows that the SST has no version of the key with this [`key_hash`]. Reads a filter that is
     /// not in memory only if `may_read`, asked once, says so.
     pub fn excludes(&self, key: &[u8], hash: u64, may_read: impl FnOnce() -> bool) -> Result<bool> {
         let partition = self.top.lower_bound(key).0;
@@ -435,9 +435,9 @@ impl Table {
         self.get_hashed(key, key_hash(key), read)
     }
 
-    /// [`Table::get`] with `hash = key_hash(key)` at hand, for lookups in several tables.
+    /// [`Sst::get`] with `hash = key_hash(key)` at hand, for lookups in several SSTs.
     pub fn get_hashed(&self, key: &[u8], hash: u64, read: SeqNo) -> Result<Option<(SeqNo, Kind, PinnedValue)>> {
-        // The caller chose the table by its key range, so that is not compared again: a key above it ends in the
+        // The caller chose the SST by its key range, so that is not compared again: a key above it ends in the
         // top-level index, one below it in the filter or the first block.
         if read < self.stamp.unwrap_or(self.meta.min_seq) {
             return Ok(None);
@@ -483,7 +483,7 @@ impl Table {
             drop(block);
             return self.get_further(key, read, partition as u32, row);
         }
-        Ok(Table::answer(&block, seen as u32, key, seen != first))
+        Ok(Sst::answer(&block, seen as u32, key, seen != first))
     }
 
     /// The block that the search for `key` has come to; of a large row that is not the answer its head. `None` if that is a
@@ -551,12 +551,12 @@ impl Table {
             }
             let seen = block.first_visible(0, key, read);
             if seen < block.rows() {
-                return Ok(Table::answer(&block, seen as u32, key, true));
+                return Ok(Sst::answer(&block, seen as u32, key, true));
             }
         }
     }
 
-    /// False if the table certainly has no version of `key`; asks the key range and the filter only.
+    /// False if the SST certainly has no version of `key`; asks the key range and the filter only.
     pub fn may_contain(&self, key: &[u8]) -> Result<bool> {
         if key < &self.meta.smallest[..] {
             return Ok(false);
@@ -569,13 +569,13 @@ impl Table {
     }
 
     /// A cursor over all versions; not positioned yet.
-    pub fn iter(self: &Arc<Self>, hints: ReadHints) -> TableIter {
+    pub fn iter(self: &Arc<Self>, hints: ReadHints) -> SstIter {
         self.iter_in(IterMemory::default(), hints)
     }
 
     /// The same, in the memory of another cursor.
-    pub fn iter_in(self: &Arc<Self>, memory: IterMemory, hints: ReadHints) -> TableIter {
-        TableIter::new(self.clone(), hints, memory)
+    pub fn iter_in(self: &Arc<Self>, memory: IterMemory, hints: ReadHints) -> SstIter {
+        SstIter::new(self.clone(), hints, memory)
     }
 
     /// About how much of the file has smaller keys. Bytes: the offset of the block where the key is or would be.
@@ -645,7 +645,7 @@ impl Table {
     /// As `verify`; `tick` is called for each partition of the index, and its error ends the work.
     pub fn verify_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut ahead = ReadAhead::new(1 << 20, 1 << 20);
-        let mut seen = TableMeta {
+        let mut seen = SstMeta {
             min_seq: SeqNo(u64::MAX),
             max_seq: SeqNo::ZERO,
             entries: 0,
@@ -792,7 +792,7 @@ impl Walked {
     /// Checks the rows of the next block.
     fn block(
         &mut self,
-        table: &Table,
+        sst: &Sst,
         handle: Handle,
         block: &Block,
         filter: &PlacedFilter,
@@ -805,14 +805,14 @@ impl Walked {
             let (seq, kind) = (block.seq(row), block.kind(row));
             let order = if self.rows == 0 { Ordering::Less } else { self.last_key.cmp(&self.key) };
             if order.is_gt() || (order.is_eq() && self.last_seq <= seq) {
-                return Err(table.bad(handle.offset, format!("row {row} out of order")));
+                return Err(sst.bad(handle.offset, format!("row {row} out of order")));
             }
             if self.rows > 0 && row == 0 && self.key < self.separator {
-                return Err(table.bad(handle.offset, "block begins below the separator before it"));
+                return Err(sst.bad(handle.offset, "block begins below the separator before it"));
             }
             if let Some((at, filter)) = filter {
                 if !filter.may_contain(key_hash(&self.key)) {
-                    return Err(table.bad(at.offset, format!("filter denies key {:02x?}", self.key)));
+                    return Err(sst.bad(at.offset, format!("filter denies key {:02x?}", self.key)));
                 }
             }
             if self.rows == 0 {
@@ -826,23 +826,23 @@ impl Walked {
             self.last_seq = seq;
         }
         match block.newest() != newest || block.has_tombstones() != tombstones {
-            true => Err(table.bad(handle.offset, "block flags contradict its rows")),
+            true => Err(sst.bad(handle.offset, "block flags contradict its rows")),
             false => Ok(()),
         }
     }
 
     /// Checks what the index says of the block's end.
-    fn separator(&mut self, table: &Table, at: Handle, index: &Block, entry: u32) -> Result<()> {
+    fn separator(&mut self, sst: &Sst, at: Handle, index: &Block, entry: u32) -> Result<()> {
         self.separator.clear();
         index.append_key(entry, &mut self.separator);
         match self.separator < self.last_key {
-            true => Err(table.bad(at.offset, "separator below the last key of its block")),
+            true => Err(sst.bad(at.offset, "separator below the last key of its block")),
             false => Ok(()),
         }
     }
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for Sst {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("path", &self.file.path()).field("meta", &self.meta).finish_non_exhaustive()
     }
