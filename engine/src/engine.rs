@@ -25,7 +25,7 @@ use crate::install::Installer;
 use crate::io::{Blocking, BoundedDisk, Waiting};
 use crate::lock::{LockOwner, LockTable};
 use crate::manifest::{FileEntry, ObsoleteFiles};
-use crate::metrics::{Metrics, status_text};
+use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::{ReadPoint, ReadPoints};
@@ -36,7 +36,7 @@ use crate::state::{Mem, StateCell};
 use crate::txn::{Cursor, Txn};
 use crate::wal::{Log, Room};
 use crate::write_buffer::{WriteBuffer, files_of};
-use crate::{inventory, read, recover};
+use crate::{inventory, metrics, read, recover};
 
 /// Smallest memtable budget in bytes: four memtables of a useful size.
 const MEMTABLE_BUDGET_MIN: u64 = 2 << 20;
@@ -772,9 +772,14 @@ impl Engine {
         Metrics::collect(&self.core)
     }
 
-    /// A report for people.
+    /// A report for people: the figures of the store, and failures.
     pub fn status_text(&self) -> String {
-        status_text(&self.core)
+        self.status_text_with(&[])
+    }
+
+    /// The same, with figures of the layer above.
+    pub fn status_text_with(&self, more: &[(&'static Metric, u64)]) -> String {
+        metrics::status_text(&self.core, more)
     }
 
     /// Stops background work, ends the log with a unit that witnesses everything before it, and writes down in the

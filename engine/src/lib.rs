@@ -30,7 +30,7 @@ mod txn;
 mod install;
 mod background;
 mod recover;
-mod metrics;
+pub mod metrics;
 mod engine;
 
 pub use background::WorkCounters;

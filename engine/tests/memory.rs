@@ -10,6 +10,7 @@ use strata_engine::base::value::Value;
 use strata_engine::compact::merge::merge_buffer_bytes;
 use strata_engine::io::{Disk, MemDisk};
 use strata_engine::lock::{LockMode, Wait};
+use strata_engine::metrics::Subsystem;
 use strata_engine::{Engine, IndexId, Metrics, Options, SeqNo};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
@@ -64,10 +65,9 @@ fn every_part_is_counted() {
         assert!(metrics.cache_bytes > 0 && metrics.cache_bytes <= metrics.cache_capacity_bytes, "{metrics:?}");
         assert!(metrics.table_index_bytes > 0, "{metrics:?}");
         assert_eq!(metrics.merge_buffer_bytes, 0, "no merge is at work: {metrics:?}");
-        assert_eq!(metrics.memory_bytes(), metrics.memory().iter().map(|(_, bytes)| bytes).sum::<u64>());
         let text = engine.status_text();
-        for (what, _) in metrics.memory() {
-            assert!(text.contains(what), "{what} is missing in\n{text}");
+        for (metric, _) in metrics.values().filter(|(metric, _)| metric.subsystem == Subsystem::Memory) {
+            assert!(text.contains(metric.name), "{} is missing in\n{text}", metric.name);
         }
     });
 }
@@ -91,7 +91,9 @@ fn write_buffers_are_bounded_together_and_counted() {
         let (step, smallest) = (64 << 10, 1 << 20);
         let bound = budget / 4 + (smallest + step) * txns.len() as u64;
         assert!(most > 8 << 20 && most <= bound, "{most} bytes of {bound}");
-        assert!(engine.metrics().memory().iter().any(|part| part.1 == engine.metrics().write_buffer_bytes));
+        let metrics = engine.metrics();
+        let mut parts = metrics.values().filter(|(metric, _)| metric.subsystem == Subsystem::Memory);
+        assert!(parts.any(|part| part.1 == metrics.write_buffer_bytes), "{metrics:?}");
         for (number, txn) in txns.iter_mut().enumerate() {
             if number % 2 == 0 { txn.commit() } else { txn.rollback() }.unwrap();
         }
@@ -211,9 +213,9 @@ fn what_is_left_behind_is_told() {
     let version = txn.range_version(IndexId(1));
     txn.lock_range(&key(1, 1), &key(1, 9), version);
     txn.put(&key(1, 1), &vec![2; 100_000]).unwrap();
-    assert_eq!(names(), ["locked_keys", "locked_intervals", "write_buffer_bytes"]);
+    assert_eq!(names(), ["memory_write_buffer_bytes", "locked_keys", "locked_intervals"]);
     txn.prepare(b"id").unwrap();
-    assert!(names().contains(&"prepared_bytes"));
+    assert!(names().contains(&"memory_prepared_bytes"));
     txn.commit().unwrap();
     assert_eq!(names(), [""; 0]);
 }

@@ -204,4 +204,5 @@ maria_declare_plugin(strata){
     strata::system_variables,
     "0.1",
     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
-    strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions maria_declare_plugin_end;
+    strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics
+    maria_declare_plugin_end;

@@ -1,6 +1,6 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX: columns here, in the order of the row layer's cells. */
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS: columns here, in the order of the row layer's cells. */
 
 #include "schema_tables.h"
 #include "errors.h"
@@ -81,6 +81,14 @@ ST_FIELD_INFO transaction_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
                                      Column("STATE", Varchar(8), NOT_NULL),
                                      CEnd()};
 
+ST_FIELD_INFO metric_fields[]= {Column("NAME", Varchar(64), NOT_NULL),
+                                Column("SUBSYSTEM", Varchar(16), NOT_NULL),
+                                Column("VALUE", ULonglong(), NOT_NULL),
+                                Column("KIND", Varchar(8), NOT_NULL),
+                                Column("UNIT", Varchar(16), NOT_NULL),
+                                Column("COMMENT", Varchar(192), NOT_NULL),
+                                CEnd()};
+
 template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
@@ -109,5 +117,7 @@ const st_maria_plugin schema_lock_waits= declare("STRATA_LOCK_WAITS", "Who waits
                                                  init<wait_fields, STRATA_REPORT_LOCK_WAITS>);
 const st_maria_plugin schema_transactions= declare("STRATA_TRX", "Open transactions",
                                                    init<transaction_fields, STRATA_REPORT_TRANSACTIONS>);
+const st_maria_plugin schema_metrics= declare("STRATA_METRICS", "Figures about the store, with their meaning",
+                                              init<metric_fields, STRATA_REPORT_METRICS>);
 
 } // namespace strata

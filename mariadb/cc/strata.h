@@ -166,9 +166,10 @@ void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
 /* Tables of information_schema: emit is called once per row. */
-enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2 };
+enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3 };
 typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
 int strata_report(StrataStore *store, uint32_t which, void (*emit)(void *ctx, const StrataCell *cells, size_t count), void *ctx);
+/* The figures of STRATA_REPORT_METRICS, without rows. Fills at most cap entries; returns how many there are. */
 size_t strata_metrics(StrataStore *store, StrataMetric *out, size_t cap);
 /* The text of SHOW ENGINE STRATA STATUS, in pieces. */
 int strata_status(StrataStore *store, void (*emit)(void *ctx, const char *text, size_t len), void *ctx);

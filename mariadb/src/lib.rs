@@ -14,7 +14,7 @@
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
-//! - `store`, `session`, `cursor`, `stats`: the functions
+//! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
 //!
@@ -25,6 +25,7 @@
 
 #![allow(clippy::missing_safety_doc)]
 
+pub mod auto_increment;
 pub mod binlog;
 pub mod collation;
 pub mod crash;
@@ -33,8 +34,10 @@ pub mod decisions;
 pub mod definition;
 pub mod fault;
 pub mod machine;
+pub mod maintenance;
 pub mod orphans;
 pub mod outcome;
+pub mod report;
 pub mod session;
 pub mod stats;
 pub mod store;

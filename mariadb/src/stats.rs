@@ -1,56 +1,10 @@
-//! Auto-increment, statistics, maintenance.
+//! Statistics for the optimizer.
 
 use crate::cursor::CursorHandle;
-use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
-use crate::store::TableHandle;
-use crate::types::{CStats, ComputeColumns, EmitText};
-use std::ffi::{c_int, c_void};
-use strata_row::auto_increment::Counter;
-use strata_row::stats::check::Compute;
-use strata_row::table::Table;
-use strata_row::{Error, Result};
-
-unsafe fn on_table(table: *const TableHandle, body: impl FnOnce(&Table) -> Result<()>) -> c_int {
-    guard(|| {
-        body(&unsafe { reference(table)? }.table)?;
-        Ok(code::OK)
-    })
-}
-
-fn counter(table: &Table) -> Result<&Counter> {
-    table.state.autoinc().ok_or_else(|| Error::invalid("the table has no auto-increment column"))
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_autoinc_next(table: *mut TableHandle) -> u64 {
-    guard_value(0, || unsafe { reference(table) }.map_or(0, |t| t.table.state.autoinc().map_or(0, Counter::peek)))
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_autoinc_reserve(
-    table: *mut TableHandle,
-    offset: u64,
-    increment: u64,
-    count: u64,
-    max_value: u64,
-    first: *mut u64,
-) -> c_int {
-    unsafe { on_table(table, |t| store_out(first, counter(t)?.reserve(offset, increment, count, max_value)?)) }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_autoinc_raise(table: *mut TableHandle, used: u64) -> c_int {
-    unsafe { on_table(table, |t| counter(t)?.raise(used)) }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_autoinc_set(table: *mut TableHandle, next: u64) -> c_int {
-    unsafe { on_table(table, |t| t.restart_autoinc(next)) }
-}
+use crate::outcome::{bytes, code, guard, reference, store_out};
+use crate::store::{TableHandle, on_table};
+use crate::types::CStats;
+use std::ffi::c_int;
 
 /// See the header.
 #[unsafe(no_mangle)]
@@ -119,58 +73,5 @@ pub unsafe extern "C" fn strata_records_in_range(
         };
         unsafe { store_out(rows, estimate?)? };
         Ok(code::OK)
-    })
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(cursor)? };
-        handle.table.analyze(unsafe { handle.session()? })?;
-        Ok(code::OK)
-    })
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_optimize(cursor: *mut CursorHandle) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(cursor)? };
-        handle.table.optimize(unsafe { handle.session()? })?;
-        Ok(code::OK)
-    })
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_int {
-    unsafe { on_table(table, Table::refuse_prepared) }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_check(
-    cursor: *mut CursorHandle,
-    quick: c_int,
-    compute: Option<ComputeColumns>,
-    emit: Option<EmitText>,
-    ctx: *mut c_void,
-) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(cursor)? };
-        let session = unsafe { handle.session()? };
-        let mut computed = compute.map(|compute| {
-            // SAFETY: a record of the table's length; the header says what the function does with it.
-            move |record: &mut [u8]| unsafe { compute(ctx, record.as_mut_ptr()) == 0 }
-        });
-        let compute = computed.as_mut().map(|compute| compute as Compute<'_>);
-        let good = handle.table.check(session, quick != 0, compute, &mut |line| {
-            if let Some(emit) = emit {
-                // SAFETY: text and length belong together.
-                unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };
-            }
-        })?;
-        Ok(if good { code::OK } else { code::CORRUPTION })
     })
 }

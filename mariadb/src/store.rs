@@ -8,14 +8,13 @@ use crate::fault;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
-use crate::types::{CCallbacks, CCell, CConfig, CMetric, CTableDef, EmitBytes, EmitText};
+use crate::types::{CCallbacks, CConfig, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strata_row::kv::{Durability, Metrics, Options};
-use strata_row::report::{self, Cell};
+use strata_row::kv::{Durability, Options};
 use strata_row::store::Store;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
@@ -130,9 +129,17 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
 }
 
 /// Runs a call on the store that has no other result.
-unsafe fn on_store(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> Result<()>) -> c_int {
+pub(crate) unsafe fn on_store(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> Result<()>) -> c_int {
     guard(|| {
         body(unsafe { reference(store)? })?;
+        Ok(code::OK)
+    })
+}
+
+/// Runs a call on a table that has no other result.
+pub(crate) unsafe fn on_table(table: *const TableHandle, body: impl FnOnce(&Table) -> Result<()>) -> c_int {
+    guard(|| {
+        body(&unsafe { reference(table)? }.table)?;
         Ok(code::OK)
     })
 }
@@ -184,112 +191,6 @@ pub unsafe extern "C" fn strata_set_memtable_budget_bytes(store: *mut StoreHandl
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_sync(store: *mut StoreHandle) -> c_int {
     unsafe { on_store(store, |s| Ok(s.store.engine().sync()?)) }
-}
-
-/// Names and values shown by SHOW STATUS.
-fn metrics(m: &Metrics) -> Vec<(&'static CStr, u64)> {
-    vec![
-        (c"memory_bytes", m.memory_bytes()),
-        (c"memory_log_buffer_bytes", m.log_buffer_bytes),
-        (c"memory_memtable_spare_bytes", m.memtable_spare_bytes),
-        (c"memory_merge_buffer_bytes", m.merge_buffer_bytes),
-        (c"memory_table_index_bytes", m.table_index_bytes),
-        (c"memory_memtable_pinned_bytes", m.memtable_pinned_bytes),
-        (c"memory_write_buffer_bytes", m.write_buffer_bytes),
-        (c"memory_prepared_bytes", m.prepared_bytes),
-        (c"memory_large_block_bytes", m.large_block_bytes),
-        (c"memory_lock_bytes", m.lock_bytes),
-        (c"locked_keys", m.locked_keys),
-        (c"locked_intervals", m.locked_intervals),
-        (c"visible_sequence", m.visible_seq),
-        (c"memtable_bytes", m.memtable_bytes),
-        (c"memtables_sealed", m.sealed_memtables),
-        (c"table_files", m.level_files.iter().sum()),
-        (c"table_bytes", m.level_bytes.iter().sum()),
-        (c"level0_sublevels", m.sublevels),
-        (c"compaction_debt_bytes", m.debt_bytes),
-        (c"block_cache_bytes_used", m.cache_bytes),
-        (c"block_cache_bytes_limit", m.cache_capacity_bytes),
-        (c"block_cache_hits", m.cache_hits),
-        (c"block_cache_packed_hits", m.cache_packed_hits),
-        (c"block_cache_misses", m.cache_misses),
-        (c"transaction_spill_bytes", m.work.spill_bytes),
-        (c"log_records", m.log_records),
-        (c"log_payload_bytes", m.log_payload_bytes),
-        (c"log_bytes_written", m.log_bytes_written),
-        (c"log_syncs", m.log_syncs),
-        (c"log_live_bytes", m.log_live_bytes),
-        (c"read_points", m.read_points),
-        (c"oldest_read_point_lag", m.oldest_read_point_lag),
-        (c"prepared_detached", m.prepared_detached),
-        (c"lock_waits", m.lock_waits),
-        (c"deadlocks", m.deadlocks),
-        (c"lock_timeouts", m.lock_timeouts),
-        (c"write_stopped", u64::from(m.stopped)),
-    ]
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_metrics(store: *mut StoreHandle, out: *mut CMetric, cap: usize) -> usize {
-    guard_value(0, || {
-        let Ok(handle) = (unsafe { reference(store) }) else {
-            return 0;
-        };
-        let all = metrics(&handle.store.engine().metrics());
-        if !out.is_null() {
-            for (i, (name, value)) in all.iter().take(cap).enumerate() {
-                unsafe { out.add(i).write(CMetric { name: name.as_ptr(), value: *value }) };
-            }
-        }
-        all.len()
-    })
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<EmitText>, ctx: *mut c_void) -> c_int {
-    unsafe {
-        on_store(store, |s| {
-            let status = s.store.engine().status_text() + &report::deadlock(&s.store);
-            if let Some(emit) = emit {
-                emit(ctx, status.as_ptr().cast(), status.len());
-            }
-            Ok(())
-        })
-    }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_report(
-    store: *mut StoreHandle,
-    which: u32,
-    emit: Option<unsafe extern "C" fn(*mut c_void, *const CCell, usize)>,
-    ctx: *mut c_void,
-) -> c_int {
-    unsafe {
-        on_store(store, |s| {
-            let rows = match which {
-                0 => report::locks(&s.store),
-                1 => report::lock_waits(&s.store),
-                2 => report::transactions(&s.store),
-                n => return Err(Error::invalid(format!("there is no report {n}"))),
-            };
-            let Some(emit) = emit else { return Ok(()) };
-            for row in &rows {
-                let cells: Vec<CCell> = row
-                    .iter()
-                    .map(|cell| match cell {
-                        Cell::Number(number) => CCell { text: std::ptr::null(), len: 0, number: *number },
-                        Cell::Text(text) => CCell { text: text.as_ptr().cast(), len: text.len(), number: 0 },
-                    })
-                    .collect();
-                emit(ctx, cells.as_ptr(), cells.len());
-            }
-            Ok(())
-        })
-    }
 }
 
 /// See the header.

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null, null_mut};
+use strata_mariadb::auto_increment::*;
 use strata_mariadb::cursor::*;
 use strata_mariadb::outcome::code;
 use strata_mariadb::session::*;

@@ -6,6 +6,7 @@ pub mod error;
 pub mod index;
 pub mod keycode;
 pub mod kv;
+pub mod metrics;
 pub mod rowcode;
 pub mod report;
 pub mod scan;

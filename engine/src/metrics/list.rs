@@ -1,0 +1,283 @@
+//! The declarations. Within a subsystem they stand in the order of reports.
+
+use super::Metrics;
+use super::declare::Subsystem::{
+    Cache, Compaction, Error, File, Flush, Level, Lock, Log, Memory, Throttle, Transaction,
+};
+use super::declare::Unit::{Bytes, Count, Flag, Microseconds};
+use super::declare::{Figure, Metric};
+
+type Declared = Figure<Metrics>;
+
+/// Figures of the whole store.
+static STORE: &[Declared] = &[
+    Declared::gauge(Memory, "memory_bytes", Bytes, "Memory of the store: the sum of its parts below", |m| {
+        m.memory_bytes()
+    }),
+    Declared::gauge(
+        Memory,
+        "block_cache_bytes_used",
+        Bytes,
+        "Blocks in the block cache, filters and index partitions included",
+        |m| m.cache_bytes,
+    ),
+    Declared::gauge(
+        Memory,
+        "memory_unused_slot_bytes",
+        Bytes,
+        "Slots for blocks that hold none, of all stores of the process",
+        |m| m.unused_slot_bytes,
+    ),
+    Declared::gauge(Memory, "memtable_bytes", Bytes, "Active and sealed memtables with their hash indexes", |m| {
+        m.memtable_bytes
+    }),
+    Declared::gauge(Memory, "memory_memtable_spare_bytes", Bytes, "Memory kept for memtables to come", |m| {
+        m.memtable_spare_bytes
+    }),
+    Declared::gauge(Memory, "memory_table_index_bytes", Bytes, "Top-level indexes of open SSTs", |m| {
+        m.table_index_bytes
+    }),
+    Declared::gauge(Memory, "memory_log_buffer_bytes", Bytes, "Buffers of the log", |m| m.log_buffer_bytes),
+    Declared::gauge(Memory, "memory_merge_buffer_bytes", Bytes, "Buffers of flushes and compactions at work", |m| {
+        m.merge_buffer_bytes
+    }),
+    Declared::gauge(
+        Memory,
+        "memory_memtable_pinned_bytes",
+        Bytes,
+        "Memtables that are in SSTs already and that open cursors hold",
+        |m| m.memtable_pinned_bytes,
+    )
+    .zero_at_rest(),
+    Declared::gauge(
+        Memory,
+        "memory_write_buffer_bytes",
+        Bytes,
+        "Write buffers of open transactions, without those of less than 64 KiB",
+        |m| m.write_buffer_bytes,
+    )
+    .zero_at_rest(),
+    Declared::gauge(Memory, "memory_prepared_bytes", Bytes, "Writes of prepared transactions", |m| m.prepared_bytes)
+        .zero_at_rest(),
+    Declared::gauge(
+        Memory,
+        "memory_large_block_bytes",
+        Bytes,
+        "Large values that are being read or merged, of all stores of the process",
+        |m| m.large_block_bytes,
+    )
+    .zero_at_rest(),
+    Declared::gauge(Memory, "memory_lock_bytes", Bytes, "Row locks", |m| m.lock_bytes),
+    Declared::gauge(
+        Cache,
+        "block_cache_bytes_limit",
+        Bytes,
+        "What the block cache may hold now: its budget without what the store holds beside it",
+        |m| m.cache_capacity_bytes,
+    ),
+    Declared::counter(Cache, "block_cache_hits", Count, "Look-ups of blocks that memory answered", |m| m.cache_hits),
+    Declared::counter(
+        Cache,
+        "block_cache_packed_hits",
+        Count,
+        "Look-ups of blocks that found the block compressed in memory",
+        |m| m.cache_packed_hits,
+    ),
+    Declared::counter(Cache, "block_cache_misses", Count, "Look-ups of blocks that read the disk", |m| m.cache_misses),
+    Declared::counter(Log, "log_records", Count, "Records appended to the log", |m| m.log_records),
+    Declared::counter(
+        Log,
+        "log_payload_bytes",
+        Bytes,
+        "Bytes of log records written to the segments, compressed",
+        |m| m.log_payload_bytes,
+    ),
+    Declared::counter(Log, "log_bytes_written", Bytes, "Bytes written to log segments, padding included", |m| {
+        m.log_bytes_written
+    }),
+    Declared::counter(Log, "log_syncs", Count, "Syncs of the log", |m| m.log_syncs),
+    Declared::counter(Log, "log_segments", Count, "Log segments begun", |m| m.log_segments),
+    Declared::gauge(
+        Log,
+        "log_live_bytes",
+        Bytes,
+        "Log segments in use, the one made ahead included: a start reads this much at most",
+        |m| m.log_live_bytes,
+    ),
+    Declared::gauge(Flush, "memtables_sealed", Count, "Memtables that wait for a flush", |m| m.sealed_memtables),
+    Declared::counter(Flush, "flushes", Count, "Memtables flushed to SSTs", |m| m.work.flushes),
+    Declared::counter(Flush, "flush_bytes_written", Bytes, "Bytes of SSTs that flushes wrote", |m| m.work.flush_bytes),
+    Declared::counter(
+        Flush,
+        "transaction_spill_bytes",
+        Bytes,
+        "Bytes of files that transactions too large for memory wrote",
+        |m| m.work.spill_bytes,
+    ),
+    Declared::counter(Compaction, "compactions", Count, "Compactions that merged files", |m| m.work.compactions),
+    Declared::counter(Compaction, "compaction_moves", Count, "Files that compaction moved down by name only", |m| {
+        m.work.moves
+    }),
+    Declared::counter(Compaction, "compaction_bytes_read", Bytes, "Bytes of SSTs that compactions read", |m| {
+        m.work.compact_bytes_read
+    }),
+    Declared::counter(Compaction, "compaction_bytes_written", Bytes, "Bytes of SSTs that compactions wrote", |m| {
+        m.work.compact_bytes_written
+    }),
+    Declared::counter(
+        Compaction,
+        "compaction_rest_us",
+        Microseconds,
+        "Time that compactions slept because they were ahead of the writers",
+        |m| m.work.compact_rest_us,
+    ),
+    Declared::counter(
+        Compaction,
+        "versions_dropped",
+        Count,
+        "Versions and tombstones that flushes and compactions dropped",
+        |m| m.work.dropped_versions,
+    ),
+    Declared::gauge(
+        Compaction,
+        "compaction_debt_bytes",
+        Bytes,
+        "Bytes that compaction has still to write, as the picker estimates it",
+        |m| m.debt_bytes,
+    ),
+    Declared::gauge(Level, "level0_sublevels", Count, "Sublevels of level 0 at its deepest place", |m| m.sublevels),
+    Declared::counter(
+        Throttle,
+        "write_wait_us",
+        Microseconds,
+        "Time that writers were held back for background work",
+        |m| m.work.writer_wait_us,
+    ),
+    Declared::counter(Lock, "lock_waits", Count, "Lock requests that had to wait", |m| m.lock_waits),
+    Declared::counter(Lock, "deadlocks", Count, "Deadlocks found", |m| m.deadlocks),
+    Declared::counter(Lock, "lock_timeouts", Count, "Lock waits that timed out", |m| m.lock_timeouts),
+    Declared::gauge(Lock, "locked_keys", Count, "Keys that somebody has locked", |m| m.locked_keys).zero_at_rest(),
+    Declared::gauge(Lock, "locked_intervals", Count, "Intervals that somebody has locked", |m| m.locked_intervals)
+        .zero_at_rest(),
+    Declared::gauge(
+        Transaction,
+        "prepared_detached",
+        Count,
+        "Prepared transactions that no connection holds: somebody has to commit or to roll them back",
+        |m| m.prepared_detached,
+    ),
+    Declared::gauge(Transaction, "read_points", Count, "Snapshots that somebody reads", |m| m.read_points)
+        .zero_at_rest(),
+    Declared::gauge(
+        Transaction,
+        "oldest_read_point_lag",
+        Count,
+        "Commits between the oldest snapshot and now: what they replaced is kept",
+        |m| m.oldest_read_point_lag,
+    ),
+    Declared::gauge(Transaction, "visible_sequence", Count, "Sequence number of the newest visible commit", |m| {
+        m.visible_seq
+    }),
+    Declared::gauge(File, "table_files", Count, "SSTs of all levels", |m| m.level_files.iter().sum()),
+    Declared::gauge(File, "table_bytes", Bytes, "Bytes of SSTs of all levels", |m| m.level_bytes.iter().sum()),
+    Declared::gauge(
+        Error,
+        "write_stopped",
+        Flag,
+        "The store has stopped after a failed write or sync, and accepts nothing until the server is started again",
+        |m| u64::from(m.stopped),
+    ),
+];
+
+macro_rules! levels {
+    ($($level:literal)*) => {
+        [$(
+            Declared::gauge(
+                Level,
+                concat!("level", $level, "_files"),
+                Count,
+                concat!("SSTs of level ", $level),
+                |m| m.level_files[$level],
+            ),
+            Declared::gauge(
+                Level,
+                concat!("level", $level, "_bytes"),
+                Bytes,
+                concat!("Bytes of SSTs of level ", $level),
+                |m| m.level_bytes[$level],
+            ),
+        )*]
+    };
+}
+
+/// Figures of each level.
+static LEVEL: &[Declared] = &levels!(0 1 2 3 4 5 6);
+
+fn all() -> impl Iterator<Item = &'static Declared> {
+    STORE.iter().chain(LEVEL)
+}
+
+/// What is declared of the figures of a store.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    all().map(|figure| &figure.metric)
+}
+
+impl Metrics {
+    /// Every figure with its value.
+    pub fn values(&self) -> impl Iterator<Item = (&'static Metric, u64)> + '_ {
+        all().map(|figure| (&figure.metric, (figure.value)(self)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::{Subsystem, Unit};
+    use super::*;
+    use crate::compact::pick::LEVELS;
+
+    /// Names can be status variables, columns of a monitor and anchors of a page; what is said of a figure is a sentence.
+    #[test]
+    fn declarations_are_in_order() {
+        let mut names = BTreeSet::new();
+        for metric in metrics() {
+            let name = metric.name;
+            assert!(names.insert(name), "{name} is there twice");
+            assert!(name.len() <= 48, "{name}: a status variable has 64 characters at most");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+            assert!(metric.help.starts_with(char::is_uppercase) && !metric.help.ends_with('.'), "{name}");
+            assert!(metric.help.is_ascii() && !metric.help.contains('|') && metric.help.len() <= 192, "{name}");
+            assert!(Subsystem::ALL.contains(&metric.subsystem), "{name}");
+            let (bytes, time) = (name.contains("_bytes"), name.ends_with("_us"));
+            assert_eq!(bytes, metric.unit == Unit::Bytes, "{name}");
+            assert_eq!(time, metric.unit == Unit::Microseconds, "{name}");
+        }
+        assert!(names.contains(format!("level{}_files", LEVELS - 1).as_str()), "each level has its figures");
+    }
+
+    /// The sum of the memory is that of its parts as they are declared: none is forgotten, none counted twice.
+    #[test]
+    fn memory_is_the_sum_of_its_parts() {
+        let sample = Metrics {
+            memtable_bytes: 1,
+            memtable_spare_bytes: 1 << 1,
+            table_index_bytes: 1 << 2,
+            unused_slot_bytes: 1 << 3,
+            log_buffer_bytes: 1 << 4,
+            merge_buffer_bytes: 1 << 5,
+            memtable_pinned_bytes: 1 << 6,
+            write_buffer_bytes: 1 << 7,
+            prepared_bytes: 1 << 8,
+            large_block_bytes: 1 << 9,
+            lock_bytes: 1 << 10,
+            cache_bytes: 1 << 11,
+            ..Metrics::default()
+        };
+        let memory: Vec<u64> =
+            sample.values().filter(|(metric, _)| metric.subsystem == Memory).map(|(_, value)| value).collect();
+        assert_eq!(memory[0], sample.memory_bytes());
+        assert_eq!(memory[1..].iter().sum::<u64>(), memory[0]);
+        assert_eq!(memory[0], (1 << 12) - 1);
+    }
+}

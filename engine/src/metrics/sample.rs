@@ -1,0 +1,111 @@
+//! Numbers about an open store, taken at one moment. They are read, never acted upon.
+
+use crate::background::WorkCounters;
+use crate::compact::pick::LEVELS;
+
+/// A sample. Counters count from the opening of the store.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// Newest visible sequence number.
+    pub visible_seq: u64,
+    /// True if the store has stopped after a failure, and accepts nothing until it is opened again.
+    pub stopped: bool,
+    /// Bytes of the active and the sealed memtables.
+    pub memtable_bytes: u64,
+    /// Bytes kept for memtables to come.
+    pub memtable_spare_bytes: u64,
+    /// Bytes of the parts of open SSTs that do not go through the block cache.
+    pub table_index_bytes: u64,
+    /// Bytes of slots for blocks that hold none, of all stores of the process.
+    pub unused_slot_bytes: u64,
+    /// Bytes of the log's buffers.
+    pub log_buffer_bytes: u64,
+    /// Bytes of buffers that flushes and merges at work may fill.
+    pub merge_buffer_bytes: u64,
+    /// Bytes of memtables that are in SSTs already, and that open cursors hold.
+    pub memtable_pinned_bytes: u64,
+    /// Bytes of the write buffers of open transactions, but for those of less than 64 KiB.
+    pub write_buffer_bytes: u64,
+    /// Bytes of the writes of prepared transactions.
+    pub prepared_bytes: u64,
+    /// Bytes of blocks with one large value that readers hold, of all stores of the process.
+    pub large_block_bytes: u64,
+    /// Bytes of locks.
+    pub lock_bytes: u64,
+    /// Keys that somebody has locked.
+    pub locked_keys: u64,
+    /// Intervals that somebody has locked.
+    pub locked_intervals: u64,
+    /// Memtables waiting for a flush.
+    pub sealed_memtables: u64,
+    /// Files per level, level 0 first.
+    pub level_files: [u64; LEVELS],
+    /// Bytes per level.
+    pub level_bytes: [u64; LEVELS],
+    /// Sublevels of level 0.
+    pub sublevels: u64,
+    /// Bytes that compaction has still to write, as the picker estimates it.
+    pub debt_bytes: u64,
+    /// Bytes in the block cache.
+    pub cache_bytes: u64,
+    /// Its capacity.
+    pub cache_capacity_bytes: u64,
+    /// Block look-ups that were answered from memory.
+    pub cache_hits: u64,
+    /// Block look-ups that found a compressed block in memory.
+    pub cache_packed_hits: u64,
+    /// Block look-ups that read the disk.
+    pub cache_misses: u64,
+    /// Records appended to the log.
+    pub log_records: u64,
+    /// Bytes of them.
+    pub log_payload_bytes: u64,
+    /// Bytes written to log segments, padding included.
+    pub log_bytes_written: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+    /// Log segments begun.
+    pub log_segments: u64,
+    /// Bytes of log segments in use, the one made ahead included.
+    pub log_live_bytes: u64,
+    /// Live read points.
+    pub read_points: u64,
+    /// Sequence numbers between the oldest read point and now.
+    pub oldest_read_point_lag: u64,
+    /// Prepared transactions that no session holds.
+    pub prepared_detached: u64,
+    /// Lock requests that had to wait.
+    pub lock_waits: u64,
+    /// Deadlocks found.
+    pub deadlocks: u64,
+    /// Lock waits that timed out.
+    pub lock_timeouts: u64,
+    /// Flushes and compactions.
+    pub work: WorkCounters,
+}
+
+impl Metrics {
+    /// The bytes of memory that the store holds: all that the figures of [`Subsystem::Memory`](super::Subsystem) tell. Beyond
+    /// them there are a few buffers for each thread.
+    pub fn memory_bytes(&self) -> u64 {
+        self.cache_bytes
+            + self.unused_slot_bytes
+            + self.memtable_bytes
+            + self.memtable_spare_bytes
+            + self.table_index_bytes
+            + self.log_buffer_bytes
+            + self.merge_buffer_bytes
+            + self.memtable_pinned_bytes
+            + self.write_buffer_bytes
+            + self.prepared_bytes
+            + self.large_block_bytes
+            + self.lock_bytes
+    }
+
+    /// What should not be there once every transaction and cursor is closed, by name: empty unless something was left behind.
+    /// Locks of prepared transactions that no session holds count as left behind.
+    pub fn left_behind(&self) -> Vec<(&'static str, u64)> {
+        let left = self.values().filter(|(metric, value)| metric.zero_at_rest && *value > 0);
+        left.map(|(metric, value)| (metric.name, value)).collect()
+    }
+}

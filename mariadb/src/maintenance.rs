@@ -1,0 +1,62 @@
+//! ANALYZE, OPTIMIZE and CHECK TABLE.
+
+use crate::cursor::CursorHandle;
+use crate::outcome::{code, guard, reference};
+use crate::store::{TableHandle, on_table};
+use crate::types::{ComputeColumns, EmitText};
+use std::ffi::{c_int, c_void};
+use strata_row::stats::check::Compute;
+use strata_row::table::Table;
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(cursor)? };
+        handle.table.analyze(unsafe { handle.session()? })?;
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_optimize(cursor: *mut CursorHandle) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(cursor)? };
+        handle.table.optimize(unsafe { handle.session()? })?;
+        Ok(code::OK)
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_int {
+    unsafe { on_table(table, Table::refuse_prepared) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_check(
+    cursor: *mut CursorHandle,
+    quick: c_int,
+    compute: Option<ComputeColumns>,
+    emit: Option<EmitText>,
+    ctx: *mut c_void,
+) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(cursor)? };
+        let session = unsafe { handle.session()? };
+        let mut computed = compute.map(|compute| {
+            // SAFETY: a record of the table's length; the header says what the function does with it.
+            move |record: &mut [u8]| unsafe { compute(ctx, record.as_mut_ptr()) == 0 }
+        });
+        let compute = computed.as_mut().map(|compute| compute as Compute<'_>);
+        let good = handle.table.check(session, quick != 0, compute, &mut |line| {
+            if let Some(emit) = emit {
+                // SAFETY: text and length belong together.
+                unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };
+            }
+        })?;
+        Ok(if good { code::OK } else { code::CORRUPTION })
+    })
+}

@@ -1,0 +1,79 @@
+//! What the server shows of the store: status variables, the status report, tables of information_schema.
+
+use crate::outcome::{guard_value, reference};
+use crate::store::{StoreHandle, on_store};
+use crate::types::{CCell, CMetric, EmitText};
+use std::ffi::{CString, c_int, c_void};
+use std::sync::LazyLock;
+use strata_row::report::{self, Cell};
+use strata_row::{Error, metrics};
+
+/// The names of the figures, in the order of their values.
+static NAMES: LazyLock<Vec<CString>> = LazyLock::new(|| {
+    let name = |metric: &strata_row::kv::Metric| CString::new(metric.name).unwrap_or_default();
+    metrics::metrics().into_iter().map(name).collect()
+});
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_metrics(store: *mut StoreHandle, out: *mut CMetric, cap: usize) -> usize {
+    guard_value(0, || {
+        let Ok(handle) = (unsafe { reference(store) }) else {
+            return 0;
+        };
+        let values = metrics::values(&handle.store);
+        if !out.is_null() {
+            for (i, (name, (_, value))) in NAMES.iter().zip(&values).take(cap).enumerate() {
+                unsafe { out.add(i).write(CMetric { name: name.as_ptr(), value: *value }) };
+            }
+        }
+        values.len()
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<EmitText>, ctx: *mut c_void) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let status = metrics::status_text(&s.store);
+            if let Some(emit) = emit {
+                emit(ctx, status.as_ptr().cast(), status.len());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_report(
+    store: *mut StoreHandle,
+    which: u32,
+    emit: Option<unsafe extern "C" fn(*mut c_void, *const CCell, usize)>,
+    ctx: *mut c_void,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let rows = match which {
+                0 => report::locks(&s.store),
+                1 => report::lock_waits(&s.store),
+                2 => report::transactions(&s.store),
+                3 => metrics::rows(&s.store),
+                n => return Err(Error::invalid(format!("there is no report {n}"))),
+            };
+            let Some(emit) = emit else { return Ok(()) };
+            for row in &rows {
+                let cells: Vec<CCell> = row
+                    .iter()
+                    .map(|cell| match cell {
+                        Cell::Number(number) => CCell { text: std::ptr::null(), len: 0, number: *number },
+                        Cell::Text(text) => CCell { text: text.as_ptr().cast(), len: text.len(), number: 0 },
+                    })
+                    .collect();
+                emit(ctx, cells.as_ptr(), cells.len());
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Figures about the database: those of the engine and those that only this layer knows, in one list.
+
+use crate::kv::{Figure, Metric, Subsystem::Transaction, Unit, engine_metrics};
+use crate::report::{Cell, Row};
+use crate::store::Store;
+
+/// A sample of what the engine does not know.
+struct Sample {
+    open_transactions: u64,
+    oldest_transaction_us: u64,
+}
+
+static FIGURES: &[Figure<Sample>] = &[
+    Figure::gauge(
+        Transaction,
+        "open_transactions",
+        Unit::Count,
+        "Open transactions of connections; information_schema.STRATA_TRX lists them",
+        |sample| sample.open_transactions,
+    ),
+    Figure::gauge(
+        Transaction,
+        "oldest_transaction_us",
+        Unit::Microseconds,
+        "Time since the oldest open transaction began",
+        |sample| sample.oldest_transaction_us,
+    ),
+];
+
+/// What is declared of all figures, by subsystem.
+pub fn metrics() -> Vec<&'static Metric> {
+    let mut all: Vec<_> = engine_metrics().chain(FIGURES.iter().map(|figure| &figure.metric)).collect();
+    all.sort_by_key(|metric| metric.subsystem);
+    all
+}
+
+fn own_values(store: &Store) -> Vec<(&'static Metric, u64)> {
+    let now = store.engine().now_us();
+    let open = store.sessions().into_iter().filter_map(|session| session.transaction());
+    let ages: Vec<u64> = open.map(|transaction| now.saturating_sub(transaction.began_us)).collect();
+    let sample =
+        Sample { open_transactions: ages.len() as u64, oldest_transaction_us: ages.into_iter().max().unwrap_or(0) };
+    FIGURES.iter().map(|figure| (&figure.metric, (figure.value)(&sample))).collect()
+}
+
+/// All figures with their values, in the order of [`metrics`].
+pub fn values(store: &Store) -> Vec<(&'static Metric, u64)> {
+    let mut all: Vec<_> = store.engine().metrics().values().collect();
+    all.extend(own_values(store));
+    all.sort_by_key(|(metric, _)| metric.subsystem);
+    all
+}
+
+/// All figures as rows: name, subsystem, value, kind, unit, help.
+pub fn rows(store: &Store) -> Vec<Row> {
+    let text = |what: &str| Cell::Text(what.to_owned());
+    let row = |(metric, value): (&Metric, u64)| {
+        vec![
+            text(metric.name),
+            text(metric.subsystem.name()),
+            Cell::Number(value),
+            text(metric.kind.name()),
+            text(metric.unit.name()),
+            text(metric.help),
+        ]
+    };
+    values(store).into_iter().map(row).collect()
+}
+
+/// The state of the store as text: figures, failures, the latest deadlock.
+pub fn status_text(store: &Store) -> String {
+    store.engine().status_text_with(&own_values(store)) + &crate::report::deadlock(store)
+}
