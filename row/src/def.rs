@@ -36,6 +36,18 @@ pub trait Collation: Send + Sync {
 pub trait Library: Send + Sync {
     /// The collation of this number and name; `None` if there is none.
     fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>>;
+    /// What finds the terms of rows for an index of this kind with these options; `None` if nobody knows it.
+    fn terms(&self, _kind: IndexKind, _options: &[u8]) -> Option<Arc<dyn Terms>> {
+        None
+    }
+}
+
+/// Finds in a row what an index has an entry for: the words of a text, the cells that a shape touches, the elements of an array.
+pub trait Terms: Send + Sync {
+    /// Calls `each` with every term, of at most [`TERM_BYTES_MAX`](crate::keycode::TERM_BYTES_MAX) bytes, and what is to be stored with it. `values` are those of
+    /// the index's columns, `None` is NULL: text without length and padding, everything else as in the server's record. The same
+    /// values always have the same terms.
+    fn terms(&self, values: &[Option<&[u8]>], each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
 /// Fixed properties of a collation.

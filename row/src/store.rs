@@ -9,11 +9,12 @@ use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
 use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, compare, refuse_prepared};
-use crate::def::{Index, Library, TableDef};
+use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
+use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::kv::{self, Engine, IndexId, Options};
-use crate::schema::{IndexState, TableMeta};
+use crate::schema::{IndexState, StoredIndex, TableMeta};
 use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
@@ -80,6 +81,9 @@ impl Store {
     /// Creates a table; its auto-increment column starts at `autoinc_start` (0 = 1).
     pub fn create_table(&self, name: &str, def: &TableDef, autoinc_start: u64) -> Result<()> {
         limits::check(def)?;
+        for index in &def.indexes {
+            self.check_kind(&index.name, index.kind, &index.options)?;
+        }
         self.catalog.create(name, def, |meta| match def.autoinc_column {
             Some(_) if autoinc_start > 1 => {
                 vec![Counter::initial(meta.table_id, Which::AutoIncrement, autoinc_start)]
@@ -132,6 +136,7 @@ impl Store {
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
     /// it. Handlers that have the table open must open it again.
     pub fn add_index(&self, name: &str, index: &Index) -> Result<()> {
+        self.check_kind(&index.name, index.kind, &index.options)?;
         self.alter(name, |old, next_id| Ok((old.with_index(index, next_id())?, Vec::new())))
     }
 
@@ -233,6 +238,25 @@ impl Store {
         let _ = self.library.set(library);
     }
 
+    /// What finds the terms of rows for an index; `None` if it is ordinary, or nobody knows its kind.
+    pub(crate) fn terms(&self, index: &StoredIndex) -> Option<Arc<dyn Terms>> {
+        self.terms_of(index.kind, &index.options)
+    }
+
+    fn terms_of(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
+        match kind {
+            IndexKind::ORDINARY => None,
+            _ => self.library.get()?.terms(kind, options),
+        }
+    }
+
+    fn check_kind(&self, name: &str, kind: IndexKind, options: &[u8]) -> Result<()> {
+        match kind == IndexKind::ORDINARY || self.terms_of(kind, options).is_some() {
+            true => Ok(()),
+            false => Err(unknown_kind(name, kind)),
+        }
+    }
+
     /// Opens a table with the definition that the catalog has of it, for work that no handler of the server does. Records are not
     /// the server's.
     pub fn open_by_catalog(self: &Arc<Store>, name: &str) -> Result<Arc<Table>> {
@@ -244,6 +268,9 @@ impl Store {
     /// Opens a table whose definition in the server is `def`.
     pub fn open_table(self: &Arc<Store>, name: &str, mut def: TableDef) -> Result<Arc<Table>> {
         let meta = self.catalog.get(name)?;
+        for index in meta.indexes.iter().filter(|index| index.state != IndexState::Dropping) {
+            self.check_kind(&index.name, index.kind, &index.options)?;
+        }
         let places = compare::check(name, &meta, &def)?;
         compare::keep_forms(name, &meta, &mut def)?;
         let state = {

@@ -6,12 +6,13 @@
 
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
-use crate::def::{ColumnType, TableDef};
+use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::index::entries::Written;
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
-use crate::schema::TableMeta;
+use crate::schema::{IndexState, TableMeta};
 use crate::stats::Statistics;
 use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
@@ -132,6 +133,8 @@ pub struct Table {
     pub indexes: Vec<Arc<KeyCodec>>,
     /// Numbers of the secondary indexes.
     pub secondary: Vec<usize>,
+    /// Secondary indexes that rows are written to: these, and those that are being built.
+    pub(crate) written: Vec<Written>,
     /// The catalog's number of each index: the server may have them in another order.
     pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
@@ -152,9 +155,22 @@ impl Table {
                 false => Arc::new(KeyCodec::new(&def, Some(i), meta.indexes[*place].id, id)?),
             });
         }
-        let secondary = (0..indexes.len()).filter(|i| def.primary != Some(*i)).collect();
+        let secondary: Vec<usize> = (0..indexes.len()).filter(|i| def.primary != Some(*i)).collect();
+        let terms = |place: usize| store.terms(&meta.indexes[place]);
+        let mut written = Vec::new();
+        for &i in &secondary {
+            written.push(Written::new(&def, i, places[i], &indexes[i], terms(places[i]))?);
+        }
+        for (place, building) in meta.indexes.iter().enumerate().filter(|(_, i)| i.state == IndexState::Building) {
+            let mut def = def.clone();
+            let number = def.indexes.len();
+            def.indexes.push(building.definition(&meta.columns));
+            let codec = Arc::new(KeyCodec::new(&def, Some(number), building.id, id)?);
+            let index = Written::new(&def, number, place, &codec, terms(place))?;
+            written.push(Written { is_building: true, ..index });
+        }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
-        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, places, has_blobs })
+        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, written, places, has_blobs })
     }
 
     /// The database.
@@ -259,7 +275,10 @@ impl Table {
         let Some(column) = self.def.autoinc_column else {
             return Ok(None);
         };
-        let leads = |i: &usize| self.def.indexes[*i].parts.first().is_some_and(|p| p.column == column);
+        let leads = |i: &usize| {
+            let index = &self.def.indexes[*i];
+            index.kind == IndexKind::ORDINARY && index.parts.first().is_some_and(|p| p.column == column)
+        };
         let Some(i) = (0..self.def.indexes.len()).find(leads) else {
             return Ok(None);
         };

@@ -104,6 +104,17 @@ impl TableMeta {
         if index.parts.iter().any(|part| part.column as usize >= self.columns.len()) {
             return Err(Error::invalid(format!("index '{}' has a part without column", index.name)));
         }
+        if index.unique {
+            // Of two rows with one value, both from before or one still to be rolled back, the later would take the entry.
+            return Err(Error::invalid(format!("index '{}' cannot be built beside writers, being unique", index.name)));
+        }
+        if index.parts.iter().any(|part| self.columns[part.column as usize].is_virtual) {
+            // Who has the table open does not know that it is to compute the column.
+            return Err(Error::invalid(format!(
+                "index '{}' has a virtual column and cannot be built beside writers",
+                index.name
+            )));
+        }
         let mut next = self.clone();
         next.indexes.push(StoredIndex::of(id, index, IndexState::Building));
         Ok(next)

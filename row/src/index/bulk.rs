@@ -8,7 +8,8 @@
 //! Rejected: chunks written past all transactions (each row goes through the log, a memtable and several merges; CREATE TABLE ...
 //! SELECT of ten million rows wrote twice as much and took half as long again).
 
-use super::{encode_row, enforced, put_row};
+use super::entries::Sink;
+use super::{encode_row, put_row};
 use crate::error::{Error, Result};
 use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
 use crate::rowcode::{Apart, Record};
@@ -21,8 +22,9 @@ pub struct Bulk {
     txn: Txn,
     /// The greatest clustered key so far.
     top: Vec<u8>,
-    /// Key and value of the row in each index: the clustered one, then the others.
-    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Clustered key and row.
+    row: (Vec<u8>, Vec<u8>),
+    others: Collected,
     found: Value,
 }
 
@@ -31,8 +33,8 @@ impl Bulk {
     pub fn begin(table: &Table) -> Result<Bulk> {
         let mut top = Vec::new();
         table.edge(None, true, &mut top, &mut Vec::new())?;
-        let entries = vec![Default::default(); 1 + table.secondary.len()];
-        Ok(Bulk { txn: table.engine().begin(), top, entries, found: Value::default() })
+        let (row, others) = Default::default();
+        Ok(Bulk { txn: table.engine().begin(), top, row, others, found: Value::default() })
     }
 
     /// Whom to interrupt when the fill is to end early.
@@ -43,13 +45,12 @@ impl Bulk {
     /// Adds a row. On a duplicate nothing of it is added.
     pub fn insert(&mut self, table: &Table, record: Record<'_>) -> Result<()> {
         let apart = self.encode(table, record)?;
-        let [(key, value), others @ ..] = &self.entries[..] else { unreachable!("there is a clustered index") };
-        put_row(&mut self.txn, key, value, &apart)?;
-        for (key, value) in others {
+        put_row(&mut self.txn, &self.row.0, &self.row.1, &apart)?;
+        for (key, value) in &self.others.entries[..self.others.count] {
             self.txn.put(key, value)?;
         }
-        if self.entries[0].0 > self.top {
-            self.top.clone_from(&self.entries[0].0);
+        if self.row.0 > self.top {
+            self.top.clone_from(&self.row.0);
         }
         Ok(())
     }
@@ -68,21 +69,52 @@ impl Bulk {
             Some(_) => 0,
             None => table.state.next_row_id()?,
         };
-        let [(key, value), others @ ..] = &mut self.entries[..] else { unreachable!("there is a clustered index") };
+        let (key, value) = &mut self.row;
         table.clustered.encode_record(record, row_id, key)?;
         let apart = encode_row(table, record, value)?;
         if let Some(primary) = table.def.primary.filter(|_| *key <= self.top) {
             claim(&self.txn, key, primary, &mut self.found)?;
         }
-        for (&index, (key, value)) in table.secondary.iter().zip(others) {
-            let codec = &table.indexes[index];
-            codec.encode_record(record, row_id, key)?;
-            codec.encode_value(record, row_id, value)?;
-            if enforced(codec, record) {
-                claim(&self.txn, key, index, &mut self.found)?;
-            }
+        self.others.count = 0;
+        for index in &table.written {
+            let (txn, found, number) = (&self.txn, &mut self.found, index.number);
+            index.entries(record, row_id, &mut Collecting { txn, found, number, to: &mut self.others })?;
         }
         Ok(apart)
+    }
+}
+
+/// Entries of a row, in memory that is used again.
+#[derive(Default)]
+struct Collected {
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+    /// So many of them are the row's.
+    count: usize,
+}
+
+/// Looks for others with unique values while it collects.
+struct Collecting<'a> {
+    txn: &'a Txn,
+    found: &'a mut Value,
+    number: usize,
+    to: &'a mut Collected,
+}
+
+impl Sink for Collecting<'_> {
+    fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        let Collected { entries, count } = &mut *self.to;
+        if entries.len() == *count {
+            entries.push(Default::default());
+        }
+        let (key, value) = &mut entries[*count];
+        (key, value)
+    }
+    fn take(&mut self, claimed: bool) -> Result<()> {
+        self.to.count += 1;
+        match claimed {
+            true => claim(self.txn, &self.to.entries[self.to.count - 1].0, self.number, self.found),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Writing rows: the clustered entry and all secondary entries of a row change together or not at all.
 //!
+//! Which entries a row has in an index the index says (`entries`).
+//!
 //! Every written row's clustered key is locked exclusively. Every value that enters or leaves a unique secondary index has
 //! the key of its own parts locked before anybody looks it up: whoever holds that lock alone decides whether the value
 //! exists, and the newest committed version, read after the grant, is the truth. Leaving values are locked too, so that an
@@ -17,14 +19,15 @@
 //! that deletes and re-inserts a value would then deadlock with any waiter.
 
 pub mod bulk;
+pub(crate) mod entries;
 pub mod limits;
 
 use crate::error::{Error, Result};
-use crate::keycode::KeyCodec;
 use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
+use entries::{Change, ChangeRoom, Sink};
 use strata_engine::base::limits::VALUE_BYTES_MAX;
 use strata_engine::base::value::Value;
 
@@ -34,17 +37,15 @@ pub struct WriteBuffers {
     row_key: Vec<u8>,
     row_value: Vec<u8>,
     old_row_key: Vec<u8>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    old_key: Vec<u8>,
-    old_value: Vec<u8>,
+    entry: ChangeRoom,
     found: Value,
 }
 
 impl WriteBuffers {
     /// Gives back what long values have left.
     pub fn release(&mut self) {
-        let WriteBuffers { row_key: _, row_value, old_row_key: _, key: _, value, old_key: _, old_value, found } = self;
+        let WriteBuffers { row_key: _, row_value, old_row_key: _, entry, found } = self;
+        let ChangeRoom { key: _, value, old_key: _, old_value } = entry;
         [row_value, value, old_value].into_iter().for_each(release);
         found.release();
     }
@@ -120,7 +121,7 @@ impl Writer<'_> {
     /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
     /// row and no secondary index.
     fn autonomous(&mut self, record: Record<'_>, row_id: Option<u64>) -> Result<()> {
-        if !self.table.secondary.is_empty() {
+        if !self.table.written.is_empty() {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }
         let is_new = row_id.is_none();
@@ -182,18 +183,13 @@ impl Writer<'_> {
         let apart = encode_row(table, record, &mut self.buffers.row_value)?;
         self.session.overwrites(&self.buffers.row_key)?;
         put_row(self.session.txn_mut(), &self.buffers.row_key, &self.buffers.row_value, &apart)?;
-        for &i in &table.secondary {
-            let codec = &table.indexes[i];
-            let b = &mut *self.buffers;
-            codec.encode_record(record, row_id, &mut b.key)?;
-            codec.encode_value(record, row_id, &mut b.value)?;
-            if enforced(codec, record) {
-                claim(self.session, &b.key, &mut b.found, i)?;
-                self.session.writes_unique(&b.key)?;
-            } else {
-                self.session.intend_insert(&b.key)?;
-            }
-            self.session.txn_mut().put(&b.key, &b.value)?;
+        let WriteBuffers { entry, found, .. } = &mut *self.buffers;
+        for index in &table.written {
+            index.entries(
+                record,
+                row_id,
+                &mut Inserting { session: self.session, entry, found, number: index.number },
+            )?;
         }
         Ok(())
     }
@@ -232,34 +228,18 @@ impl Writer<'_> {
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         put_row(self.session.txn_mut(), &b.row_key, &b.row_value, &apart)?;
-        for &i in &table.secondary {
-            let codec = &table.indexes[i];
-            codec.encode_record(old, row_id, &mut b.old_key)?;
-            codec.encode_record(new, row_id, &mut b.key)?;
-            codec.encode_value(new, row_id, &mut b.value)?;
-            if b.old_key == b.key {
-                codec.encode_value(old, row_id, &mut b.old_value)?;
-                if overwrites || b.old_value != b.value {
-                    if enforced(codec, new) {
-                        self.session.writes_unique(&b.key)?;
+        let WriteBuffers { entry, found, .. } = b;
+        for index in &table.written {
+            index.changes([old, new], row_id, overwrites, entry, |change| match change {
+                Change::Leaves { key, claimed } => leave(self.session, key, claimed),
+                Change::Stays { key, value, claimed } => {
+                    if claimed {
+                        self.session.writes_unique(key)?;
                     }
-                    self.session.txn_mut().put(&b.key, &b.value)?;
+                    Ok(self.session.txn_mut().put(key, value)?)
                 }
-                continue;
-            }
-            if enforced(codec, old) {
-                self.session.lock(&b.old_key, LockMode::Exclusive, Waiting::Wait)?;
-                self.session.writes_unique(&b.old_key)?;
-            }
-            if enforced(codec, new) {
-                claim(self.session, &b.key, &mut b.found, i)?;
-                self.session.writes_unique(&b.key)?;
-            } else {
-                self.session.intend_insert(&b.key)?;
-            }
-            let txn = self.session.txn_mut();
-            txn.delete(&b.old_key)?;
-            txn.put(&b.key, &b.value)?;
+                Change::Comes { key, value, claimed } => come(self.session, [key, value], claimed, found, index.number),
+            })?;
         }
         Ok(Updated::Changed)
     }
@@ -272,14 +252,8 @@ impl Writer<'_> {
         hold(self.session, table, &b.row_key, &mut b.found, record, stored)?;
         self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
-        for &i in &table.secondary {
-            let codec = &table.indexes[i];
-            codec.encode_record(record, row_id, &mut b.key)?;
-            if enforced(codec, record) {
-                self.session.lock(&b.key, LockMode::Exclusive, Waiting::Wait)?;
-                self.session.writes_unique(&b.key)?;
-            }
-            self.session.txn_mut().delete(&b.key)?;
+        for index in &table.written {
+            index.keys(record, row_id, &mut Deleting { session: self.session, entry: &mut b.entry })?;
         }
         Ok(())
     }
@@ -304,9 +278,63 @@ pub(crate) fn put_row(txn: &mut Txn, key: &[u8], bytes: &[u8], apart: &Apart<'_>
     Ok(())
 }
 
-/// True if this record's value must be alone in the index.
-pub(crate) fn enforced(codec: &KeyCodec, record: Record<'_>) -> bool {
-    codec.is_unique() && !codec.has_null_part(record)
+/// Puts the entries of a new row.
+struct Inserting<'a> {
+    session: &'a mut Session,
+    entry: &'a mut ChangeRoom,
+    found: &'a mut Value,
+    /// The index's number.
+    number: usize,
+}
+
+impl Sink for Inserting<'_> {
+    #[inline]
+    fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        (&mut self.entry.key, &mut self.entry.value)
+    }
+    #[inline]
+    fn take(&mut self, claimed: bool) -> Result<()> {
+        come(self.session, [&self.entry.key, &self.entry.value], claimed, self.found, self.number)
+    }
+}
+
+/// Deletes the entries of a row.
+struct Deleting<'a> {
+    session: &'a mut Session,
+    entry: &'a mut ChangeRoom,
+}
+
+impl Sink for Deleting<'_> {
+    #[inline]
+    fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        (&mut self.entry.key, &mut self.entry.value)
+    }
+    #[inline]
+    fn take(&mut self, claimed: bool) -> Result<()> {
+        leave(self.session, &self.entry.key, claimed)
+    }
+}
+
+/// An entry that the row had not.
+#[inline]
+fn come(session: &mut Session, [key, value]: [&[u8]; 2], claimed: bool, found: &mut Value, index: usize) -> Result<()> {
+    if claimed {
+        claim(session, key, found, index)?;
+        session.writes_unique(key)?;
+    } else {
+        session.intend_insert(key)?;
+    }
+    Ok(session.txn_mut().put(key, value)?)
+}
+
+/// An entry that the row has no more.
+#[inline]
+fn leave(session: &mut Session, key: &[u8], claimed: bool) -> Result<()> {
+    if claimed {
+        session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+        session.writes_unique(key)?;
+    }
+    Ok(session.txn_mut().delete(key)?)
 }
 
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked

@@ -12,6 +12,7 @@
 //!                 | index id, hidden row id (8, big-endian)
 //! secondary key   = index id, own parts, suffix                          value = unpack data
 //! unique, no NULL = index id, own parts                                  value = suffix, unpack data
+//! of a term       = index id, term, suffix                               value = what is stored with the term
 //! ```
 //!
 //! The *suffix* is what of the primary key the own parts do not hold already, or the hidden row id. A unique index
@@ -49,9 +50,10 @@ use strata_engine::base::codec::Reader;
 use strata_engine::base::limits::KEY_BYTES_MAX;
 
 pub use error::{CodecError, Result};
+pub use step::TERM_BYTES_MAX;
 use step::{ROW_ID_BYTES, Step, Unpack};
 
-use crate::def::TableDef;
+use crate::def::{IndexKind, TableDef};
 use crate::rowcode::{ColumnSet, Record};
 
 /// Most parts of a key, suffix included: twice the server's limit for an index.
@@ -100,6 +102,8 @@ pub struct KeyCodec {
     bytes_max: usize,
     /// Some step has unpack data.
     unpacks: bool,
+    /// Its own part is a term, and its values hold what is stored with that in the place of unpack data.
+    has_terms: bool,
     /// The clustered key, in order; empty if it is the id and the suffix as it is.
     pieces: Vec<Piece>,
 }
@@ -119,10 +123,19 @@ impl KeyCodec {
             Some(index) => Ok(&index.parts),
             None => Err(missing(number)),
         };
+        let is_ordinary = |number: usize| def.indexes.get(number).is_none_or(|i| i.kind == IndexKind::ORDINARY);
         let steps_of = |number: usize| -> Result<Vec<Step>> {
-            parts_of(number)?.iter().map(|part| Step::new(def, part)).collect()
+            let parts = parts_of(number)?;
+            if !is_ordinary(number) {
+                return Ok(vec![Step::term()]);
+            }
+            parts.iter().map(|part| Step::new(def, part)).collect()
         };
+        let has_terms = index.is_some_and(|number| !is_ordinary(number));
         let primary = match def.primary {
+            Some(number) if !is_ordinary(number) => {
+                return Err(CodecError::Definition("rows lie in an ordinary index".into()));
+            }
             Some(number) => steps_of(number)?,
             None => vec![Step::row_id()],
         };
@@ -165,7 +178,7 @@ impl KeyCodec {
             rest.sort_by_key(|(i, _)| held[*i]);
             for (i, step) in rest {
                 place[i] = steps.len();
-                steps.push(step);
+                steps.push(if has_terms { step.behind_term() } else { step });
             }
             let verbatim = place.iter().copied().eq(own..steps.len());
             if !verbatim {
@@ -189,6 +202,7 @@ impl KeyCodec {
             own,
             record_bytes: def.record_bytes as usize,
             bytes_max: (IndexId::LEN + bytes).min(KEY_BYTES_MAX),
+            has_terms,
             unpacks: steps.iter().any(|step| step.unpack != Unpack::None),
             steps,
             pieces,
@@ -266,6 +280,27 @@ impl KeyCodec {
             self.encode_unpack(record, out);
         }
         Ok(())
+    }
+
+    /// The entry of a row for one of its terms, in an index that has such: index id, term and suffix, and what is stored with it. A
+    /// unique index has the suffix before that, in the value.
+    pub(crate) fn encode_term(
+        &self,
+        term: &[u8],
+        payload: &[u8],
+        record: Record<'_>,
+        row_id: u64,
+        key: &mut Vec<u8>,
+        value: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.check_record(record.bytes());
+        self.begin(key);
+        self.steps[0].value(term, key);
+        value.clear();
+        let suffix = if self.unique { &mut *value } else { &mut *key };
+        self.steps[self.own..].iter().for_each(|step| step.encode(record, row_id, suffix));
+        value.extend_from_slice(payload);
+        self.checked(key)
     }
 
     /// Appends the unpack data of a row; nothing if the key says it all.
@@ -419,7 +454,7 @@ impl KeyCodec {
             suffix_at = self.decode_step(i, suffix, suffix_at, &mut unpack, record, columns)?;
         }
         self.at_end(suffix, suffix_at)?;
-        if !unpack.is_empty() {
+        if !unpack.is_empty() && !self.has_terms {
             return Err(self.corrupt(format!("{} bytes after the unpack data", unpack.rest().len())));
         }
         Ok(())

@@ -71,6 +71,8 @@ enum Field {
     Text(Box<Text>),
     /// The hidden row id, which is in no column.
     RowId,
+    /// A term, which is in no column either.
+    Term,
 }
 
 /// A part of a key.
@@ -92,6 +94,11 @@ pub(super) struct Step {
     pub(super) bytes_max: usize,
 }
 
+/// Longest term in bytes.
+pub const TERM_BYTES_MAX: usize = 1024;
+/// The column of a step that is a term.
+const TERM_COLUMN: usize = usize::MAX - 1;
+
 /// Bytes of a hidden row id.
 pub(super) const ROW_ID_BYTES: usize = 8;
 
@@ -100,7 +107,7 @@ impl Step {
     pub(super) fn row_id() -> Step {
         Step {
             column: usize::MAX,
-            layout: Layout::NOWHERE,
+            layout: Layout::nowhere(ColumnType::Bytes),
             field: Field::RowId,
             length: ROW_ID_BYTES,
             mask: 0,
@@ -109,6 +116,26 @@ impl Step {
             store_length: 0,
             bytes_max: ROW_ID_BYTES,
         }
+    }
+
+    /// A term: bytes, in counted groups.
+    pub(super) fn term() -> Step {
+        Step {
+            column: TERM_COLUMN,
+            layout: Layout::nowhere(ColumnType::VarChar),
+            field: Field::Term,
+            length: 0,
+            mask: 0,
+            whole: false,
+            unpack: Unpack::None,
+            store_length: 2 + TERM_BYTES_MAX,
+            bytes_max: groups::encoded_len(TERM_BYTES_MAX, COUNTED),
+        }
+    }
+
+    /// The same part where it follows a term: its column is not restored from there.
+    pub(super) fn behind_term(self) -> Step {
+        Step { whole: false, unpack: Unpack::None, ..self }
     }
 
     /// The step of an index part.
@@ -174,7 +201,7 @@ impl Step {
 
     /// True if the column can be had from the key (and unpack data).
     pub(super) fn restores(&self) -> bool {
-        self.whole && !matches!(self.field, Field::RowId)
+        self.whole && !matches!(self.field, Field::RowId | Field::Term)
     }
 
     #[inline]
@@ -229,7 +256,7 @@ impl Step {
 
     /// Appends a value that is not NULL.
     #[inline]
-    fn value(&self, data: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn value(&self, data: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         if self.layout.nullable() {
             out.push(1);
@@ -257,6 +284,10 @@ impl Step {
             Field::Raw => out.extend_from_slice(data),
             Field::Text(text) => text.value(&self.layout, data, out),
             Field::RowId => {}
+            Field::Term => {
+                out.extend_from_slice(data);
+                groups::finish_counted(out, start);
+            }
         }
         if self.mask != 0 {
             for byte in &mut out[start..] {
@@ -277,6 +308,7 @@ impl Step {
                 Some(spaces) => spaces.skip(bytes, at, self.mask)?,
                 None => groups::skip_counted(bytes, at, self.mask)?,
             },
+            Field::Term => groups::skip_counted(bytes, at, self.mask)?,
             _ => at + self.length,
         };
         (end <= bytes.len()).then_some((end, false))
@@ -396,7 +428,7 @@ impl Step {
                 self.layout.finish_text(record, length);
                 Some(end)
             }
-            Field::RowId => None,
+            Field::RowId | Field::Term => None,
         }
     }
 

@@ -309,6 +309,33 @@ fn documented_examples_are_what_is_written() {
     assert_eq!(hex(&key(&clustered(&def), &row, 258)), documented("hidden clustered key"));
     assert_eq!(hex(&key(&codec, &row, 258)), documented("secondary key, hidden row id"));
 
+    for unique in [false, true] {
+        let mut def = small(&specs, false, &[]);
+        (def.indexes[1].kind, def.indexes[1].unique) = (IndexKind::FULL_TEXT, unique);
+        let codec = second(&def);
+        let (mut key, mut value, mut row_key) = (Vec::new(), Vec::new(), Vec::new());
+        codec.encode_term(b"jones", &[1], row.record(), 0, &mut key, &mut value).unwrap();
+        let name = if unique { "unique key of a term" } else { "key of a term" };
+        assert_eq!(hex(&key), documented(name));
+        assert_eq!(hex(&value), documented(&name.replace("key", "value")));
+        // The row is found from the entry, nothing else is to be had from it, and a search for the term meets it.
+        codec.clustered_key_from(&key, &value, &mut row_key).unwrap();
+        assert_eq!(hex(&row_key), documented("clustered key"));
+        assert!((0..specs.len()).all(|column| !codec.covers(column)));
+        let mut record = vec![0xff; def.record_bytes as usize];
+        codec.decode_into(&key, &value, &mut record, None).unwrap();
+        assert_eq!(record, vec![0xff; def.record_bytes as usize]);
+        let mut image = vec![0; 2 + TERM_BYTES_MAX];
+        (image[0], image[2]) = (5, b'j');
+        image[3..7].copy_from_slice(b"ones");
+        let mut prefix = Vec::new();
+        assert_eq!(codec.encode_image(&image, &mut prefix).unwrap(), ImageParts { parts: 1, has_null: false });
+        assert!(key.starts_with(&prefix) && (key == prefix) == unique);
+        for at in 0..key.len() {
+            assert!(codec.clustered_key_from(&key[..at], &value, &mut row_key).is_err());
+        }
+    }
+
     let varbinary = Spec { order: Some(testkit::Order::Binary), ..NAME };
     let specs = [ID, varbinary];
     let def = small(&specs, false, &[]);

@@ -99,16 +99,10 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Of what is in no column.
-    pub(crate) const NOWHERE: Layout = Layout {
-        kind: ColumnType::Bytes,
-        offset: 0,
-        size: 0,
-        length_bytes: 0,
-        null_offset: 0,
-        null_mask: 0,
-        null_first: 0,
-        pad: Pad::ZERO,
-    };
+    pub(crate) fn nowhere(kind: ColumnType) -> Layout {
+        let [offset, size, length_bytes, null_offset] = [0; 4];
+        Layout { kind, offset, size, length_bytes, null_offset, null_mask: 0, null_first: 0, pad: Pad::ZERO }
+    }
 
     /// The place of column number `column`.
     pub(crate) fn of(def: &TableDef, column: usize) -> Result<Layout> {

@@ -3,10 +3,12 @@
 //! At one read point every row is decoded and every secondary entry is followed to its row. The entry must be the one that
 //! the row encodes to, key and value: from the value covering reads restore what the key does not say (the case of letters,
 //! trailing spaces, the clustered key behind a unique one). Virtual columns are computed by the server ([`Compute`]); without that
-//! the entries of their indexes are only followed. The counts must agree. Together that proves that secondary indexes and rows are in one-to-one
-//! correspondence.
+//! the entries of their indexes are only followed. The counts must agree: an ordinary index has an entry per row, another as many as
+//! its rows have terms. Together that proves that secondary indexes and rows are in one-to-one
+//! correspondence. Of an index that is being built only the entries that are there are checked, of one that is being dropped nothing.
 
 use crate::error::{Error, Result};
+use crate::index::entries::{Sink, TermEntries, Written};
 use crate::kv::{self, IndexId, SeqNo};
 use crate::rowcode::Record;
 use crate::session::Session;
@@ -46,11 +48,17 @@ impl Table {
         }
         let point = self.engine().read_point();
         let rows = self.check_rows(session, point.seq(), report, &mut good)?;
-        for &i in &self.secondary {
-            let entries = self.check_index(i, session, point.seq(), &mut compute, report, &mut good)?;
-            if entries != rows {
-                let name = &self.def.indexes[i].name;
-                report(&format!("index '{name}' has {entries} entries, the table has {rows} rows"));
+        for index in &self.written {
+            let entries = self.check_index(index, session, point.seq(), &mut compute, report, &mut good)?;
+            let (expected, whose) = match &index.terms {
+                _ if index.is_building => continue,
+                None => (rows, "the table has"),
+                Some(_) if index.is_virtual && compute.is_none() => continue,
+                Some(terms) => (self.count_terms(index, terms, session, point.seq(), &mut compute)?, "its rows have"),
+            };
+            if entries != expected {
+                let (name, what) = (self.name_of(index), if index.terms.is_some() { "terms" } else { "rows" });
+                report(&format!("index '{name}' has {entries} entries, {whose} {expected} {what}"));
                 good = false;
             }
         }
@@ -61,7 +69,7 @@ impl Table {
         let mut record = vec![0; self.def.record_bytes as usize];
         let mut rows = 0;
         let mut bad = 0;
-        self.walk_all(None, session, seq, &mut |key, value| {
+        self.walk_all(self.index_id(None), session, seq, &mut |key, value| {
             rows += 1;
             if let Err(e) = self.row.decode(key, value, &mut record, None) {
                 bad += 1;
@@ -75,35 +83,69 @@ impl Table {
         Ok(rows)
     }
 
+    fn name_of(&self, index: &Written) -> &str {
+        match self.def.indexes.get(index.number) {
+            Some(index) => &index.name,
+            None => &self.state.meta.indexes[index.place].name,
+        }
+    }
+
+    /// How many entries the rows have in the index.
+    fn count_terms(
+        &self,
+        index: &Written,
+        terms: &TermEntries,
+        session: &Session,
+        seq: SeqNo,
+        compute: &mut Option<Compute<'_>>,
+    ) -> Result<u64> {
+        let mut record = vec![0; self.def.record_bytes as usize];
+        let mut count = 0;
+        self.walk_all(self.index_id(None), session, seq, &mut |key, value| {
+            // What does not decode or compute is reported elsewhere.
+            if self.row.decode(key, value, &mut record, None).is_err() {
+                return Ok(());
+            }
+            if let Some(compute) = compute.as_mut().filter(|_| index.is_virtual)
+                && !compute(&mut record)
+            {
+                return Ok(());
+            }
+            let row_id = if self.def.primary.is_none() { self.clustered.row_id(key)? } else { 0 };
+            // SAFETY: the record was just decoded; its BLOB pointers point into `value`.
+            count += terms.of(unsafe { Record::new(&record) }, row_id)?.len() as u64;
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
     /// How many entries the index has.
     fn check_index(
         &self,
-        index: usize,
+        index: &Written,
         session: &Session,
         seq: SeqNo,
         compute: &mut Option<Compute<'_>>,
         report: &mut dyn FnMut(&str),
         good: &mut bool,
     ) -> Result<u64> {
-        let name = &self.def.indexes[index].name;
-        let codec = &self.indexes[index];
-        let virtual_key = self.def.indexes[index].parts.iter().any(|p| self.def.columns[p.column as usize].is_virtual);
+        let name = self.name_of(index);
         let mut record = vec![0; self.def.record_bytes as usize];
         let (mut row_key, mut row_value) = (Vec::new(), Value::default());
-        let (mut expected_key, mut expected_value) = (Vec::new(), Vec::new());
+        let mut expected = Looking::default();
         let (mut entries, mut bad) = (0, 0);
-        self.walk_all(Some(index), session, seq, &mut |key, value| {
+        self.walk_all(self.state.meta.indexes[index.place].id, session, seq, &mut |key, value| {
             entries += 1;
             let mut find = || -> Result<Option<&'static str>> {
-                codec.clustered_key_from(key, value, &mut row_key)?;
+                index.codec.clustered_key_from(key, value, &mut row_key)?;
                 if !session.txn().get(&row_key, seq, &mut row_value)? {
                     return Ok(Some("has no row"));
                 }
-                if virtual_key && compute.is_none() {
+                if index.is_virtual && compute.is_none() {
                     return Ok(None);
                 }
                 self.row.decode(&row_key, &row_value, &mut record, None)?;
-                if let Some(compute) = compute.as_mut().filter(|_| virtual_key)
+                if let Some(compute) = compute.as_mut().filter(|_| index.is_virtual)
                     && !compute(&mut record)
                 {
                     return Ok(Some("has a row whose virtual columns cannot be computed"));
@@ -111,12 +153,13 @@ impl Table {
                 let row_id = if self.def.primary.is_none() { self.clustered.row_id(&row_key)? } else { 0 };
                 // SAFETY: the record was just decoded; its BLOB pointers point into `row_value`.
                 let row = unsafe { Record::new(&record) };
-                codec.encode_record(row, row_id, &mut expected_key)?;
-                if expected_key != key {
-                    return Ok(Some("is not the one its row has"));
-                }
-                codec.encode_value(row, row_id, &mut expected_value)?;
-                Ok((expected_value != value).then_some("restores other values than its row has"))
+                expected.looks_for(key, value);
+                index.entries(row, row_id, &mut expected)?;
+                Ok(match expected.found {
+                    None => Some("is not the one its row has"),
+                    Some(false) => Some("restores other values than its row has"),
+                    Some(true) => None,
+                })
             };
             let finding = match find() {
                 Ok(finding) => finding.map(str::to_owned),
@@ -135,8 +178,7 @@ impl Table {
         Ok(entries)
     }
 
-    fn walk_all(&self, index: Option<usize>, session: &Session, seq: SeqNo, each: Each<'_>) -> Result<()> {
-        let id = self.index_id(index);
+    fn walk_all(&self, id: IndexId, session: &Session, seq: SeqNo, each: Each<'_>) -> Result<()> {
         let mut cursor = self.engine().cursor();
         cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
         cursor.seek_ge(session.txn(), &id.prefix())?;
@@ -150,6 +192,37 @@ impl Table {
             cursor.next(session.txn())?;
         }
         cursor.close();
+        Ok(())
+    }
+}
+
+/// Looks for an entry among those of a row.
+#[derive(Default)]
+struct Looking {
+    wanted_key: Vec<u8>,
+    wanted_value: Vec<u8>,
+    /// The key was there, and whether the value was the same.
+    found: Option<bool>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Looking {
+    fn looks_for(&mut self, key: &[u8], value: &[u8]) {
+        key.clone_into(&mut self.wanted_key);
+        value.clone_into(&mut self.wanted_value);
+        self.found = None;
+    }
+}
+
+impl Sink for Looking {
+    fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
+        (&mut self.key, &mut self.value)
+    }
+    fn take(&mut self, _: bool) -> Result<()> {
+        if self.key == self.wanted_key {
+            self.found = Some(self.value == self.wanted_value);
+        }
         Ok(())
     }
 }

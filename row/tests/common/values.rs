@@ -4,8 +4,9 @@ use super::{Arc, Column, ColumnType, Index, KeyPart, TableDef};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use strata_row::Result;
-use strata_row::def::{Collation, IndexKind, Library};
+use strata_row::def::{Collation, IndexKind, Library, Terms};
 use strata_row::index::Updated;
+use strata_row::keycode::TERM_BYTES_MAX;
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::Record;
@@ -55,9 +56,27 @@ impl Library for Names {
         let known: [Arc<dyn Collation>; 2] = [Arc::new(Binary), Arc::new(TEXT)];
         known.into_iter().find(|c| c.id() == id && c.name() == name)
     }
+    fn terms(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
+        (kind == WORDS && options == b"positions").then(|| Arc::new(Words) as Arc<dyn Terms>)
+    }
 }
 
-/// Columns such as `n int2 null`, `t varchar10`, `b text2 null`; indexes such as `t (t, n)`, `PRIMARY (id)`, `u unique (n)`.
+/// The kind of an index with an entry per word, which is of these tests only.
+pub const WORDS: IndexKind = IndexKind(200);
+
+/// Words without regard to case, each with its position.
+struct Words;
+
+impl Terms for Words {
+    fn terms(&self, values: &[Option<&[u8]>], each: &mut dyn FnMut(&[u8], &[u8])) {
+        let texts = values.iter().flatten().map(|text| String::from_utf8_lossy(text).to_lowercase());
+        let words = texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        words.enumerate().for_each(|(position, word)| each(word.as_bytes(), &[position as u8]));
+    }
+}
+
+/// Columns such as `n int2 null`, `t varchar10`, `b text2 null`; indexes such as `t (t, n)`, `PRIMARY (id)`, `u unique (n)`,
+/// `w words (t, b)`.
 pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
     let nulls = columns.iter().filter(|c| c.ends_with(" null")).count();
     let null_bytes = nulls.div_ceil(8) as u32;
@@ -126,11 +145,12 @@ pub fn index(def: &TableDef, line: &str) -> Index {
         let store_length = length + lengths + u32::from(c.null_mask != 0);
         KeyPart { column: column as u32, length, descending: false, store_length }
     };
+    let has_words = words.contains(&"words");
     Index {
         name: words[0].to_owned(),
-        kind: IndexKind::ORDINARY,
-        options: Vec::new(),
-        unique: words[0] == "PRIMARY" || words.get(1) == Some(&"unique"),
+        kind: if has_words { WORDS } else { IndexKind::ORDINARY },
+        options: if has_words { b"positions".to_vec() } else { Vec::new() },
+        unique: words[0] == "PRIMARY" || words.contains(&"unique"),
         long_hash: false,
         without_overlaps: false,
         parts: parts.split(',').map(part).collect(),
@@ -284,6 +304,25 @@ impl User {
         }
         self.session.statement_end();
         outcome
+    }
+
+    /// The rows that have a word, by an index of words.
+    pub fn find(&mut self, index: usize, word: &str) -> Result<Vec<Values>> {
+        self.begin();
+        self.cursor.set_mode(None, Waiting::Wait);
+        self.cursor.begin(Some(index), false)?;
+        let def = self.def();
+        let mut image = vec![0; 2 + TERM_BYTES_MAX];
+        image[..2].copy_from_slice(&(word.len() as u16).to_le_bytes());
+        image[2..2 + word.len()].copy_from_slice(word.as_bytes());
+        let mut rows = Vec::new();
+        let mut found = self.cursor.seek(&mut self.session, Seek::Exact, &image, &mut self.record)?;
+        while found {
+            rows.push(read(&def, &self.record));
+            found = self.cursor.next_same(&mut self.session, &mut self.record)?;
+        }
+        self.session.statement_end();
+        Ok(rows)
     }
 
     /// The row of a primary key of four bytes, locked.
