@@ -21,16 +21,20 @@ mod block;
 mod block_compressor;
 mod filter_loading;
 mod deferred;
+mod extent;
 mod filter;
+mod footer;
 mod frame;
 mod iter;
 mod large;
+mod lookup;
 mod meta;
 mod compressed;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod prepopulate;
+mod verify;
 mod writer;
 
 use std::ops::Deref;
@@ -44,11 +48,12 @@ use crate::base::value::{Bytes, LargeValue};
 
 pub use block::{Block, BlockBuilder};
 pub use compressed::Residence;
+pub use extent::Extent;
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, SstIter};
 pub use meta::{Part, Share, SstMeta};
 pub use prepopulate::Prepopulate;
-pub use reader::{Extent, Sst};
+pub use reader::Sst;
 pub use writer::{SstWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.

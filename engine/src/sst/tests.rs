@@ -908,7 +908,7 @@ fn the_documented_example_is_what_the_code_writes() {
     let mut packer = frame::Packer::new(Compression::None).unwrap();
     let framed = packer.pack(&bytes, FileNo(9), 0, true).unwrap();
     assert_eq!(to_hex(&framed[bytes.len()..]), to_hex(&hex_of(&document(), "trailer")));
-    let footer = reader::Footer {
+    let footer = footer::Footer {
         no: FileNo(9),
         file_bytes: 8192,
         data_end: 4000,
