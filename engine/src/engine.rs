@@ -435,7 +435,8 @@ impl Engine {
     }
 
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
-    /// `durable`. Later commits never become durable before it.
+    /// `durable`. Later commits never become durable before it. It waits for memory, and nobody can end that: a statement, which
+    /// can be killed, takes [`Engine::room`] itself.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
         self.write_alone(ops, durable, false)
     }
@@ -451,7 +452,9 @@ impl Engine {
             return Ok(self.visible());
         }
         check_ops(ops)?;
-        let written = self.write_within(self.room(Engine::write_bytes(ops), relief, &|| false)?, ops)?;
+        let bytes = Engine::write_bytes(ops);
+        let room = if relief { self.room_for_relief(bytes)? } else { self.room(bytes, &|| false)? };
+        let written = self.write_within(room, ops)?;
         if durable {
             self.sync_write(&written)?;
         }
@@ -465,14 +468,15 @@ impl Engine {
     }
 
     /// The first step of a write in three, for who must order his writes under a lock and not do I/O there: room for so many
-    /// bytes, with all waits and errors for want of memory and space; `relief` as in [`Engine::write_relief`]. The wait for
-    /// memory fails with `Interrupted` once `is_interrupted` says so.
-    pub fn room(&self, bytes: usize, relief: bool, is_interrupted: &dyn Fn() -> bool) -> Result<WriteRoom<'_>> {
-        let room = match relief {
-            true => self.core.log.reserve_relief(bytes)?,
-            false => self.core.admit(bytes, is_interrupted)?,
-        };
-        Ok(WriteRoom { room, bytes })
+    /// bytes, with all waits and errors for want of memory and space. The wait for memory fails with `Interrupted` once
+    /// `is_interrupted` says so.
+    pub fn room(&self, bytes: usize, is_interrupted: &dyn Fn() -> bool) -> Result<WriteRoom<'_>> {
+        Ok(WriteRoom { room: self.core.admit(bytes, is_interrupted)?, bytes })
+    }
+
+    /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
+    pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
+        Ok(WriteRoom { room: self.core.log.reserve_relief(bytes)?, bytes })
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes

@@ -43,7 +43,7 @@ void log_line(int severity, const char *text, size_t length)
     my_thread_end();
 }
 
-int killed(const void *thd) { return statement_killed(static_cast<const THD *>(thd)); }
+int killed(const void *thd) { return statement_killed(thd ? static_cast<const THD *>(thd) : current_thd); }
 
 void update_block_cache_size(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
 {

@@ -76,7 +76,7 @@ typedef struct {
   int (*find)(uint32_t id, StrataCollation *out);
   /* severity: 0 information, 1 warning, 2 error. Any thread. */
   void (*log)(int severity, const char *text, size_t len);
-  /* non-zero once the statement of this THD must stop; polled in long scans */
+  /* non-zero once the statement of this THD (null: of this thread) must stop; polled in long scans and waits */
   int (*killed)(const void *thd);
   /* Waits for row locks, on the waiting thread; none of these may come back into this interface. Does anybody want to
      know that this thread's connection waits (1), and for whom (2)? If so: it waits for a lock that `ahead` has or gets

@@ -1,14 +1,20 @@
 //! Auto-increment.
 
-use crate::outcome::{guard_value, reference, store_out};
-use crate::store::{TableHandle, on_table};
+use crate::outcome::{code, guard, guard_value, reference, store_out};
+use crate::store::TableHandle;
 use std::ffi::c_int;
 use strata_row::auto_increment::Counter;
-use strata_row::table::Table;
 use strata_row::{Error, Result};
 
-fn counter(table: &Table) -> Result<&Counter> {
-    table.state.autoinc().ok_or_else(|| Error::invalid("the table has no auto-increment column"))
+/// Also tells `body` whom to ask whether the statement was killed.
+unsafe fn on_counter(table: *const TableHandle, body: impl FnOnce(&Counter, &dyn Fn() -> bool) -> Result<()>) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(table)? };
+        let counter = handle.table.state.autoinc();
+        let counter = counter.ok_or_else(|| Error::invalid("the table has no auto-increment column"))?;
+        body(counter, &|| handle.calls.is_killed())?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.
@@ -27,17 +33,25 @@ pub unsafe extern "C" fn strata_autoinc_reserve(
     max_value: u64,
     first: *mut u64,
 ) -> c_int {
-    unsafe { on_table(table, |t| store_out(first, counter(t)?.reserve(offset, increment, count, max_value)?)) }
+    unsafe {
+        on_counter(table, |counter, is_killed| {
+            store_out(first, counter.reserve(offset, increment, count, max_value, is_killed)?)
+        })
+    }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_raise(table: *mut TableHandle, used: u64) -> c_int {
-    unsafe { on_table(table, |t| counter(t)?.raise(used)) }
+    unsafe { on_counter(table, |counter, is_killed| counter.raise(used, is_killed)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_set(table: *mut TableHandle, next: u64) -> c_int {
-    unsafe { on_table(table, |t| t.restart_autoinc(next)) }
+    guard(|| {
+        let handle = unsafe { reference(table)? };
+        handle.table.restart_autoinc(next, &|| handle.calls.is_killed())?;
+        Ok(code::OK)
+    })
 }

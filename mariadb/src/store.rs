@@ -38,6 +38,8 @@ pub struct StoreHandle {
 pub struct TableHandle {
     /// The table.
     pub table: Arc<Table>,
+    /// Whom to ask whether the statement at work was killed.
+    pub calls: CCallbacks,
 }
 
 fn or_default<T: PartialEq + Default>(value: T, default: impl FnOnce() -> T) -> T {
@@ -201,7 +203,12 @@ pub unsafe extern "C" fn strata_table_create(
     def: *const CTableDef,
     autoinc_start: u64,
 ) -> c_int {
-    unsafe { on_running(store, |s| s.store.create_table(text(name)?, &table_def(def, &s.calls)?, autoinc_start)) }
+    unsafe {
+        on_running(store, |s| {
+            let def = table_def(def, &s.calls)?;
+            s.store.create_table_unless(text(name)?, &def, autoinc_start, &|| s.calls.is_killed())
+        })
+    }
 }
 
 /// See the header.
@@ -287,7 +294,7 @@ pub unsafe extern "C" fn strata_table_open(
     unsafe {
         on_store(store, |s| {
             let table = s.store.open_table(text(name)?, table_def(def, &s.calls)?)?;
-            store_out(out, Box::into_raw(Box::new(TableHandle { table })))
+            store_out(out, Box::into_raw(Box::new(TableHandle { table, calls: s.calls })))
         })
     }
 }

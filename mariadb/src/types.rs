@@ -55,6 +55,14 @@ pub struct CCallbacks {
     pub binlog: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
 }
 
+impl CCallbacks {
+    /// Was the statement killed that this thread runs? For waits without a session at hand.
+    pub fn is_killed(&self) -> bool {
+        // SAFETY: the header asks for a function of the server, of any thread; null stands for the statement of this one.
+        self.killed.is_some_and(|killed| unsafe { killed(std::ptr::null()) } != 0)
+    }
+}
+
 /// `StrataColumn`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -4,14 +4,15 @@
 //! a mark above it is in the log, before any row that uses it, and the log keeps its order: after a crash the counter
 //! restarts at the mark and skips at most one block. A clean close writes the exact value, so nothing is skipped then.
 //!
-//! The fast path is one compare-and-swap; the mutex is taken once per block.
+//! The fast path is one compare-and-swap; the mutex is taken once per block. Who writes a mark waits for memory before it
+//! takes the mutex, and only until its statement is killed: values that it had taken are skipped.
 //!
 //! Rejected: keeping the counter in the row's own write batch. It is exact after a crash, but makes one key hot in every
 //! transaction of a table, and rolled back values would come back.
 
 use crate::catalog::format::{counter_key, decode_counter, encode_counter};
 use crate::error::{Error, Result};
-use crate::kv::{CrashPoint, Engine};
+use crate::kv::{CrashPoint, Engine, WriteOp};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -82,16 +83,23 @@ impl Counter {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// One value.
-    pub fn take(&self) -> Result<u64> {
+    /// One value. `Interrupted` if a mark is due, memory is full, and `is_killed` says so; likewise below.
+    pub fn take(&self, is_killed: &dyn Fn() -> bool) -> Result<u64> {
         let value = self.next.fetch_add(1, Ordering::Relaxed);
-        self.write_ahead(value)?;
+        self.write_ahead(value, is_killed)?;
         Ok(value)
     }
 
     /// Reserves `count` values `first, first + increment, ...` with `first` the smallest value not yet given out that is
     /// congruent to `offset` modulo `increment`. At the upper end fewer may be left; only if none is, this fails.
-    pub fn reserve(&self, offset: u64, increment: u64, count: u64, max: u64) -> Result<u64> {
+    pub fn reserve(
+        &self,
+        offset: u64,
+        increment: u64,
+        count: u64,
+        max: u64,
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<u64> {
         let mut next = self.next.load(Ordering::Relaxed);
         loop {
             let first = align(next, offset, increment).filter(|v| *v <= max && *v < u64::MAX);
@@ -100,7 +108,7 @@ impl Counter {
             let after = last.saturating_add(1);
             match self.next.compare_exchange_weak(next, after, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    self.write_ahead(last)?;
+                    self.write_ahead(last, is_killed)?;
                     return Ok(first);
                 }
                 Err(now) => next = now,
@@ -109,21 +117,25 @@ impl Counter {
     }
 
     /// A value was stored that the counter did not give: it goes on above it.
-    pub fn raise(&self, used: u64) -> Result<()> {
-        if used >= self.next.fetch_max(used.saturating_add(1), Ordering::Relaxed) {
-            self.write_ahead(used)?;
-        }
-        Ok(())
+    pub fn raise(&self, used: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
+        self.next.fetch_max(used.saturating_add(1), Ordering::Relaxed);
+        // Also if the counter was above it: who raised it may have failed to write the mark.
+        self.write_ahead(used, is_killed)
     }
 
     /// Restarts the counter at `next`; durable when this returns. The caller sees to it that no stored value is above.
-    pub fn restart(&self, next: u64) -> Result<()> {
-        let _writing = self.writing.lock();
+    pub fn restart(&self, next: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
         let next = next.max(1);
-        self.engine.write(&[(self.key.clone(), Some(encode_counter(next)))], true)?;
-        self.mark.store(next, Ordering::Release);
-        self.next.store(next, Ordering::Relaxed);
-        Ok(())
+        let write = self.write_of(next);
+        let room = self.engine.room(Engine::write_bytes(&write), is_killed)?;
+        let written = {
+            let _writing = self.writing.lock();
+            let written = self.engine.write_within(room, &write)?;
+            self.mark.store(next, Ordering::Release);
+            self.next.store(next, Ordering::Relaxed);
+            written
+        };
+        Ok(self.engine.sync_write(&written)?)
     }
 
     /// Writes the exact value, on a clean close.
@@ -133,25 +145,32 @@ impl Counter {
         if next == self.mark.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.engine.write_relief(&[(self.key.clone(), Some(encode_counter(next)))], false)?;
+        self.engine.write_relief(&self.write_of(next), false)?;
         self.mark.store(next, Ordering::Release);
         Ok(())
     }
 
     /// Sees to it that the stored mark is above `value`.
-    fn write_ahead(&self, value: u64) -> Result<()> {
-        if value < self.mark.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let _writing = self.writing.lock();
+    fn write_ahead(&self, value: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
         if value < self.mark.load(Ordering::Acquire) {
             return Ok(());
         }
         let mark = value.saturating_add(self.block);
-        self.engine.write(&[(self.key.clone(), Some(encode_counter(mark)))], false)?;
+        let write = self.write_of(mark);
+        // Waited for without the mutex: each of those who need a mark obeys its own kill.
+        let room = self.engine.room(Engine::write_bytes(&write), is_killed)?;
+        let _writing = self.writing.lock();
+        if value < self.mark.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _written = self.engine.write_within(room, &write)?;
         self.engine.crash_point(CrashPoint::CounterOrdered);
         self.mark.store(mark, Ordering::Release);
         Ok(())
+    }
+
+    fn write_of(&self, mark: u64) -> [WriteOp; 1] {
+        [(self.key.clone(), Some(encode_counter(mark)))]
     }
 }
 

@@ -80,16 +80,29 @@ impl Store {
 
     /// Creates a table; its auto-increment column starts at `autoinc_start` (0 = 1).
     pub fn create_table(&self, name: &str, def: &TableDef, autoinc_start: u64) -> Result<()> {
+        self.create_table_unless(name, def, autoinc_start, &|| false)
+    }
+
+    /// As [`Store::create_table`], for a statement that can be killed while it waits for memory: `Interrupted`, and nothing has
+    /// happened.
+    pub fn create_table_unless(
+        &self,
+        name: &str,
+        def: &TableDef,
+        autoinc_start: u64,
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<()> {
         limits::check(def)?;
         for index in &def.indexes {
             self.check_kind(&index.name, index.kind, &index.options)?;
         }
-        self.catalog.create(name, def, |meta| match def.autoinc_column {
+        let counters = |meta: &TableMeta| match def.autoinc_column {
             Some(_) if autoinc_start > 1 => {
                 vec![Counter::initial(meta.table_id, Which::AutoIncrement, autoinc_start)]
             }
             _ => Vec::new(),
-        })?;
+        };
+        self.catalog.create(name, def, counters, is_killed)?;
         Ok(())
     }
 

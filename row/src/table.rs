@@ -90,9 +90,9 @@ impl TableState {
     }
 
     /// A new hidden row id.
-    pub fn next_row_id(&self) -> Result<u64> {
+    pub fn next_row_id(&self, is_killed: &dyn Fn() -> bool) -> Result<u64> {
         match self.row_ids.get() {
-            Some(counter) => counter.take(),
+            Some(counter) => counter.take(is_killed),
             None => Err(Error::invalid("the table has a clustered index, not row ids")),
         }
     }
@@ -254,10 +254,11 @@ impl Table {
     }
 
     /// ALTER TABLE ... AUTO_INCREMENT = `next`: the counter restarts there, or above the greatest stored value.
-    pub fn restart_autoinc(&self, next: u64) -> Result<()> {
+    /// `Interrupted` once `is_killed` says so while memory is full.
+    pub fn restart_autoinc(&self, next: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
         let floor = self.last_autoinc()?.map_or(1, |last| last.saturating_add(1));
         match self.state.autoinc() {
-            Some(counter) => counter.restart(next.max(floor)),
+            Some(counter) => counter.restart(next.max(floor), is_killed),
             None => Err(Error::invalid("the table has no auto-increment column")),
         }
     }

@@ -260,23 +260,23 @@ fn counters_never_go_back() {
         store.create_table("./db/t", &definition(false), 100).unwrap();
         let table = store.open_table("./db/t", definition(false)).unwrap();
         let counter = table.state.autoinc().unwrap();
-        assert_eq!(counter.reserve(1, 1, 3, u64::MAX).unwrap(), 100);
+        assert_eq!(counter.reserve(1, 1, 3, u64::MAX, NEVER).unwrap(), 100);
         assert_eq!(counter.peek(), 103);
-        assert_eq!(counter.reserve(5, 10, 2, u64::MAX).unwrap(), 105);
+        assert_eq!(counter.reserve(5, 10, 2, u64::MAX, NEVER).unwrap(), 105);
         assert_eq!(counter.peek(), 116);
-        counter.raise(200).unwrap();
-        counter.raise(150).unwrap();
+        counter.raise(200, NEVER).unwrap();
+        counter.raise(150, NEVER).unwrap();
         assert_eq!(counter.peek(), 201);
-        assert!(matches!(counter.reserve(1, 1, 1, 200), Err(Error::AutoincExhausted)));
-        assert_eq!(counter.reserve(1, 1, 5, 202).unwrap(), 201, "fewer are left than were asked for");
-        assert!(matches!(counter.reserve(1, 1, 1, 202), Err(Error::AutoincExhausted)));
+        assert!(matches!(counter.reserve(1, 1, 1, 200, NEVER), Err(Error::AutoincExhausted)));
+        assert_eq!(counter.reserve(1, 1, 5, 202, NEVER).unwrap(), 201, "fewer are left than were asked for");
+        assert!(matches!(counter.reserve(1, 1, 1, 202, NEVER), Err(Error::AutoincExhausted)));
         store.close().unwrap();
     }
     {
         let store = open(dir.path());
         let table = store.open_table("./db/t", definition(false)).unwrap();
         assert_eq!(table.state.autoinc().unwrap().peek(), 203, "exact after a clean close");
-        assert_eq!(table.state.autoinc().unwrap().reserve(1, 1, 1, u64::MAX).unwrap(), 203);
+        assert_eq!(table.state.autoinc().unwrap().reserve(1, 1, 1, u64::MAX, NEVER).unwrap(), 203);
         // No close: a crash.
         store.engine().sync().unwrap();
     }
@@ -287,7 +287,7 @@ fn counters_never_go_back() {
     let mut t = Client::new(&store, &table);
     t.insert(&row(5000, 0, None, None)).unwrap();
     t.commit();
-    table.restart_autoinc(10).unwrap();
+    table.restart_autoinc(10, NEVER).unwrap();
     assert_eq!(table.state.autoinc().unwrap().peek(), 5001, "not below a stored value");
     store.truncate_table("./db/t").unwrap();
     let table = store.open_table("./db/t", definition(false)).unwrap();

@@ -266,7 +266,7 @@ const STATEMENTS: &[Statement] = &[
     }),
     ("ALTER TABLE ... AUTO_INCREMENT", |w| {
         if let Ok(table) = w.table(T) {
-            drop(table.restart_autoinc(1000));
+            drop(table.restart_autoinc(1000, NEVER));
         }
     }),
     ("INSERT", |w| _ = w.insert(T, (500..503).collect(), None)),

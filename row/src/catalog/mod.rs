@@ -41,6 +41,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Before the number of a table in the name that it has once its own is given free. No path begins so.
 const ASIDE: &str = "#aside/";
 
+/// On which terms a change gets room for its write.
+#[derive(Clone, Copy)]
+enum Terms<'a> {
+    /// It helps to free space or a name: it is made on a full disk, too, and does not wait for memory.
+    Relief,
+    /// It waits for memory, until this says that its statement was killed. Nothing has happened then.
+    Waits(&'a dyn Fn() -> bool),
+}
+
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
@@ -132,12 +141,14 @@ impl Catalog {
         self.tables.read().iter().filter(|(name, e)| goes(name, &e.0)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change.
+    /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change. While memory is full
+    /// this waits until `is_killed` says that it need not: nothing has happened then.
     pub fn create(
         &self,
         name: &str,
         def: &TableDef,
         extra: impl Fn(&TableMeta) -> Change,
+        is_killed: &dyn Fn() -> bool,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
             if self.tables.read().contains_key(name) {
@@ -151,7 +162,7 @@ impl Catalog {
             change.push((format::table_key(name), Some(meta.encode())));
             Ok((change, meta))
         };
-        self.change(false, plan, |tables, seq, meta| {
+        self.change(Terms::Waits(is_killed), plan, |tables, seq, meta| {
             hint_compression(&self.engine, meta);
             tables.insert(name.to_owned(), (meta.clone(), seq));
         })
@@ -176,7 +187,7 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, gone))
         };
-        let (gone, _) = self.change(true, plan, |tables, _, _| {
+        let (gone, _) = self.change(Terms::Relief, plan, |tables, _, _| {
             for name in names {
                 tables.remove(name);
             }
@@ -212,7 +223,7 @@ impl Catalog {
             let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
             Ok((change, (to, meta, min_snapshot)))
         };
-        self.change(true, plan, |tables, _, (to, meta, min_snapshot)| {
+        self.change(Terms::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
             tables.remove(from);
             tables.insert(to.clone(), (meta.clone(), *min_snapshot));
         })?;
@@ -239,7 +250,7 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, (Arc::new(meta), gone)))
         };
-        let ((meta, gone), seq) = self.change(true, plan, |tables, seq, (meta, _)| {
+        let ((meta, gone), seq) = self.change(Terms::Relief, plan, |tables, seq, (meta, _)| {
             hint_compression(&self.engine, meta);
             tables.insert(name.to_owned(), (meta.clone(), seq));
         })?;
@@ -270,27 +281,30 @@ impl Catalog {
             let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
             Ok((change, (Arc::new(meta), gone, (!new_live).then_some(min_snapshot))))
         };
-        let ((meta, gone, min_snapshot), seq) = self.change(true, plan, |tables, seq, (meta, _, min_snapshot)| {
-            hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
-        })?;
+        let ((meta, gone, min_snapshot), seq) =
+            self.change(Terms::Relief, plan, |tables, seq, (meta, _, min_snapshot)| {
+                hint_compression(&self.engine, meta);
+                tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
+            })?;
         self.clearing.settle(&self.engine, gone);
         Ok((meta, min_snapshot.unwrap_or(seq)))
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on
-    /// return; a change that helps to free space is also made on a full disk (`relief`). `plan` is also asked how much it is to
-    /// be, before there is room for it, and then gives no ids.
+    /// return. `plan` is also asked how much it is to be, before there is room for it, and then gives no ids.
     fn change<T>(
         &self,
-        relief: bool,
+        terms: Terms<'_>,
         plan: impl Fn(&mut (u32, u64)) -> Result<(Change, T)>,
         enter: impl FnOnce(&mut Entries, SeqNo, &T),
     ) -> Result<(T, SeqNo)> {
         let mut trial = *self.ids.lock();
         let mut bytes = Engine::write_bytes(&plan(&mut trial)?.0) + TRIAL_SLACK;
         loop {
-            let room = self.engine.room(bytes, relief, &|| false)?;
+            let room = match terms {
+                Terms::Relief => self.engine.room_for_relief(bytes)?,
+                Terms::Waits(is_killed) => self.engine.room(bytes, is_killed)?,
+            };
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
             let needed = Engine::write_bytes(&change);

@@ -67,7 +67,7 @@ impl Bulk {
     fn encode<'r>(&mut self, table: &Table, record: Record<'r>) -> Result<Apart<'r>> {
         let row_id = match table.def.primary {
             Some(_) => 0,
-            None => table.state.next_row_id()?,
+            None => table.state.next_row_id(&|| self.txn.owner().is_interrupted())?,
         };
         let (key, value) = &mut self.row;
         table.clustered.encode_record(record, row_id, key)?;

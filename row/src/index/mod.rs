@@ -141,7 +141,7 @@ impl Writer<'_> {
         let engine = self.session.engine();
         let write = [write];
         // Waited for without the lock, and until the statement is killed.
-        let room = engine.room(Engine::write_bytes(&write), false, &|| self.session.check_interrupted().is_err())?;
+        let room = engine.room(Engine::write_bytes(&write), &|| self.session.check_interrupted().is_err())?;
         let written = {
             let _writing = self.table.state.autonomous.lock();
             engine.write_within(room, &write)?
@@ -167,7 +167,7 @@ impl Writer<'_> {
     fn new_row_id(&self) -> Result<u64> {
         match self.table.def.primary {
             Some(_) => Ok(0),
-            None => self.table.state.next_row_id(),
+            None => self.table.state.next_row_id(&|| self.session.check_interrupted().is_err()),
         }
     }
 

@@ -137,7 +137,7 @@ impl Table {
         let key = statistics_key(self.state.meta.table_id);
         let write = [(key, Some(encode_statistics(sample.rows, &sample.means)))];
         let bytes = Engine::write_bytes(&write);
-        let room = self.engine().room(bytes, false, &|| session.check_interrupted().is_err())?;
+        let room = self.engine().room(bytes, &|| session.check_interrupted().is_err())?;
         self.engine().sync_write(&self.engine().write_within(room, &write)?)?;
         *self.state.statistics.sample.lock() = Some(sample);
         Ok(())

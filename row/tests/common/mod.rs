@@ -26,6 +26,9 @@ pub struct Row {
     pub e: Option<i32>,
 }
 
+/// No statement is killed.
+pub const NEVER: &dyn Fn() -> bool = &|| false;
+
 pub const RECORD: usize = 48;
 pub const PRIMARY: usize = 0;
 pub const BY_B: usize = 1;
