@@ -34,6 +34,7 @@ pub mod metrics;
 mod engine;
 
 pub use background::WorkCounters;
+pub use base::backoff::Backoff;
 pub use base::{Error, IndexId, Result, SeqNo};
 pub use crash_point::{CrashHook, CrashPoint};
 pub use engine::{Chore, Engine, WriteOp, WriteRoom, Written};

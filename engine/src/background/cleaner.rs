@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{RETRY, sleep_or_stop};
 use crate::base::FileNo;
+use crate::base::backoff::Backoff;
 use crate::compact::rate_meter::RateMeter;
 use crate::engine::{Core, Engine, sst_path};
 use crate::options::Durability;
@@ -52,17 +53,22 @@ pub(super) fn clean_loop(core: &Arc<Core>) {
 
 /// Files that nobody needs and that could not be removed. They are tried again after pauses that double, and what is left then
 /// goes at the next start.
-#[derive(Default)]
 struct Leftover {
     files: Vec<FileNo>,
-    failed: u32,
-    not_before_us: u64,
+    pauses: Backoff,
+}
+
+impl Default for Leftover {
+    fn default() -> Leftover {
+        let retry_us = RETRY.as_micros() as u64;
+        Leftover { files: Vec::new(), pauses: Backoff::new(retry_us, 32 * retry_us) }
+    }
 }
 
 impl Leftover {
     fn remove_files(&mut self, core: &Core) {
         let now = core.options.clock.now_us();
-        let again = match now >= self.not_before_us {
+        let again = match self.pauses.is_due(now) {
             true => std::mem::take(&mut self.files),
             false => Vec::new(),
         };
@@ -83,10 +89,9 @@ impl Leftover {
             }
         }
         if refused {
-            self.not_before_us = now + (RETRY.as_micros() as u64) * (1 << self.failed.min(5));
-            self.failed += 1;
+            self.pauses.failed(now);
         } else if self.files.is_empty() {
-            self.failed = 0;
+            self.pauses.succeeded();
         }
     }
 }

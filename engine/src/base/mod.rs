@@ -2,6 +2,7 @@
 //!
 //! Types that differ only in meaning are distinct types; conversions are explicit.
 
+pub mod backoff;
 pub mod codec;
 mod error;
 mod ids;

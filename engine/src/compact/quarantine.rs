@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::base::backoff::Backoff;
 use crate::base::{Error, FileNo};
 
 /// First and longest pause.
@@ -18,8 +19,7 @@ const PAUSE_MIN_US: u64 = 10_000_000;
 const PAUSE_MAX_US: u64 = 3600 * 1_000_000;
 
 struct Failure {
-    pause_us: u64,
-    until_us: u64,
+    pauses: Backoff,
     error: Error,
 }
 
@@ -49,15 +49,16 @@ impl Quarantine {
     ) -> MergeFailure {
         let named = named(error).and_then(|path| inputs.into_iter().find(|&no| path_of(no) == path));
         let Some(no) = named else { return MergeFailure::General };
-        let before = self.0.get(&no).map(|failure| failure.pause_us);
-        let pause_us = before.map_or(PAUSE_MIN_US, |pause| (2 * pause).min(PAUSE_MAX_US));
-        self.0.insert(no, Failure { pause_us, until_us: now_us + pause_us, error: error.clone() });
+        let before = self.0.get(&no).map(|failure| failure.pauses);
+        let mut pauses = before.unwrap_or(Backoff::new(PAUSE_MIN_US, PAUSE_MAX_US));
+        pauses.failed(now_us);
+        self.0.insert(no, Failure { pauses, error: error.clone() });
         if before.is_some() { MergeFailure::Again } else { MergeFailure::New }
     }
 
     /// True while merges are to leave this file alone.
     pub fn is_quarantined(&self, no: FileNo, now_us: u64) -> bool {
-        self.0.get(&no).is_some_and(|failure| now_us < failure.until_us)
+        self.0.get(&no).is_some_and(|failure| !failure.pauses.is_due(now_us))
     }
 
     /// Forgets the files that are gone.

@@ -11,7 +11,7 @@
 
 use super::Change;
 use super::format;
-use crate::kv::{CrashPoint, Engine, IndexId};
+use crate::kv::{Backoff, CrashPoint, Engine, IndexId};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 
@@ -19,6 +19,10 @@ use std::collections::BTreeSet;
 const SOON_US: u64 = 100_000;
 /// So many indexes are cleared together at most: some ten kilobytes of the manifest and of the log.
 const PENDING_MAX: usize = 2048;
+
+/// First and longest pause after failures.
+const PAUSE_MIN_US: u64 = 1_000_000;
+const PAUSE_MAX_US: u64 = 32_000_000;
 
 /// See the module.
 pub struct Clearing {
@@ -29,20 +33,25 @@ pub struct Clearing {
 }
 
 /// What came of the attempts since the last that succeeded.
-#[derive(Default)]
 struct Attempts {
     /// The engine's time of the last of all.
     last_us: Option<u64>,
-    failed: u32,
-    /// The engine's time before which housekeeping leaves it.
-    not_before_us: u64,
+    /// In which housekeeping leaves it.
+    pauses: Backoff,
     reported: Option<String>,
+}
+
+impl Attempts {
+    /// Nothing has failed since this time.
+    fn after(last_us: Option<u64>) -> Attempts {
+        Attempts { last_us, pauses: Backoff::new(PAUSE_MIN_US, PAUSE_MAX_US), reported: None }
+    }
 }
 
 impl Clearing {
     /// With what the notes of the catalog say.
     pub fn new(pending: BTreeSet<IndexId>) -> Clearing {
-        Clearing { pending: Mutex::new(pending), attempts: Mutex::default() }
+        Clearing { pending: Mutex::new(pending), attempts: Mutex::new(Attempts::after(None)) }
     }
 
     /// These belong to no table, durably. They are cleared later.
@@ -88,7 +97,7 @@ impl Clearing {
             return;
         }
         if let Some(mut attempts) = self.attempts.try_lock()
-            && engine.now_us() >= attempts.not_before_us
+            && attempts.pauses.is_due(engine.now_us())
         {
             self.attempt(engine, &mut attempts);
         }
@@ -110,15 +119,14 @@ impl Clearing {
             Ok(_) => {
                 engine.crash_point(CrashPoint::NotesRemoved);
                 self.pending.lock().retain(|id| ids.binary_search(id).is_err());
-                *attempts = Attempts { last_us: attempts.last_us, ..Attempts::default() };
+                *attempts = Attempts::after(attempts.last_us);
             }
             Err(error) => {
                 let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
                 if attempts.reported.as_ref() != Some(&what) {
                     engine.report(&what);
                 }
-                attempts.not_before_us = engine.now_us() + pause_us(attempts.failed);
-                attempts.failed += 1;
+                attempts.pauses.failed(engine.now_us());
                 attempts.reported = Some(what);
             }
         }
@@ -130,26 +138,14 @@ fn may_wait(pending: usize, since_us: Option<u64>) -> bool {
     pending < PENDING_MAX && since_us.is_some_and(|since| since < SOON_US)
 }
 
-/// Microseconds until housekeeping tries again, after so many failures before the last.
-fn pause_us(failed: u32) -> u64 {
-    1_000_000 << failed.min(5)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{PENDING_MAX, SOON_US, may_wait, pause_us};
+    use super::{PENDING_MAX, SOON_US, may_wait};
 
     #[test]
     fn drops_that_follow_each_other_wait() {
         assert!(!may_wait(3, None) && !may_wait(3, Some(SOON_US)));
         assert!(may_wait(3, Some(0)) && may_wait(PENDING_MAX - 1, Some(SOON_US - 1)));
         assert!(!may_wait(PENDING_MAX, Some(0)));
-    }
-
-    #[test]
-    fn pauses_double_up_to_half_a_minute() {
-        let seconds: Vec<u64> = (0..8).map(|failed| pause_us(failed) / 1_000_000).collect();
-        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 32, 32]);
-        assert_eq!(pause_us(u32::MAX), pause_us(5));
     }
 }
