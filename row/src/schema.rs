@@ -192,6 +192,16 @@ impl TableMeta {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()
     }
 
+    /// The table has no rows: it is as if it had been created with its present columns.
+    pub fn forget_former(&mut self) {
+        self.former.clear();
+        self.schema_version = FIRST_VERSION;
+        self.next_column = self.columns.len() as u32;
+        for (id, column) in (0..).zip(&mut self.columns) {
+            (column.id, column.initial) = (id, None);
+        }
+    }
+
     /// The entry for a new table; `next_id` gives out index ids.
     pub fn new(def: &TableDef, table_id: u64, create_time: u64, next_id: &mut dyn FnMut() -> IndexId) -> TableMeta {
         let hidden = if def.primary.is_none() { Some(next_id()) } else { None };

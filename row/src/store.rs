@@ -8,12 +8,14 @@
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
 use crate::catalog::format::{self, DecisionLog};
-use crate::catalog::{Catalog, compare, refuse_prepared};
+use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
+use crate::keycode::KeyCodec;
 use crate::kv::{self, Engine, IndexId, Options};
+use crate::rowcode::RowCodec;
 use crate::schema::{IndexState, StoredIndex, TableMeta};
 use crate::session::KillSwitch;
 use crate::table::{Table, TableState};
@@ -137,31 +139,45 @@ impl Store {
     }
 
     /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that have
-    /// it open must open it again with that definition.
-    pub fn alter_columns(&self, name: &str, def: &TableDef, sources: &[Source]) -> Result<()> {
-        self.alter(name, |old, _| {
+    /// it open must open it again with that definition. While memory is full this waits until `is_killed` says that it need not:
+    /// nothing has happened then.
+    pub fn alter_columns(
+        &self,
+        name: &str,
+        def: &TableDef,
+        sources: &[Source],
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        limits::check(def)?;
+        self.alter(name, Urgency::Waits(is_killed), |old, _| {
             let next = old.with_columns(def, sources)?;
             compare::check(name, &next, def)?;
+            // What could not be read afterwards is not to happen.
+            let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
+            RowCodec::versioned(&next, def, &Arc::new(clustered))?;
             Ok((next, Vec::new()))
         })
     }
 
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
-    /// it. Handlers that have the table open must open it again.
-    pub fn add_index(&self, name: &str, index: &Index) -> Result<()> {
+    /// it. Handlers that have the table open must open it again. `is_killed`: as of [`Store::alter_columns`].
+    pub fn add_index(&self, name: &str, index: &Index, is_killed: &dyn Fn() -> bool) -> Result<()> {
         self.check_kind(&index.name, index.kind, &index.options)?;
-        self.alter(name, |old, next_id| Ok((old.with_index(index, next_id())?, Vec::new())))
+        let mut def = self.definition(name)?;
+        def.indexes.push(index.clone());
+        limits::check(&def)?;
+        self.alter(name, Urgency::Waits(is_killed), |old, next_id| Ok((old.with_index(index, next_id())?, Vec::new())))
     }
 
     /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
     /// open it again.
     pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
-        self.alter(name, |old, _| Ok((old.with_state(index, state)?, Vec::new())))
+        self.alter(name, Urgency::Relief, |old, _| Ok((old.with_state(index, state)?, Vec::new())))
     }
 
     /// Removes an index that nobody uses any more.
     pub fn drop_index(&self, name: &str, index: &str) -> Result<()> {
-        self.alter(name, |old, _| {
+        self.alter(name, Urgency::Relief, |old, _| {
             let (next, gone) = old.without_index(index)?;
             Ok((next, vec![gone]))
         })
@@ -170,9 +186,10 @@ impl Store {
     fn alter(
         &self,
         name: &str,
+        urgency: Urgency<'_>,
         plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<()> {
-        let (meta, min_snapshot) = self.catalog.alter(name, plan)?;
+        let (meta, min_snapshot) = self.catalog.alter(name, urgency, plan)?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
             let state = Arc::new(state.successor(meta, min_snapshot));
@@ -273,9 +290,14 @@ impl Store {
     /// Opens a table with the definition that the catalog has of it, for work that no handler of the server does. Records are not
     /// the server's.
     pub fn open_by_catalog(self: &Arc<Store>, name: &str) -> Result<Arc<Table>> {
-        let library = self.library.get().ok_or_else(|| Error::invalid("nobody knows the collations yet"))?;
-        let def = self.catalog.get(name)?.definition(name, &**library)?;
+        let def = self.definition(name)?;
         self.open_table(name, def)
+    }
+
+    /// The definition that the catalog has of a table.
+    fn definition(&self, name: &str) -> Result<TableDef> {
+        let library = self.library.get().ok_or_else(|| Error::invalid("nobody knows the collations yet"))?;
+        self.catalog.get(name)?.definition(name, &**library)
     }
 
     /// Opens a table whose definition in the server is `def`.

@@ -7,10 +7,11 @@ use common::values::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::catalog::format;
 use strata_row::def::{IndexKind, TableDef};
 use strata_row::error::Error;
-use strata_row::kv::IndexId;
+use strata_row::kv::{IndexId, Options};
 use strata_row::schema::IndexState;
 use strata_row::store::Store;
 use strata_row::table::Table;
@@ -305,7 +306,7 @@ fn an_index_is_written_while_it_is_built_read_when_it_is_live_and_neither_when_i
         let mut watcher = User::new(&store, &table);
         drop(table);
         watcher.scan(None).unwrap();
-        store.add_index(T, &new_def.indexes[2]).unwrap();
+        store.add_index(T, &new_def.indexes[2], &|| false).unwrap();
         assert_eq!(state(&store, "n"), Some(IndexState::Building));
         let id = store.catalog().get(T).unwrap().indexes[2].id;
         // The server's definition has it not, one that has is refused: nobody reads it.
@@ -381,7 +382,7 @@ fn an_index_is_written_while_it_is_built_read_when_it_is_live_and_neither_when_i
 fn what_cannot_be_built_beside_writers_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _table) = fresh(dir.path(), COLUMNS, INDEXES);
-    let add = |line: &str| store.add_index(T, &index(&table(COLUMNS, &[]), line)).unwrap_err().to_string();
+    let add = |line: &str| store.add_index(T, &index(&table(COLUMNS, &[]), line), &|| false).unwrap_err().to_string();
     assert!(add("u unique (t)").contains("being unique"));
     assert!(add("T (id)").contains("there is an index 'T'"));
     assert!(store.set_index_state(T, "PRIMARY", IndexState::Dropping).is_err());
@@ -438,4 +439,89 @@ fn a_term_that_is_too_long_is_an_error() {
     assert_eq!(user.find(BY_WORD, "short").unwrap().len(), 1);
     assert_eq!(user.find(BY_WORD, &long[1..]).unwrap().len(), 1);
     assert_eq!(user.findings(), [""; 0]);
+}
+
+/// The store on a disk that fails.
+fn open_on(disk: &MemDisk) -> Arc<Store> {
+    let disk = Arc::new(disk.clone()) as Arc<dyn Disk>;
+    let options = Options { disk, memtable_budget_bytes: 2 << 20, block_cache_bytes: 1 << 20, ..Options::default() };
+    let store = Store::open(std::path::Path::new("/data"), options).unwrap();
+    store.set_library(Arc::new(Names));
+    store
+}
+
+/// Each change of an index is one write of the catalog: whatever fails or dies, it was made or was not, and an index that is no more
+/// leaves nothing.
+#[test]
+fn a_change_of_an_index_that_fails_or_dies_is_made_or_is_not() {
+    let old_def = table(COLUMNS, &INDEXES[..2]);
+    let new_def = table(COLUMNS, INDEXES);
+    let word = &new_def.indexes[2];
+    type Turn<'a> = &'a dyn Fn(&Store) -> strata_row::Result<()>;
+    let turns: [(Turn<'_>, Option<IndexState>); 4] = [
+        (&|store| store.add_index(T, word, &|| false), Some(IndexState::Building)),
+        (&|store| store.set_index_state(T, "w", IndexState::Live), Some(IndexState::Live)),
+        (&|store| store.set_index_state(T, "w", IndexState::Dropping), Some(IndexState::Dropping)),
+        (&|store| store.drop_index(T, "w"), None),
+    ];
+    let disk = MemDisk::new();
+    let store = open_on(&disk);
+    store.create_table(T, &old_def, 0).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let (mut made, mut not_made, mut before) = (0, 0, None);
+    for (turn, after) in turns {
+        for kind in [FaultKind::StorageFull, FaultKind::Other] {
+            for n in 1.. {
+                let disk = disk.copy();
+                let store = open_on(&disk);
+                disk.fail_from(n, kind);
+                let outcome = turn(&store);
+                let struck = disk.struck().is_some();
+                let killed = disk.crash(n);
+                disk.clear_fault();
+                drop(store.close());
+                drop(store);
+                for disk in [&killed, &disk] {
+                    let store = open_on(disk);
+                    let found = state(&store, "w");
+                    assert!(
+                        found == after || found == before && outcome.is_err(),
+                        "{found:?}, {kind:?} at {n}: {outcome:?}"
+                    );
+                    if found == after {
+                        made += 1;
+                    } else {
+                        not_made += 1;
+                        turn(&store).unwrap();
+                    }
+                    let def = if after == Some(IndexState::Live) { &new_def } else { &old_def };
+                    let mut user = User::new(&store, &store.open_table(T, def.clone()).unwrap());
+                    assert_eq!(user.findings(), [""; 0]);
+                    user.insert(&row(1000, Some("new words"), None)).unwrap();
+                    user.commit();
+                    assert_eq!(user.findings(), [""; 0]);
+                    let owned = store.catalog().get(T).unwrap().ids();
+                    let mut indexes = store.engine().indexes().unwrap();
+                    indexes.retain(|id| id.0 >= format::FIRST_INDEX_ID && !owned.contains(id));
+                    assert!(indexes.is_empty(), "{indexes:?} belong to no table");
+                }
+                if !struck {
+                    break;
+                }
+            }
+        }
+        // Without a fault, and some rows.
+        let store = open_on(&disk);
+        turn(&store).unwrap();
+        let def = if after == Some(IndexState::Live) { &new_def } else { &old_def };
+        let mut user = User::new(&store, &store.open_table(T, def.clone()).unwrap());
+        let from = user.scan(None).unwrap().len() as i64;
+        (from..from + 3).for_each(|id| user.insert(&row(id, Some("some words"), Some("more"))).unwrap());
+        user.commit();
+        drop(user);
+        store.close().unwrap();
+        before = after;
+    }
+    assert!(made > 0 && not_made > 0, "{made}, {not_made}");
 }

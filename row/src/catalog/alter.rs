@@ -108,6 +108,9 @@ impl TableMeta {
             // Of two rows with one value, both from before or one still to be rolled back, the later would take the entry.
             return Err(Error::invalid(format!("index '{}' cannot be built beside writers, being unique", index.name)));
         }
+        if self.no_rollback {
+            return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
+        }
         if index.parts.iter().any(|part| self.columns[part.column as usize].is_virtual) {
             // Who has the table open does not know that it is to compute the column.
             return Err(Error::invalid(format!(

@@ -41,9 +41,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Before the number of a table in the name that it has once its own is given free. No path begins so.
 const ASIDE: &str = "#aside/";
 
-/// On which terms a change gets room for its write.
+/// How urgent the room for a change's write is.
 #[derive(Clone, Copy)]
-enum Terms<'a> {
+pub(crate) enum Urgency<'a> {
     /// It helps to free space or a name: it is made on a full disk, too, and does not wait for memory.
     Relief,
     /// It waits for memory, until this says that its statement was killed. Nothing has happened then.
@@ -162,7 +162,7 @@ impl Catalog {
             change.push((format::table_key(name), Some(meta.encode())));
             Ok((change, meta))
         };
-        self.change(Terms::Waits(is_killed), plan, |tables, seq, meta| {
+        self.change(Urgency::Waits(is_killed), plan, |tables, seq, meta| {
             hint_compression(&self.engine, meta);
             tables.insert(name.to_owned(), (meta.clone(), seq));
         })
@@ -187,7 +187,7 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, gone))
         };
-        let (gone, _) = self.change(Terms::Relief, plan, |tables, _, _| {
+        let (gone, _) = self.change(Urgency::Relief, plan, |tables, _, _| {
             for name in names {
                 tables.remove(name);
             }
@@ -223,19 +223,20 @@ impl Catalog {
             let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
             Ok((change, (to, meta, min_snapshot)))
         };
-        self.change(Terms::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
+        self.change(Urgency::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
             tables.remove(from);
             tables.insert(to.clone(), (meta.clone(), *min_snapshot));
         })?;
         Ok(())
     }
 
-    /// Gives a table new empty indexes and forgets its counters and statistics.
+    /// Gives a table new empty indexes and forgets its counters, its statistics and its earlier schema versions.
     pub fn truncate(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
             let old = self.get(name)?;
             refuse_prepared(&self.engine, &old)?;
             let mut meta = TableMeta::clone(&old);
+            meta.forget_former();
             meta.hidden = meta.hidden.map(|_| next_id(ids));
             for index in &mut meta.indexes {
                 index.id = next_id(ids);
@@ -250,7 +251,7 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, (Arc::new(meta), gone)))
         };
-        let ((meta, gone), seq) = self.change(Terms::Relief, plan, |tables, seq, (meta, _)| {
+        let ((meta, gone), seq) = self.change(Urgency::Relief, plan, |tables, seq, (meta, _)| {
             hint_compression(&self.engine, meta);
             tables.insert(name.to_owned(), (meta.clone(), seq));
         })?;
@@ -261,9 +262,10 @@ impl Catalog {
     /// Puts another entry in the place of a table's: what `plan` makes of it, with the ids of the indexes that it has no more.
     /// Its rows and its name stay. Returns the entry and the sequence number below which a snapshot cannot know the table: that of
     /// the change if an index has become live, which may lack entries of rows that are in older snapshots only.
-    pub fn alter(
+    pub(crate) fn alter(
         &self,
         name: &str,
+        urgency: Urgency<'_>,
         plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
@@ -282,7 +284,7 @@ impl Catalog {
             Ok((change, (Arc::new(meta), gone, (!new_live).then_some(min_snapshot))))
         };
         let ((meta, gone, min_snapshot), seq) =
-            self.change(Terms::Relief, plan, |tables, seq, (meta, _, min_snapshot)| {
+            self.change(urgency, plan, |tables, seq, (meta, _, min_snapshot)| {
                 hint_compression(&self.engine, meta);
                 tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
             })?;
@@ -294,16 +296,16 @@ impl Catalog {
     /// return. `plan` is also asked how much it is to be, before there is room for it, and then gives no ids.
     fn change<T>(
         &self,
-        terms: Terms<'_>,
+        urgency: Urgency<'_>,
         plan: impl Fn(&mut (u32, u64)) -> Result<(Change, T)>,
         enter: impl FnOnce(&mut Entries, SeqNo, &T),
     ) -> Result<(T, SeqNo)> {
         let mut trial = *self.ids.lock();
         let mut bytes = Engine::write_bytes(&plan(&mut trial)?.0) + TRIAL_SLACK;
         loop {
-            let room = match terms {
-                Terms::Relief => self.engine.room_for_relief(bytes)?,
-                Terms::Waits(is_killed) => self.engine.room(bytes, is_killed)?,
+            let room = match urgency {
+                Urgency::Relief => self.engine.room_for_relief(bytes)?,
+                Urgency::Waits(is_killed) => self.engine.room(bytes, is_killed)?,
             };
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
