@@ -1,15 +1,8 @@
 //! Carrying out a merge: versions from several sources into new SSTs.
 //!
 //! # Algorithm
-//! The sources are merged into internal order; [`VersionGc`] decides on each version; what stays is written. A new file
-//! begins when the current one has its size, or when it would overlap too much of the level below, but never between two
-//! versions of one key. If a boundary of a file in the level below is near the target size, the cut is made there: files
-//! that end together are rewritten together later, so less is rewritten in vain.
-//!
-//! An index of which the merge keeps much has files of its own: jobs on it stay narrow, and it is dropped by the names of
-//! its files. Indexes with little share files, so that the number of files, and of syncs, follows from the bytes. Which
-//! of the two an index is shows when it ends or has grown above [`OutputPlan::share_below`]; until then its versions are
-//! held in memory. Between two small ones a file ends by the rules above.
+//! The sources are merged into internal order; [`VersionGc`] decides on each version; what stays is written, to files that
+//! [`outputs`](super::outputs) begins and ends.
 //!
 //! Whether a key is at the bottom (no older data outside the merge) is decided per key, by walking along the fences of
 //! the levels below the output level. Where the fences leave it open, the filters of the files below are asked, but for
@@ -21,16 +14,16 @@
 //! On success their content is durable, but neither are their names (the caller syncs the directory) nor does anybody
 //! refer to them: the caller installs them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gc::{Retention, VersionGc};
-use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
-use crate::io::Disk;
+use super::outputs::Outputs;
+pub use super::outputs::{MergeEnv, MergeResult, MergeStats, OutputPlan};
+use crate::base::{IndexId, Kind, Result};
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::SstMeta;
-use crate::sst::{AHEAD_MIN, Prepopulate, ReadHints, Sst, SstIter, SstOptions, SstWriter, WRITE_BYTES};
+use crate::sst::{AHEAD_MIN, ReadHints, Sst, SstIter, WRITE_BYTES};
 
 /// Input bytes between two ticks.
 const TICK_BYTES: u64 = 1 << 20;
@@ -76,139 +69,6 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
-}
-
-/// What a merge needs of the store.
-#[derive(Clone, Copy)]
-pub struct MergeEnv<'a> {
-    /// Where files are.
-    pub disk: &'a Arc<dyn Disk>,
-    /// Path of an SST.
-    pub path_of: &'a dyn Fn(FileNo) -> PathBuf,
-    /// A number never used before.
-    pub next_file: &'a dyn Fn() -> FileNo,
-    /// True for an index whose data is to vanish.
-    pub is_dropped: &'a dyn Fn(IndexId) -> bool,
-    /// Format of the outputs of an index, compression included.
-    pub sst_options: &'a dyn Fn(IndexId) -> SstOptions,
-    /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
-    /// for tombstones, in the order of keys.
-    pub excludes: &'a dyn Fn(&[u8]) -> bool,
-    /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to limit
-    /// the merge; an error cancels it.
-    pub tick: &'a dyn Fn(u64) -> Result<()>,
-    /// Bytes that the sources of a merge may read ahead.
-    pub ahead_bytes: u64,
-    /// Bytes of buffers that merges at work may fill; kept by the merges.
-    pub buffer_bytes: &'a AtomicU64,
-    /// Which blocks of the outputs go into the cache.
-    pub prepopulate: Prepopulate<'a>,
-}
-
-/// Where outputs are cut and what lies below them.
-#[derive(Clone, Debug)]
-pub struct OutputPlan<'a> {
-    /// A file of at least this size ends at the next boundary of a file in `guides`.
-    pub cut_at_guide_from: u64,
-    /// A file of this size ends at the next key.
-    pub cut_from: u64,
-    /// A file ends once it overlaps more bytes of `guides` than this.
-    pub max_guide_bytes: u64,
-    /// Sorted run whose boundaries outputs are aligned with: the level below the output level, or for a flush the base
-    /// level.
-    pub guides: &'a [&'a SstMeta],
-    /// All sorted runs with data older than the inputs; `None` if no key may be taken to be at the bottom.
-    pub below: Option<&'a [&'a [&'a SstMeta]]>,
-    /// For outputs to L0, whose files are ordered by the numbers in them.
-    pub numbers_stay: bool,
-    /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
-    pub share_below: u64,
-    /// Indexes that have files of their own whatever the merge keeps of them, and that no shared file spans; in order.
-    pub alone: &'a [IndexId],
-    /// Disjoint ranges of a job, in key order: an output ends before the lower bound of one. Bounds are such of indexes.
-    pub ranges: &'a [(Vec<u8>, Vec<u8>)],
-}
-
-/// The part of a file's target size from which on an index has files of its own, in L0 and below. A file costs a sync, as much
-/// as some hundred kilobytes do; one that an index has for itself makes narrow jobs and goes with its index by name. Below
-/// L0 a file stays for longer, and many small ones would.
-const OWN_FILE_PART_L0: u64 = 64;
-const OWN_FILE_PART: u64 = 16;
-/// At most so much is held in memory to find out.
-const OWN_FILE_BYTES_MAX: u64 = 1 << 20;
-
-impl<'a> OutputPlan<'a> {
-    /// Outputs of a compaction to a level whose lower levels are `below`, the nearest first.
-    pub fn for_level(target_file_bytes: u64, below: &'a [&'a [&'a SstMeta]]) -> OutputPlan<'a> {
-        let guides = below.first().copied().unwrap_or_default();
-        OutputPlan {
-            cut_at_guide_from: target_file_bytes / 4 * 3,
-            cut_from: if guides.is_empty() { target_file_bytes } else { target_file_bytes / 4 * 5 },
-            max_guide_bytes: target_file_bytes.saturating_mul(10),
-            guides,
-            below: Some(below),
-            numbers_stay: false,
-            share_below: (target_file_bytes / OWN_FILE_PART).min(OWN_FILE_BYTES_MAX),
-            alone: &[],
-            ranges: &[],
-        }
-    }
-
-    /// Outputs to L0, cut at boundaries of the base level's files so that later compactions stay narrow. `below` are all
-    /// sorted runs older than the inputs, or `None` if that is not known.
-    pub fn for_l0(
-        target_file_bytes: u64,
-        base: &'a [&'a SstMeta],
-        below: Option<&'a [&'a [&'a SstMeta]]>,
-    ) -> OutputPlan<'a> {
-        OutputPlan {
-            cut_at_guide_from: target_file_bytes,
-            cut_from: target_file_bytes.saturating_mul(if base.is_empty() { 1 } else { 2 }),
-            max_guide_bytes: u64::MAX,
-            guides: base,
-            below,
-            numbers_stay: true,
-            share_below: (target_file_bytes / OWN_FILE_PART_L0).min(OWN_FILE_BYTES_MAX),
-            alone: &[],
-            ranges: &[],
-        }
-    }
-
-    /// The same for a job with these ranges.
-    pub fn within(self, ranges: &'a [(Vec<u8>, Vec<u8>)]) -> OutputPlan<'a> {
-        OutputPlan { ranges, ..self }
-    }
-
-    /// The same with these indexes in files of their own.
-    pub fn apart(self, alone: &'a [IndexId]) -> OutputPlan<'a> {
-        OutputPlan { alone, ..self }
-    }
-}
-
-/// What a merge did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MergeStats {
-    /// Versions taken in. Versions of dropped indexes are skipped unseen.
-    pub entries_in: u64,
-    /// Their bytes (keys and values, uncompressed).
-    pub bytes_in: u64,
-    /// Versions written.
-    pub entries_out: u64,
-    /// Bytes of the output files.
-    pub bytes_written: u64,
-    /// Puts that no reader needed any more.
-    pub puts_dropped: u64,
-    /// Tombstones that had nothing left to hide.
-    pub tombstones_dropped: u64,
-}
-
-/// Outcome of a merge.
-#[derive(Clone, Debug, Default)]
-pub struct MergeResult {
-    /// The new files, in key order.
-    pub outputs: Vec<SstMeta>,
-    /// What was done.
-    pub stats: MergeStats,
 }
 
 /// An SST that can be opened.
@@ -382,218 +242,6 @@ impl<'a> Bottom<'a> {
             }
         }
         true
-    }
-}
-
-/// Walks along the files that outputs are aligned with.
-struct Guides<'a> {
-    files: &'a [&'a SstMeta],
-    at: usize,
-    /// Bytes of the files left behind since the current output began.
-    passed_bytes: u64,
-}
-
-impl Guides<'_> {
-    /// On to `key`; true if the end of a file was passed.
-    #[inline]
-    fn advance(&mut self, key: &[u8]) -> bool {
-        let before = self.at;
-        while let Some(file) = self.files.get(self.at) {
-            if file.largest.as_slice() >= key {
-                break;
-            }
-            self.passed_bytes += file.file_bytes;
-            self.at += 1;
-        }
-        self.at > before
-    }
-}
-
-/// Versions of an index that may turn out to be small.
-#[derive(Default)]
-struct Pending {
-    /// Keys and values, one behind the other.
-    bytes: Vec<u8>,
-    /// Lengths of key and value, number and kind of each version.
-    versions: Vec<(u32, u32, SeqNo, Kind)>,
-}
-
-/// Makes files of versions. Whether an index shares one is known when it has ended or grown too large for that; until
-/// then its versions wait in memory.
-struct Outputs<'a> {
-    plan: &'a OutputPlan<'a>,
-    env: &'a MergeEnv<'a>,
-    guides: Guides<'a>,
-    ranges: &'a [(Vec<u8>, Vec<u8>)],
-    alone: &'a [IndexId],
-    writer: Option<SstWriter<'a>>,
-    /// The index at hand may be small: its versions are pending.
-    is_small: bool,
-    pending: Pending,
-    /// A guide ended where the index at hand began, and what had been passed of guides until then.
-    began_at_guide: bool,
-    guide_bytes_before: u64,
-    created: Vec<FileNo>,
-    result: MergeResult,
-}
-
-impl<'a> Outputs<'a> {
-    fn new(plan: &'a OutputPlan<'a>, env: &'a MergeEnv<'a>) -> Outputs<'a> {
-        Outputs {
-            plan,
-            env,
-            guides: Guides { files: plan.guides, at: 0, passed_bytes: 0 },
-            ranges: plan.ranges,
-            alone: plan.alone,
-            writer: None,
-            is_small: false,
-            pending: Pending::default(),
-            began_at_guide: false,
-            guide_bytes_before: 0,
-            created: Vec::new(),
-            result: MergeResult::default(),
-        }
-    }
-
-    /// The versions that follow are of this key.
-    #[inline]
-    fn begin_key(&mut self, key: &[u8], new_index: bool) -> Result<()> {
-        if new_index {
-            return self.begin_index(key);
-        }
-        let passed = self.guides.advance(key);
-        if self.is_small {
-            if passed && self.guides.passed_bytes - self.guide_bytes_before > self.plan.max_guide_bytes {
-                // Little, but all over a large part of the next level.
-                self.grow()?;
-            }
-        } else if self.is_cut_before(passed, self.guides.passed_bytes) {
-            self.finish_file()?;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn begin_index(&mut self, key: &[u8]) -> Result<()> {
-        self.end_index()?;
-        self.began_at_guide = self.guides.advance(key);
-        let in_range = self.ranges.partition_point(|(low, _)| low.as_slice() <= key);
-        if in_range > 1 {
-            self.ranges = &self.ranges[in_range - 1..];
-            self.finish_file()?;
-        }
-        let index = IndexId::of(key);
-        let passed = self.alone.partition_point(|&id| id < index);
-        let is_alone = self.alone.get(passed) == Some(&index);
-        if passed > 0 || is_alone {
-            self.alone = &self.alone[passed..];
-            self.finish_file()?;
-        }
-        self.guide_bytes_before = self.guides.passed_bytes;
-        self.is_small = self.plan.share_below > 0 && !is_alone;
-        Ok(())
-    }
-
-    /// The index at hand has no further versions.
-    fn end_index(&mut self) -> Result<()> {
-        if !self.is_small {
-            return self.finish_file();
-        }
-        self.is_small = false;
-        if !self.pending.versions.is_empty() {
-            let guide_bytes = self.guides.passed_bytes;
-            let far = self.writer.is_some() && guide_bytes > self.plan.max_guide_bytes;
-            if far || self.is_cut_before(self.began_at_guide, self.guide_bytes_before) {
-                self.finish_file()?;
-                self.guides.passed_bytes = guide_bytes - self.guide_bytes_before;
-            }
-            self.write_pending()?;
-        }
-        Ok(())
-    }
-
-    /// The index at hand has files of its own.
-    #[cold]
-    fn grow(&mut self) -> Result<()> {
-        self.is_small = false;
-        let guide_bytes = self.guides.passed_bytes - self.guide_bytes_before;
-        self.finish_file()?;
-        self.guides.passed_bytes = guide_bytes;
-        self.write_pending()
-    }
-
-    fn write_pending(&mut self) -> Result<()> {
-        let mut pending = std::mem::take(&mut self.pending);
-        let mut rest = pending.bytes.as_slice();
-        for (at, &(key_len, value_len, seq, kind)) in pending.versions.iter().enumerate() {
-            let (key, after) = rest.split_at(key_len as usize);
-            let (value, after) = after.split_at(value_len as usize);
-            rest = after;
-            if let Some(writer) = self.writer.as_mut().filter(|_| at == 0) {
-                writer.begin_index(key, (self.env.sst_options)(IndexId::of(key)).compression)?;
-            }
-            self.write(key, seq, kind, value)?;
-        }
-        pending.bytes.clear();
-        pending.versions.clear();
-        self.pending = pending;
-        Ok(())
-    }
-
-    #[inline]
-    fn is_cut_before(&self, passed_guide: bool, guide_bytes: u64) -> bool {
-        let Some(writer) = &self.writer else { return true };
-        let bytes = writer.file_bytes_so_far();
-        bytes >= self.plan.cut_from
-            || passed_guide && (bytes >= self.plan.cut_at_guide_from || guide_bytes > self.plan.max_guide_bytes)
-    }
-
-    #[inline]
-    fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
-        self.result.stats.entries_out += 1;
-        if self.is_small {
-            let bytes = (key.len() + value.len()) as u64;
-            if self.pending.bytes.len() as u64 + bytes < self.plan.share_below {
-                self.pending.bytes.extend_from_slice(key);
-                self.pending.bytes.extend_from_slice(value);
-                self.pending.versions.push((key.len() as u32, value.len() as u32, seq, kind));
-                return Ok(());
-            }
-            self.grow()?;
-        }
-        self.write(key, seq, kind, value)
-    }
-
-    fn write(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            none => {
-                let no = (self.env.next_file)();
-                let path = (self.env.path_of)(no);
-                let writer = SstWriter::create(self.env.disk, &path, no, (self.env.sst_options)(IndexId::of(key)))?;
-                let writer = writer.prepopulate(self.env.prepopulate);
-                self.created.push(no);
-                none.insert(writer)
-            }
-        };
-        writer.add(key, seq, kind, value)
-    }
-
-    /// All versions have been added.
-    fn finish(&mut self) -> Result<()> {
-        self.end_index()?;
-        self.finish_file()
-    }
-
-    /// Ends the file that is being written, if there is one.
-    fn finish_file(&mut self) -> Result<()> {
-        self.guides.passed_bytes = 0;
-        if let Some(writer) = self.writer.take() {
-            let meta = writer.finish()?;
-            self.result.stats.bytes_written += meta.file_bytes;
-            self.result.outputs.push(meta);
-        }
-        Ok(())
     }
 }
 

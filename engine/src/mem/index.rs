@@ -135,7 +135,7 @@ impl<N> HashIndex<N> {
     /// Brings the line of `hash` into the cache.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        super::skiplist::prefetch(self.first.line(hash as usize).as_ptr().cast());
+        super::node::prefetch(self.first.line(hash as usize).as_ptr().cast());
     }
 
     /// Makes sure that `node` is found under `hash`. Idempotent, also between threads.

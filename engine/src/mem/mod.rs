@@ -14,6 +14,7 @@
 mod arena;
 pub(crate) mod hash;
 mod index;
+mod node;
 mod skiplist;
 
 use std::ptr::null;
@@ -24,8 +25,9 @@ use self::arena::Arena;
 pub use self::arena::ChunkPool;
 use self::hash::hash_bytes;
 use self::index::HashIndex;
-pub(crate) use self::skiplist::prefetch;
-use self::skiplist::{Node, Path, Probe, SkipList, Version};
+pub(crate) use self::node::prefetch;
+use self::node::{Node, Probe, Version};
+use self::skiplist::{Path, SkipList};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::VersionIter;
 

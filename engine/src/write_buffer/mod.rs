@@ -7,21 +7,21 @@
 //!
 //! The index is a sorted vector of operation numbers while the transaction is small, and an [`Order`] above [`SMALL_MAX`]
 //! entries, where moving a vector's tail on each insert would begin to cost more than it saves.
+//!
+//! Invariant: the index names the newest operation of each key, and nothing else.
+//!
 //! Rejected: a memtable per transaction (a chunk of memory and a tower per key for what is mostly one to ten rows).
 
+mod batch;
 mod order;
 
+pub(crate) use self::batch::{BatchReader, encode_files, files_of};
 use self::order::Order;
-use crate::base::codec::{Reader, put_bytes, put_varint};
+use crate::base::codec::{put_bytes, put_varint};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::VersionIter;
-use crate::sst::SstMeta;
 
 const SMALL_MAX: usize = 128;
-/// First byte of a batch that names files, where another has the kind of its first operation.
-const FILE: u8 = 2;
-/// The same of a file with keys of several indexes.
-const SHARED_FILE: u8 = 3;
 const NONE: u32 = u32::MAX;
 /// Memory for operations that an idle transaction keeps at most.
 const KEPT_BYTES: usize = 8 << 10;
@@ -40,12 +40,12 @@ struct Op {
 }
 
 /// The operations.
-struct Log {
+struct Operations {
     bytes: Vec<u8>,
     ops: Vec<Op>,
 }
 
-impl Log {
+impl Operations {
     fn key(&self, number: u32) -> &[u8] {
         let (at, len) = self.ops[number as usize].key;
         &self.bytes[at..at + len as usize]
@@ -59,7 +59,7 @@ enum Index {
 
 /// See the module.
 pub(crate) struct WriteBuffer {
-    log: Log,
+    operations: Operations,
     /// Operations of the transaction before the first one here.
     before: u64,
     index: Index,
@@ -69,14 +69,14 @@ pub(crate) struct WriteBuffer {
     generation: u64,
 }
 
-fn small_position(log: &Log, small: &[u32], key: &[u8]) -> std::result::Result<usize, usize> {
+fn small_position(operations: &Operations, small: &[u32], key: &[u8]) -> std::result::Result<usize, usize> {
     // Bulk statements write in key order: look at the end first.
     if let Some(&last) = small.last() {
-        if log.key(last) < key {
+        if operations.key(last) < key {
             return Err(small.len());
         }
     }
-    small.binary_search_by(|&n| log.key(n).cmp(key))
+    small.binary_search_by(|&n| operations.key(n).cmp(key))
 }
 
 /// One entry of the index, by operation number.
@@ -86,7 +86,7 @@ pub(crate) struct OpNo(u32);
 impl WriteBuffer {
     pub fn new() -> WriteBuffer {
         WriteBuffer {
-            log: Log { bytes: Vec::new(), ops: Vec::new() },
+            operations: Operations { bytes: Vec::new(), ops: Vec::new() },
             before: 0,
             index: Index::Small(Vec::new()),
             superseded: 0,
@@ -95,12 +95,12 @@ impl WriteBuffer {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.log.ops.is_empty()
+        self.operations.ops.is_empty()
     }
 
     /// Bytes of memory that grow with the transaction.
     pub fn bytes(&self) -> usize {
-        self.log.bytes.len() + self.log.ops.len() * size_of::<Op>()
+        self.operations.bytes.len() + self.operations.ops.len() * size_of::<Op>()
     }
 
     /// Bytes of memory in use.
@@ -122,25 +122,25 @@ impl WriteBuffer {
     }
 
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.before + self.log.ops.len() as u64)
+        Savepoint(self.before + self.operations.ops.len() as u64)
     }
 
     pub fn key(&self, op: OpNo) -> &[u8] {
-        self.log.key(op.0)
+        self.operations.key(op.0)
     }
 
     pub fn value(&self, op: OpNo) -> &[u8] {
-        let (at, len) = self.log.ops[op.0 as usize].value;
-        &self.log.bytes[at..at + len as usize]
+        let (at, len) = self.operations.ops[op.0 as usize].value;
+        &self.operations.bytes[at..at + len as usize]
     }
 
     pub fn kind(&self, op: OpNo) -> Kind {
-        self.log.ops[op.0 as usize].kind
+        self.operations.ops[op.0 as usize].kind
     }
 
     /// Kind and key of each operation.
     pub fn writes(&self) -> impl Iterator<Item = (Kind, &[u8])> {
-        (0..self.log.ops.len() as u32).map(OpNo).map(|op| (self.kind(op), self.key(op)))
+        (0..self.operations.ops.len() as u32).map(OpNo).map(|op| (self.kind(op), self.key(op)))
     }
 
     /// True if the key was put by an operation before `savepoint` (and not deleted by the last such operation).
@@ -148,9 +148,9 @@ impl WriteBuffer {
         let mut at = op.0;
         while at != NONE {
             if self.before + u64::from(at) < savepoint.0 {
-                return Some(self.log.ops[at as usize].kind == Kind::Put);
+                return Some(self.operations.ops[at as usize].kind == Kind::Put);
             }
-            at = self.log.ops[at as usize].previous;
+            at = self.operations.ops[at as usize].previous;
         }
         None
     }
@@ -164,19 +164,19 @@ impl WriteBuffer {
     /// Records an operation whose value, of `value_bytes` bytes, `append` puts behind the others.
     #[inline]
     pub fn push_parts(&mut self, kind: Kind, key: &[u8], value_bytes: usize, append: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.log.bytes.len();
-        let number = self.log.ops.len() as u32;
+        let start = self.operations.bytes.len();
+        let number = self.operations.ops.len() as u32;
         assert!(number != NONE, "more than 4 billion operations in a transaction");
-        self.log.bytes.push(kind as u8);
-        put_bytes(&mut self.log.bytes, key);
-        let key_at = self.log.bytes.len() - key.len();
-        let mut value_at = self.log.bytes.len();
+        self.operations.bytes.push(kind as u8);
+        put_bytes(&mut self.operations.bytes, key);
+        let key_at = self.operations.bytes.len() - key.len();
+        let mut value_at = self.operations.bytes.len();
         if kind == Kind::Put {
-            put_varint(&mut self.log.bytes, value_bytes as u64);
-            append(&mut self.log.bytes);
-            value_at = self.log.bytes.len() - value_bytes;
+            put_varint(&mut self.operations.bytes, value_bytes as u64);
+            append(&mut self.operations.bytes);
+            value_at = self.operations.bytes.len() - value_bytes;
         }
-        self.log.ops.push(Op {
+        self.operations.ops.push(Op {
             start,
             key: (key_at, key.len() as u32),
             value: (value_at, if kind == Kind::Put { value_bytes as u32 } else { 0 }),
@@ -184,7 +184,7 @@ impl WriteBuffer {
             previous: NONE,
         });
         let previous = self.index_set(number);
-        self.log.ops[number as usize].previous = previous;
+        self.operations.ops[number as usize].previous = previous;
         if previous != NONE {
             self.superseded += 1;
         }
@@ -193,7 +193,7 @@ impl WriteBuffer {
 
     /// Forgets its operations, which are in a run now. The next one has the number after the last of them.
     pub fn spilled(&mut self) {
-        self.before += self.log.ops.len() as u64;
+        self.before += self.operations.ops.len() as u64;
         self.clear();
     }
 
@@ -207,23 +207,23 @@ impl WriteBuffer {
     /// Gives back its memory. For one that is empty.
     pub fn shrink(&mut self) {
         debug_assert!(self.is_empty());
-        self.log = Log { bytes: Vec::new(), ops: Vec::new() };
+        self.operations = Operations { bytes: Vec::new(), ops: Vec::new() };
     }
 
     /// For the next transaction: as new, but in the memory of the last one unless that was a large one.
     pub fn renew(&mut self) {
         self.clear();
         self.before = 0;
-        let log = &mut self.log;
-        if log.bytes.capacity() > KEPT_BYTES || log.ops.capacity() > SMALL_MAX {
-            log.bytes = Vec::new();
-            log.ops = Vec::new();
+        let operations = &mut self.operations;
+        if operations.bytes.capacity() > KEPT_BYTES || operations.ops.capacity() > SMALL_MAX {
+            operations.bytes = Vec::new();
+            operations.ops = Vec::new();
         }
     }
 
     fn clear(&mut self) {
-        self.log.bytes.clear();
-        self.log.ops.clear();
+        self.operations.bytes.clear();
+        self.operations.ops.clear();
         match &mut self.index {
             Index::Small(small) => small.clear(),
             Index::Large(_) => self.index = Index::Small(Vec::new()),
@@ -234,12 +234,12 @@ impl WriteBuffer {
 
     /// All operations, by key and the newest first, numbered from 1 on over the whole transaction.
     pub fn versions(&self) -> Versions<'_> {
-        let mut order = Vec::with_capacity(self.log.ops.len());
+        let mut order = Vec::with_capacity(self.operations.ops.len());
         let mut chain = |newest: u32| {
             let mut at = newest;
             while at != NONE {
                 order.push(at);
-                at = self.log.ops[at as usize].previous;
+                at = self.operations.ops[at as usize].previous;
             }
         };
         match &self.index {
@@ -256,50 +256,50 @@ impl WriteBuffer {
             self.before = savepoint.0;
         }
         while self.savepoint() > savepoint {
-            let number = (self.log.ops.len() - 1) as u32;
-            let previous = self.log.ops[number as usize].previous;
+            let number = (self.operations.ops.len() - 1) as u32;
+            let previous = self.operations.ops[number as usize].previous;
             self.index_restore(number, previous);
             if previous != NONE {
                 self.superseded -= 1;
             }
-            if let Some(op) = self.log.ops.pop() {
-                self.log.bytes.truncate(op.start);
+            if let Some(op) = self.operations.ops.pop() {
+                self.operations.bytes.truncate(op.start);
             }
             self.generation += 1;
         }
     }
 
     fn op_key(&self, number: u32) -> &[u8] {
-        self.log.key(number)
+        self.operations.key(number)
     }
 
     /// Makes `number` the newest operation on its key; returns the one before.
     fn index_set(&mut self, number: u32) -> u32 {
-        let log = &self.log;
+        let operations = &self.operations;
         match &mut self.index {
-            Index::Small(small) => match small_position(log, small, log.key(number)) {
+            Index::Small(small) => match small_position(operations, small, operations.key(number)) {
                 Ok(at) => std::mem::replace(&mut small[at], number),
                 Err(at) => {
                     small.insert(at, number);
                     if small.len() > SMALL_MAX {
                         let mut order = Order::default();
                         for &number in &*small {
-                            order.set(log, number);
+                            order.set(operations, number);
                         }
                         self.index = Index::Large(order);
                     }
                     NONE
                 }
             },
-            Index::Large(order) => order.set(log, number).unwrap_or(NONE),
+            Index::Large(order) => order.set(operations, number).unwrap_or(NONE),
         }
     }
 
     fn index_restore(&mut self, number: u32, previous: u32) {
-        let log = &self.log;
+        let operations = &self.operations;
         match &mut self.index {
             Index::Small(small) => {
-                if let Ok(at) = small_position(log, small, log.key(number)) {
+                if let Ok(at) = small_position(operations, small, operations.key(number)) {
                     if previous == NONE {
                         small.remove(at);
                     } else {
@@ -307,9 +307,9 @@ impl WriteBuffer {
                     }
                 }
             }
-            Index::Large(order) if previous == NONE => order.remove(log, log.key(number)),
+            Index::Large(order) if previous == NONE => order.remove(operations, operations.key(number)),
             Index::Large(order) => {
-                order.set(log, previous);
+                order.set(operations, previous);
             }
         }
     }
@@ -317,8 +317,8 @@ impl WriteBuffer {
     /// The newest operation on `key`.
     pub fn get(&self, key: &[u8]) -> Option<OpNo> {
         match &self.index {
-            Index::Small(small) => small_position(&self.log, small, key).ok().map(|at| OpNo(small[at])),
-            Index::Large(order) => order.get(&self.log, key).map(OpNo),
+            Index::Small(small) => small_position(&self.operations, small, key).ok().map(|at| OpNo(small[at])),
+            Index::Large(order) => order.get(&self.operations, key).map(OpNo),
         }
     }
 
@@ -326,13 +326,13 @@ impl WriteBuffer {
     pub fn first_from(&self, key: &[u8], after: bool) -> Option<OpNo> {
         match &self.index {
             Index::Small(small) => {
-                let at = match small_position(&self.log, small, key) {
+                let at = match small_position(&self.operations, small, key) {
                     Ok(at) => at + usize::from(after),
                     Err(at) => at,
                 };
                 small.get(at).map(|&n| OpNo(n))
             }
-            Index::Large(order) => order.first_from(&self.log, key, after).map(OpNo),
+            Index::Large(order) => order.first_from(&self.operations, key, after).map(OpNo),
         }
     }
 
@@ -340,10 +340,10 @@ impl WriteBuffer {
     pub fn last_before(&self, key: &[u8]) -> Option<OpNo> {
         match &self.index {
             Index::Small(small) => {
-                let (Ok(at) | Err(at)) = small_position(&self.log, small, key);
+                let (Ok(at) | Err(at)) = small_position(&self.operations, small, key);
                 at.checked_sub(1).map(|at| OpNo(small[at]))
             }
-            Index::Large(order) => order.last_before(&self.log, key).map(OpNo),
+            Index::Large(order) => order.last_before(&self.operations, key).map(OpNo),
         }
     }
 
@@ -353,17 +353,17 @@ impl WriteBuffer {
             return;
         }
         let mut kept = WriteBuffer { before: self.before, generation: self.generation + 1, ..WriteBuffer::new() };
-        for op in (0..self.log.ops.len() as u32).map(OpNo).filter(|&op| !void(IndexId::of(self.key(op)))) {
+        for op in (0..self.operations.ops.len() as u32).map(OpNo).filter(|&op| !void(IndexId::of(self.key(op)))) {
             kept.push(self.kind(op), self.key(op), self.value(op));
         }
         *self = kept;
     }
 
-    /// The batch in log format: one operation per key. Rebuilt in key order if some operations were superseded.
+    /// The batch in operations format: one operation per key. Rebuilt in key order if some operations were superseded.
     pub fn encode(&mut self) -> &[u8] {
         if self.superseded > 0 {
             let mut compact = WriteBuffer::new();
-            compact.log.bytes.reserve(self.log.bytes.len());
+            compact.operations.bytes.reserve(self.operations.bytes.len());
             let mut live: Vec<u32> = match &self.index {
                 Index::Small(small) => small.clone(),
                 Index::Large(order) => order.iter().collect(),
@@ -375,7 +375,7 @@ impl WriteBuffer {
             }
             *self = compact;
         }
-        &self.log.bytes
+        &self.operations.bytes
     }
 }
 
@@ -438,65 +438,6 @@ impl VersionIter for Versions<'_> {
     fn prev(&mut self) -> Result<()> {
         self.stand(self.at.wrapping_sub(1));
         Ok(())
-    }
-}
-
-/// Encodes a batch that names the files of a large transaction.
-pub(crate) fn encode_files(files: &[SstMeta]) -> Vec<u8> {
-    let mut batch = Vec::new();
-    for meta in files {
-        batch.push(if meta.is_shared() { SHARED_FILE } else { FILE });
-        meta.encode(&mut batch);
-        if meta.is_shared() {
-            meta.encode_shares(&mut batch);
-        }
-    }
-    batch
-}
-
-/// The files that a batch names: empty if it consists of operations, `None` if its bytes make no sense.
-pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<SstMeta>> {
-    let mut files = Vec::new();
-    if matches!(batch.first(), Some(&(FILE | SHARED_FILE))) {
-        let mut reader = Reader::new(batch);
-        while !reader.is_empty() {
-            files.push(match reader.u8()? {
-                FILE => SstMeta::decode(&mut reader)?,
-                SHARED_FILE => SstMeta::decode(&mut reader)?.decode_shares(&mut reader)?,
-                _ => return None,
-            });
-        }
-    }
-    Some(files)
-}
-
-/// Walks the operations of an encoded batch; stops with `None` in the middle of malformed bytes.
-pub(crate) struct BatchReader<'a>(Reader<'a>);
-
-impl<'a> BatchReader<'a> {
-    pub fn new(batch: &'a [u8]) -> BatchReader<'a> {
-        BatchReader(Reader::new(batch))
-    }
-
-    /// True once every byte has been understood.
-    pub fn is_done(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl<'a> Iterator for BatchReader<'a> {
-    type Item = (Kind, &'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut reader = self.0;
-        let kind = Kind::from_byte(reader.u8()?)?;
-        let key = reader.bytes()?;
-        if key.len() < crate::base::IndexId::LEN {
-            return None;
-        }
-        let value = if kind == Kind::Put { reader.bytes()? } else { &[] };
-        self.0 = reader;
-        Some((kind, key, value))
     }
 }
 
@@ -602,7 +543,7 @@ mod tests {
             assert!(buffer.is_empty() && buffer.get(&key(0)).is_none() && buffer.get(&key(1)).is_none());
             assert_eq!((buffer.savepoint(), buffer.begin(), buffer.encode().len()), (Savepoint(0), Savepoint(0), 0));
             assert_ne!(buffer.generation(), stood, "a cursor must not take its place for still right");
-            assert!(buffer.log.bytes.capacity() <= KEPT_BYTES && buffer.log.ops.capacity() <= SMALL_MAX);
+            assert!(buffer.operations.bytes.capacity() <= KEPT_BYTES && buffer.operations.ops.capacity() <= SMALL_MAX);
         }
     }
 }

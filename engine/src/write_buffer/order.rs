@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::Log;
+use super::Operations;
 use crate::base::IndexId;
 use crate::iter::head_of;
 
@@ -35,8 +35,8 @@ impl Chunk {
         self.heads.capacity() * size_of::<u128>() + self.numbers.capacity() * size_of::<u32>()
     }
 
-    fn order(&self, at: usize, log: &Log, head: u128, key: &[u8]) -> Ordering {
-        self.heads[at].cmp(&head).then_with(|| log.key(self.numbers[at]).cmp(key))
+    fn order(&self, at: usize, operations: &Operations, head: u128, key: &[u8]) -> Ordering {
+        self.heads[at].cmp(&head).then_with(|| operations.key(self.numbers[at]).cmp(key))
     }
 
     /// Returns by how much its memory has grown.
@@ -87,21 +87,21 @@ struct List {
 }
 
 impl List {
-    fn find(&self, log: &Log, head: u128, key: &[u8]) -> Place {
+    fn find(&self, operations: &Operations, head: u128, key: &[u8]) -> Place {
         let Some(last) = self.chunks.last() else { return Place { chunk: 0, at: 0, found: false } };
         let (chunk, at) = (self.chunks.len() - 1, last.numbers.len() - 1);
-        match last.order(at, log, head, key) {
+        match last.order(at, operations, head, key) {
             Ordering::Less => return Place { chunk, at: at + 1, found: false },
             Ordering::Equal => return Place { chunk, at, found: true },
             Ordering::Greater => {}
         }
-        let above = self.chunks.partition_point(|chunk| chunk.order(0, log, head, key) != Ordering::Greater);
+        let above = self.chunks.partition_point(|chunk| chunk.order(0, operations, head, key) != Ordering::Greater);
         let (chunk, mut from) = (above.saturating_sub(1), 0);
         let entries = &self.chunks[chunk];
         let mut to = entries.numbers.len();
         while from < to {
             let middle = from.midpoint(to);
-            match entries.order(middle, log, head, key) {
+            match entries.order(middle, operations, head, key) {
                 Ordering::Less => from = middle + 1,
                 Ordering::Greater => to = middle,
                 Ordering::Equal => return Place { chunk, at: middle, found: true },
@@ -180,19 +180,19 @@ impl Order {
         self.lists.values().flat_map(|list| &list.chunks).flat_map(|chunk| chunk.numbers.iter().copied())
     }
 
-    pub fn get(&self, log: &Log, key: &[u8]) -> Option<u32> {
+    pub fn get(&self, operations: &Operations, key: &[u8]) -> Option<u32> {
         let head = head_of(key);
         let list = self.lists.get(&index_of(head))?;
-        let place = list.find(log, head, key);
+        let place = list.find(operations, head, key);
         place.found.then(|| list.chunks[place.chunk].numbers[place.at])
     }
 
     /// Makes `number` that of its key; returns the one before.
-    pub fn set(&mut self, log: &Log, number: u32) -> Option<u32> {
-        let key = log.key(number);
+    pub fn set(&mut self, operations: &Operations, number: u32) -> Option<u32> {
+        let key = operations.key(number);
         let head = head_of(key);
         let list = self.lists.entry(index_of(head)).or_default();
-        let place = list.find(log, head, key);
+        let place = list.find(operations, head, key);
         if place.found {
             return Some(std::mem::replace(&mut list.chunks[place.chunk].numbers[place.at], number));
         }
@@ -200,10 +200,10 @@ impl Order {
         None
     }
 
-    pub fn remove(&mut self, log: &Log, key: &[u8]) {
+    pub fn remove(&mut self, operations: &Operations, key: &[u8]) {
         let head = head_of(key);
         if let Some(list) = self.lists.get_mut(&index_of(head)) {
-            let place = list.find(log, head, key);
+            let place = list.find(operations, head, key);
             if place.found {
                 self.memory -= list.remove(place);
             }
@@ -211,11 +211,11 @@ impl Order {
     }
 
     /// The number of the least key `>= key` (`> key` if `after`).
-    pub fn first_from(&self, log: &Log, key: &[u8], after: bool) -> Option<u32> {
+    pub fn first_from(&self, operations: &Operations, key: &[u8], after: bool) -> Option<u32> {
         let head = head_of(key);
         let index = index_of(head);
         let in_list = self.lists.get(&index).and_then(|list| {
-            let mut place = list.find(log, head, key);
+            let mut place = list.find(operations, head, key);
             place.at += usize::from(place.found && after);
             list.at_or_after(place)
         });
@@ -227,10 +227,10 @@ impl Order {
     }
 
     /// The number of the greatest key `< key`.
-    pub fn last_before(&self, log: &Log, key: &[u8]) -> Option<u32> {
+    pub fn last_before(&self, operations: &Operations, key: &[u8]) -> Option<u32> {
         let head = head_of(key);
         let index = index_of(head);
-        let in_list = self.lists.get(&index).and_then(|list| list.before(list.find(log, head, key)));
+        let in_list = self.lists.get(&index).and_then(|list| list.before(list.find(operations, head, key)));
         in_list.or_else(|| {
             self.lists.range(..index).rev().find_map(|(_, list)| list.chunks.last()?.numbers.last().copied())
         })

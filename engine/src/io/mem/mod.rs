@@ -1,7 +1,7 @@
 //! A disk in memory that can crash and fail.
 //!
-//! Every file keeps two contents, what programs see and what a power cut would leave for certain ([`node`]). Every directory likewise keeps the operations on its names since
-//! the last `sync_dir`. [`MemDisk::crash`] makes a new disk out of the durable part plus a random choice of the rest,
+//! Every file keeps two contents, what programs see and what a power cut would leave for certain ([`node`]). Every directory
+//! likewise keeps the operations on its names since the last `sync_dir`. [`MemDisk::crash`] makes a new disk out of the durable part plus a random choice of the rest,
 //! which is what a drive with a volatile cache and a file system without ordering promises may leave.
 //!
 //! Invariants: a synced sector is never lost; a failed `sync_data` never becomes a success for the bytes it covered (a
