@@ -58,6 +58,8 @@ const DETACH_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Detached {
     pub id: TxnId,
     pub owner: Arc<LockOwner>,
+    /// An earlier opening wrote its files: nobody has read them since.
+    pub is_recovered: bool,
 }
 
 /// One operation of an autonomous write: a key, and its new value or `None` to delete it.
@@ -657,8 +659,9 @@ impl Engine {
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.take_detached(xid) else { return Ok(false) };
         let core = &self.core;
+        let sound = if prepared.is_recovered { recover::check_spilled(core, prepared.id) } else { Ok(()) };
         core.crash_point(CrashPoint::OrderBegins);
-        let ordered = match core.committer.order_prepared(core.sinks(), prepared.id) {
+        let ordered = match sound.and_then(|()| core.committer.order_prepared(core.sinks(), prepared.id)) {
             Ok(ordered) => ordered,
             Err(error) => {
                 // Still prepared, in the log as in memory.

@@ -9,17 +9,21 @@
 //!            large transaction that never came so far) are removed
 //! ```
 //!
+//! Damage within a file of a prepared transaction keeps nobody from opening: it is told, and the transaction can only be
+//! rolled back. Until then it locks the indexes of the file, since what it wrote there cannot be known.
+//!
 //! The log goes on in a fresh segment; nothing is appended behind a cut (invariant 11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::base::limits::KEY_BYTES_MAX;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
-use crate::engine::{Detached, Parts, sst_path};
+use crate::engine::{Core, Detached, Parts, sst_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
@@ -134,9 +138,20 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
             }
         }
         for meta in &files {
-            large.extend(bounds(&disk, dir, meta, &cache)?.into_iter().map(|bounds| (owner.clone(), bounds)));
+            let bounds = match bounds(&disk, dir, meta, &cache) {
+                Err(error) if !error.lacks_descriptors() => {
+                    let xid = String::from_utf8_lossy(&found.xid).into_owned();
+                    options.report(&format!(
+                        "the prepared transaction {xid:?} cannot be committed, only rolled back; until then nobody else writes \
+                         to the indexes of this file of it: {error}"
+                    ));
+                    whole_indexes(meta)
+                }
+                other => other?,
+            };
+            large.extend(bounds.into_iter().map(|bounds| (owner.clone(), bounds)));
         }
-        prepared.insert(found.xid.to_vec(), Detached { id, owner });
+        prepared.insert(found.xid.to_vec(), Detached { id, owner, is_recovered: true });
     }
     // Of a large one, everything between its keys in an index. Last: what others have locked in between stays theirs.
     for (owner, (first, last)) in &large {
@@ -379,6 +394,31 @@ fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &SstMeta, cache: &Arc<BlockCac
         bounds.push((first, last));
     }
     Ok(bounds)
+}
+
+/// All keys that an index may have, for each index of a file: they hold those of the file, which cannot be read.
+fn whole_indexes(meta: &SstMeta) -> Vec<Bounds> {
+    let last = |id: IndexId| [&id.prefix()[..], &[0xff; KEY_BYTES_MAX]].concat();
+    meta.shares.iter().map(|share| (share.index.prefix().to_vec(), last(share.index))).collect()
+}
+
+/// Reads the files of a prepared transaction from end to end. Its commit would promise what is in them, and after a crash it
+/// is the last moment at which it can still be refused.
+///
+/// Errors: what cannot be read, with its file.
+pub(crate) fn check_spilled(core: &Core, id: TxnId) -> Result<()> {
+    for meta in files_of(&core.committer.prepared_batch(id)?).unwrap_or_default() {
+        let path = sst_path(&core.dir, meta.no);
+        let sound = Sst::open(&core.options.disk, &path, meta.no, core.cache.clone()).and_then(|sst| sst.verify());
+        sound.map_err(|error| match error {
+            Error::Corruption { path, offset, what } => {
+                let what = format!("{what}; the transaction that wrote it stays prepared, and can be rolled back");
+                Error::Corruption { path, offset, what }
+            }
+            other => other,
+        })?;
+    }
+    Ok(())
 }
 
 /// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them.

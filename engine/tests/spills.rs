@@ -315,3 +315,79 @@ fn a_dropped_index_leaves_nothing_of_itself_in_shared_files() {
         no_orphans(&engine, &disk);
     }
 }
+
+/// Damage in a file that a prepared transaction shares among its indexes, wherever it lies: the store opens, the transaction
+/// stays prepared and locks what it may have written, its commit is refused with the file's name, and it can be rolled back.
+#[test]
+fn a_damaged_file_of_a_prepared_transaction_is_told_and_can_only_be_rolled_back() {
+    let disk = MemDisk::new();
+    let (before, state) = {
+        let engine = open(&disk);
+        let (mut rng, mut state) = (Rng::new(9), Map::new());
+        let mut txn = engine.begin();
+        write(&mut txn, &mut state, &mut rng, (200, &[]), 300, 1);
+        txn.commit().unwrap();
+        engine.flush().unwrap();
+        let before = disk.list(Path::new(DIR)).unwrap();
+        let mut txn = engine.begin();
+        write(&mut txn, &mut state.clone(), &mut rng, (200, &[]), 1200, 2);
+        txn.prepare(b"x").unwrap();
+        txn.detach();
+        (before, state)
+    };
+    let names = disk.list(Path::new(DIR)).unwrap().into_iter();
+    let mut files: Vec<_> = names.filter(|name| name.extension().is_some_and(|end| end == "sst")).collect();
+    files.sort();
+    let of_transaction = files.iter().filter(|name| !before.contains(name));
+    let (mut at_opening, mut cuts) = (0, 0);
+    // The newest: earlier spills were merged into them.
+    for name in of_transaction.rev().take(3) {
+        let path = Path::new(DIR).join(name);
+        let bytes = disk.content(&path).unwrap().len() as u64;
+        let places = (0..12).map(|n| n * bytes / 12).chain([1, bytes - 4096, bytes - 60, bytes - 1]);
+        for offset in places {
+            let damaged = disk.copy();
+            damaged.corrupt(&path, offset);
+            let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let report: strata_engine::Report = {
+                let heard = heard.clone();
+                Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()))
+            };
+            let options = Options { on_report: Some(report), ..common::options(Arc::new(damaged.clone())) };
+            let engine = Engine::open(Path::new(DIR), options).unwrap();
+            let file = name.to_str().unwrap();
+            assert_eq!(engine.prepared(), [b"x".to_vec()], "{file} at {offset}");
+            at_opening +=
+                u32::from(heard.lock().unwrap().iter().any(|what| what.contains(file) && what.contains("offset")));
+            match engine.commit_prepared(b"x") {
+                // A byte between the parts of a file that nobody reads.
+                Ok(done) => {
+                    assert!(done && heard.lock().unwrap().is_empty(), "{file} at {offset}");
+                    continue;
+                }
+                Err(Error::Corruption { path, what, .. }) => {
+                    assert!(path.ends_with(name) && what.contains("stays prepared"), "{file} at {offset}: {what}");
+                }
+                Err(error) => panic!("{file} at {offset}: {error}"),
+            }
+            cuts += 1;
+            assert!(found(&engine, &[]) == state, "nothing of it is seen");
+            // Still after another start.
+            drop(engine);
+            let engine = open(&damaged);
+            assert!(matches!(engine.commit_prepared(b"x"), Err(Error::Corruption { .. })));
+            assert!(engine.rollback_prepared(b"x").unwrap());
+            assert!(found(&engine, &[]) == state);
+            let mut txn = engine.begin();
+            for index in 0..200 {
+                txn.put(&key(FIRST + index, 1), b"free").unwrap();
+            }
+            txn.commit().unwrap();
+            drop(txn);
+            if offset == 0 {
+                no_orphans(&engine, &damaged);
+            }
+        }
+    }
+    assert!(at_opening > 0 && cuts > 30, "{at_opening} of {cuts} were met at the opening");
+}

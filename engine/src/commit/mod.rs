@@ -235,6 +235,11 @@ impl Committer {
         self.in_doubt.lock().has(xid)
     }
 
+    /// The writes of a prepared transaction without a decision.
+    pub fn prepared_batch(&self, id: TxnId) -> Result<Arc<[u8]>> {
+        Ok(self.in_doubt.lock().get(id)?.batch.clone())
+    }
+
     /// Bytes of the writes of prepared transactions without a decision.
     pub fn prepared_bytes(&self) -> u64 {
         self.in_doubt.lock().batches().map(|batch| batch.len() as u64).sum()

@@ -512,7 +512,7 @@ impl Txn {
     pub fn detach(&mut self) {
         if let State::Prepared { id, xid, .. } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
-            self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner });
+            self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner, is_recovered: false });
             self.core.detached.notify_all();
             self.renew_buffer();
             self.decides = false;
