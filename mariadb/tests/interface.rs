@@ -3,12 +3,14 @@
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{null, null_mut};
 use strata_mariadb::auto_increment::*;
+use strata_mariadb::collation::ServerLibrary;
 use strata_mariadb::cursor::*;
 use strata_mariadb::outcome::code;
 use strata_mariadb::session::*;
 use strata_mariadb::stats::*;
 use strata_mariadb::store::*;
 use strata_mariadb::types::*;
+use strata_row::def::Library;
 
 const RECORD: usize = 9;
 
@@ -202,4 +204,48 @@ fn null_pointers_are_refused() {
         assert_eq!(strata_next(null_mut(), null_mut()), code::INVALID);
         assert_eq!(strata_table_create(null_mut(), null(), null(), 0), code::INVALID);
     }
+}
+
+unsafe extern "C" fn no_weights(
+    _: *const c_void,
+    _: u32,
+    _: *const u8,
+    _: usize,
+    _: usize,
+    _: *mut u8,
+    _: usize,
+) -> usize {
+    0
+}
+
+unsafe extern "C" fn no_bound(_: *const c_void, _: usize) -> usize {
+    0
+}
+
+/// A server that has one collation.
+unsafe extern "C" fn find(id: u32, out: *mut CCollation) -> c_int {
+    if id != 8 {
+        return 0;
+    }
+    let found = CCollation { id, flags: 1, mbminlen: 1, mbmaxlen: 1, name: c"latin1_swedish_ci".as_ptr(), cs: null() };
+    unsafe { out.write(found) };
+    1
+}
+
+/// What the catalog names is looked for by number, and must have the name, too.
+#[test]
+fn collations_are_found_by_number_and_name() {
+    let calls = CCallbacks {
+        weights: Some(no_weights),
+        weights_padded: Some(no_weights),
+        weights_max: Some(no_bound),
+        find: Some(find),
+        ..callbacks()
+    };
+    let library = ServerLibrary(calls);
+    let found = library.collation(8, "latin1_swedish_ci").unwrap();
+    assert!(found.id() == 8 && found.traits().pad && !found.traits().binary);
+    assert!(library.collation(8, "latin1_danish_ci").is_none());
+    assert!(library.collation(9, "latin1_swedish_ci").is_none());
+    assert!(ServerLibrary(callbacks()).collation(8, "latin1_swedish_ci").is_none());
 }

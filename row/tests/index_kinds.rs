@@ -11,7 +11,7 @@ use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::catalog::format;
 use strata_row::def::{IndexKind, TableDef};
 use strata_row::error::Error;
-use strata_row::kv::{IndexId, Options};
+use strata_row::kv::{self, IndexId, LockMode, Options};
 use strata_row::schema::IndexState;
 use strata_row::store::Store;
 use strata_row::table::Table;
@@ -524,4 +524,73 @@ fn a_change_of_an_index_that_fails_or_dies_is_made_or_is_not() {
         before = after;
     }
     assert!(made > 0 && not_made > 0, "{made}, {not_made}");
+}
+
+/// A locking search for a word keeps others from adding the word, and not from other words.
+#[test]
+fn who_has_searched_for_a_word_with_a_lock_meets_no_phantom() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path(), COLUMNS, INDEXES);
+    let (mut user, mut other) = (User::new(&store, &table), User::new(&store, &table));
+    user.insert(&row(1, Some("one two"), None)).unwrap();
+    user.commit();
+    other.timeout = std::time::Duration::ZERO;
+    for word in ["two", "three"] {
+        let found = user.find_locking(BY_WORD, word, Some(LockMode::Exclusive)).unwrap();
+        assert_eq!(found.len(), usize::from(word == "two"));
+        let blocked = other.insert(&row(2, Some("four"), Some(word)));
+        assert!(matches!(blocked, Err(Error::Engine(kv::Error::LockTimeout))), "{blocked:?}");
+        other.session.rollback().unwrap();
+        other.insert(&row(2, Some("four"), Some("twofold"))).unwrap();
+        other.session.rollback().unwrap();
+        assert_eq!(user.find_locking(BY_WORD, word, Some(LockMode::Exclusive)).unwrap(), found);
+        user.session.rollback().unwrap();
+        other.insert(&row(2, Some("four"), Some(word))).unwrap();
+        other.session.rollback().unwrap();
+    }
+}
+
+#[test]
+fn concurrent_writers_keep_an_index_of_words_and_its_rows_together() {
+    for unique in ["", "unique "] {
+        let dir = tempfile::tempdir().unwrap();
+        let words = format!("w {unique}words (t, b)");
+        let (store, table) = fresh(dir.path(), COLUMNS, &["PRIMARY (id)", "t (t)", &words]);
+        std::thread::scope(|scope| {
+            for seed in 1..5u64 {
+                let (store, table) = (&store, &table);
+                scope.spawn(move || {
+                    let mut user = User::new(store, table);
+                    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let mut next = |n: u64| {
+                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        (random >> 33) % n
+                    };
+                    for _ in 0..100 {
+                        let id = next(6) as i64;
+                        let text: Vec<String> = (0..next(4)).map(|_| format!("w{}", next(20))).collect();
+                        let new = row(id, Some(&text.join(" ")), None);
+                        let step = match user.try_get(id as i32) {
+                            Err(error) => Err(error),
+                            Ok(None) => user.insert(&new),
+                            Ok(Some(old)) => user.write(&old, Some(&new).filter(|_| next(4) > 0)).map(drop),
+                        };
+                        match step {
+                            Ok(()) => user.commit(),
+                            // What the statement did is undone, the rest of the transaction is not.
+                            Err(Error::Duplicate(_)) if next(2) == 0 => user.commit(),
+                            Err(Error::Duplicate(_) | Error::Engine(kv::Error::Deadlock)) => {
+                                user.session.rollback().unwrap();
+                            }
+                            Err(error) => panic!("{error:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        let mut user = User::new(&store, &table);
+        assert_eq!(user.findings(), [""; 0]);
+        let model: Model = user.scan(None).unwrap().into_iter().enumerate().map(|(n, row)| (n as i64, row)).collect();
+        compare(&mut user, &model, "after all");
+    }
 }

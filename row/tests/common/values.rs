@@ -228,12 +228,15 @@ pub struct User {
     pub session: Session,
     pub cursor: RowCursor,
     record: Vec<u8>,
+    /// How long it waits for locks.
+    pub timeout: Duration,
 }
 
 impl User {
     pub fn new(store: &Arc<Store>, table: &Arc<Table>) -> User {
         let session = Session::new(store, Box::new(|| false));
-        User { session, cursor: RowCursor::new(table), record: vec![0; table.def.record_bytes as usize] }
+        let record = vec![0; table.def.record_bytes as usize];
+        User { session, cursor: RowCursor::new(table), record, timeout: Duration::from_secs(5) }
     }
 
     /// Goes on, in the same transaction, with a table that was opened again.
@@ -247,7 +250,7 @@ impl User {
     }
 
     fn begin(&mut self) {
-        self.session.statement_begin(Isolation::RepeatableRead, Duration::from_secs(5)).unwrap();
+        self.session.statement_begin(Isolation::RepeatableRead, self.timeout).unwrap();
     }
 
     pub fn insert(&mut self, row: &Values) -> Result<()> {
@@ -308,8 +311,13 @@ impl User {
 
     /// The rows that have a word, by an index of words.
     pub fn find(&mut self, index: usize, word: &str) -> Result<Vec<Values>> {
+        self.find_locking(index, word, None)
+    }
+
+    /// The rows that have a word, locked or not.
+    pub fn find_locking(&mut self, index: usize, word: &str, lock: Option<LockMode>) -> Result<Vec<Values>> {
         self.begin();
-        self.cursor.set_mode(None, Waiting::Wait);
+        self.cursor.set_mode(lock, Waiting::Wait);
         self.cursor.begin(Some(index), false)?;
         let def = self.def();
         let mut image = vec![0; 2 + TERM_BYTES_MAX];
@@ -327,12 +335,17 @@ impl User {
 
     /// The row of a primary key of four bytes, locked.
     pub fn get(&mut self, id: i32) -> Option<Values> {
+        self.try_get(id).unwrap()
+    }
+
+    /// As `get`, where others may be in the way.
+    pub fn try_get(&mut self, id: i32) -> Result<Option<Values>> {
         self.begin();
         self.cursor.set_mode(Some(LockMode::Exclusive), Waiting::Wait);
-        self.cursor.begin(Some(0), false).unwrap();
-        let found = self.cursor.seek(&mut self.session, Seek::Exact, &id.to_le_bytes(), &mut self.record).unwrap();
+        self.cursor.begin(Some(0), false)?;
+        let found = self.cursor.seek(&mut self.session, Seek::Exact, &id.to_le_bytes(), &mut self.record);
         self.session.statement_end();
-        found.then(|| read(&self.def(), &self.record))
+        Ok(found?.then(|| read(&self.def(), &self.record)))
     }
 
     /// Writes `new` in the place of `old`, or deletes it.
