@@ -29,7 +29,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::{ReadPoint, ReadPoints};
-use crate::runs::SstOpener;
+use crate::spill::SstOpener;
 use crate::sst::BlockCache;
 use crate::sst::Sst;
 use crate::state::{Mem, StateCell};

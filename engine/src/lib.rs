@@ -21,7 +21,7 @@ mod options;
 mod state;
 mod drops;
 mod inventory;
-mod runs;
+mod spill;
 mod write_buffer;
 mod commit;
 mod budget;

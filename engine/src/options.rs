@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::crash_point::CrashHook;
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
+pub use crate::sst::Compression;
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,17 +28,6 @@ impl Durability {
             _ => None,
         }
     }
-}
-
-/// Compression of an index's tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compression {
-    /// Blocks as they are.
-    None,
-    /// LZ4.
-    Lz4,
-    /// zstd (the default).
-    Zstd,
 }
 
 /// Receives a line of text about a failure.

@@ -12,7 +12,7 @@ use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
-use crate::runs;
+use crate::spill;
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::state::{Mem, ReadState};
 
@@ -120,7 +120,7 @@ pub(crate) enum Source {
     Sst(SstIter),
     Level(LevelIter<Files>),
     /// A run of the transaction's own.
-    Own(Box<LevelIter<runs::Files<runs::Newest>>>),
+    Own(Box<LevelIter<spill::Files<spill::Newest>>>),
 }
 
 impl Source {

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use crate::kv::Compression;
+
 /// How text is compared. Implemented over the server's collation library by the glue, and by simple ones in tests.
 pub trait Collation: Send + Sync {
     /// Number of the collation (`CHARSET_INFO::number`); stored in the catalog.
@@ -197,15 +199,4 @@ pub struct TableDef {
     pub version: [u8; 16],
     /// COMPRESSION= option: `None` default.
     pub compression: Option<Compression>,
-}
-
-/// Per-table compression.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compression {
-    /// Blocks as they are.
-    None,
-    /// LZ4.
-    Lz4,
-    /// zstd.
-    Zstd,
 }

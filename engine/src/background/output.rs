@@ -9,7 +9,6 @@ use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
 use crate::engine::{Core, sst_path};
 use crate::manifest::{FileEntry, Version, find_in};
-use crate::options::Compression;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
 /// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
@@ -42,14 +41,9 @@ pub(crate) fn with_env(
     Ok(result)
 }
 
-/// Options of the tables of an index.
+/// Options of the SSTs of an index.
 fn sst_options(core: &Core, index: IndexId) -> SstOptions {
-    let compression = match core.compression(index) {
-        Compression::None => sst::Compression::None,
-        Compression::Lz4 => sst::Compression::Lz4,
-        Compression::Zstd => sst::Compression::Zstd,
-    };
-    SstOptions { compression, ..SstOptions::default() }
+    SstOptions { compression: core.compression(index), ..SstOptions::default() }
 }
 
 /// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read

@@ -14,7 +14,7 @@
 //! 3. `visible` only grows, and everything at or below it is in a memtable that readers reach.
 //! 4. Row locks are released only after the batch is visible: the next holder of the lock reads it.
 //!
-//! A large transaction's batch names files (`crate::runs`). Its commit seals the active memtable, and the files stand
+//! A large transaction's batch names files (`crate::spill`). Its commit seals the active memtable, and the files stand
 //! between that and the next one: there is nothing to apply.
 //!
 //! In-order publication must not let one descheduled thread hold up the rest: a batch that was ordered by somebody else

@@ -1,6 +1,6 @@
 //! Transactions: a write buffer, row locks, savepoints, and the way through prepare and commit.
 //!
-//! A large transaction spills its write buffer to private files (`crate::runs`). Its log record names the files instead of
+//! A large transaction spills its write buffer to private files (`crate::spill`). Its log record names the files instead of
 //! holding the writes, and the commit puts them beside the memtables: its memory, its part of the log and the serial step
 //! do not grow with it. The files belong to the transaction until its order is fixed, or a log record that may be durable
 //! names them.
@@ -29,7 +29,7 @@ use crate::crash_point::CrashPoint;
 use crate::engine::Core;
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::read::{deliver, deliver_pinned};
-use crate::runs::Runs;
+use crate::spill::SpilledRuns;
 use crate::sst::SstMeta;
 use crate::wal::Room;
 use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
@@ -55,7 +55,7 @@ pub struct Txn {
     core: Arc<Core>,
     pub(crate) buffer: WriteBuffer,
     /// Operations before those in the buffer.
-    pub(crate) runs: Runs,
+    pub(crate) runs: SpilledRuns,
     owner: Arc<LockOwner>,
     state: State,
     /// See `decide_here`.
@@ -74,7 +74,7 @@ const COUNT_STEP: usize = 64 << 10;
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
-        let runs = Runs::new(core.clone(), core.obsolete_files.clone());
+        let runs = SpilledRuns::new(core.clone(), core.obsolete_files.clone());
         let roomy = COUNT_STEP.min(core.transaction_bytes());
         let buffer = WriteBuffer::new();
         let drops = core.installer.drops();
@@ -219,7 +219,10 @@ impl Txn {
     }
 
     /// Does work on the runs, as long as nobody interrupts the transaction.
-    fn with_files<R>(&mut self, work: impl FnOnce(&mut Runs, &WriteBuffer, &MergeEnv<'_>) -> Result<R>) -> Result<R> {
+    fn with_files<R>(
+        &mut self,
+        work: impl FnOnce(&mut SpilledRuns, &WriteBuffer, &MergeEnv<'_>) -> Result<R>,
+    ) -> Result<R> {
         let (core, owner) = (&self.core, &self.owner);
         let (runs, buffer) = (&mut self.runs, &self.buffer);
         let mut done = None;

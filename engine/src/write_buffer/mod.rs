@@ -1,5 +1,5 @@
 //! The write buffer of a transaction: its operations in log format, and an ordered index over the newest one per key.
-//! In a large transaction it holds the newest operations only; older ones are in [`crate::runs`].
+//! In a large transaction it holds the newest operations only; older ones are in [`crate::spill`].
 //!
 //! Operations are appended to one byte vector in the very encoding that the log stores (see
 //! docs/develop/format/batch.md), so that commit copies it once. A savepoint is a count of operations; going back to it
@@ -359,7 +359,7 @@ impl WriteBuffer {
         *self = kept;
     }
 
-    /// The batch in operations format: one operation per key. Rebuilt in key order if some operations were superseded.
+    /// The batch in log format: one operation per key. Rebuilt in key order if some operations were superseded.
     pub fn encode(&mut self) -> &[u8] {
         if self.superseded > 0 {
             let mut compact = WriteBuffer::new();

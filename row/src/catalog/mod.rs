@@ -27,7 +27,7 @@ pub mod format;
 #[cfg(test)]
 mod tests;
 
-use crate::def::{Compression, TableDef};
+use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
@@ -389,14 +389,10 @@ pub(crate) fn refuse_prepared(engine: &Engine, meta: &TableMeta) -> Result<()> {
 
 /// Tells the engine how a table's files are to be compressed.
 fn hint_compression(engine: &Engine, meta: &TableMeta) {
-    let hint = match meta.compression {
-        None => return,
-        Some(Compression::None) => kv::Compression::None,
-        Some(Compression::Lz4) => kv::Compression::Lz4,
-        Some(Compression::Zstd) => kv::Compression::Zstd,
-    };
-    for id in meta.ids() {
-        engine.set_index_compression(id, Some(hint));
+    if meta.compression.is_some() {
+        for id in meta.ids() {
+            engine.set_index_compression(id, meta.compression);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{RunFile, SstOpener};
+use super::{SpillFile, SstOpener};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::{Picked, SortedRun, VersionIter};
@@ -15,7 +15,7 @@ use crate::sst::{ReadHints, SstIter};
 
 /// Files of a run, to be read as `I` reads them.
 pub(crate) struct Files<I> {
-    pub files: Vec<RunFile>,
+    pub files: Vec<SpillFile>,
     pub ssts: Arc<dyn SstOpener>,
     pub open: fn(SstIter, SeqNo, SeqNo) -> I,
     pub hints: ReadHints,

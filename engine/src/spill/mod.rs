@@ -23,7 +23,7 @@
 //!
 //! A value too large for the buffer goes to a file of its own as it comes, from the memory of whoever writes it.
 //!
-//! Before the commit, [`Runs::finish`] leaves files that do not overlap and have one version per key. Most are used as
+//! Before the commit, [`SpilledRuns::finish`] leaves files that do not overlap and have one version per key. Most are used as
 //! they are; only files that overlap, or hold what was undone, replaced or dropped, are merged. The store takes them over
 //! under the sequence number of the commit, whatever numbers are in them.
 //!
@@ -62,7 +62,7 @@ pub(crate) trait SstOpener: Send + Sync {
 
 /// A file of a run.
 #[derive(Clone)]
-pub(crate) struct RunFile {
+pub(crate) struct SpillFile {
     entry: Arc<FileEntry>,
     /// Operations above are undone.
     limit: SeqNo,
@@ -70,7 +70,7 @@ pub(crate) struct RunFile {
     distinct: bool,
 }
 
-impl RunFile {
+impl SpillFile {
     fn meta(&self) -> &SstMeta {
         &self.entry.meta
     }
@@ -84,12 +84,12 @@ impl RunFile {
 /// Files in key order that do not overlap.
 #[derive(Default)]
 struct Run {
-    files: Vec<RunFile>,
+    files: Vec<SpillFile>,
     tier: u32,
 }
 
 impl Run {
-    fn find(&self, key: &[u8], head: u128) -> Option<&RunFile> {
+    fn find(&self, key: &[u8], head: u128) -> Option<&SpillFile> {
         // Most newer runs have files of other indexes only.
         self.files.first().filter(|first| !first.entry.begins_behind(key, head))?;
         let at = self.files.partition_point(|file| file.entry.ends_before(key, head));
@@ -103,7 +103,7 @@ impl Run {
     }
 
     /// The files that may hold keys in `[lower, upper)`.
-    fn overlapping(&self, lower: &[u8], upper: &[u8]) -> &[RunFile] {
+    fn overlapping(&self, lower: &[u8], upper: &[u8]) -> &[SpillFile] {
         let from = self.files.partition_point(|file| file.meta().largest.as_slice() < lower);
         let rest = &self.files[from..];
         &rest[..rest.partition_point(|file| file.meta().smallest.as_slice() < upper)]
@@ -111,7 +111,7 @@ impl Run {
 }
 
 /// See the module.
-pub(crate) struct Runs {
+pub(crate) struct SpilledRuns {
     /// Oldest first.
     runs: Vec<Run>,
     /// Indexes with files of their own, in order.
@@ -124,10 +124,10 @@ pub(crate) struct Runs {
     written_bytes: u64,
 }
 
-impl Runs {
-    pub fn new(ssts: Arc<dyn SstOpener>, obsolete_files: Arc<ObsoleteFiles>) -> Runs {
+impl SpilledRuns {
+    pub fn new(ssts: Arc<dyn SstOpener>, obsolete_files: Arc<ObsoleteFiles>) -> SpilledRuns {
         let (runs, alone, void) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Runs { runs, alone, void, ssts, obsolete_files, generation: 0, written_bytes: 0 }
+        SpilledRuns { runs, alone, void, ssts, obsolete_files, generation: 0, written_bytes: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -288,7 +288,7 @@ impl Runs {
     }
 
     /// Deletes the files for which `stays` is false.
-    fn retain(&mut self, mut stays: impl FnMut(&mut RunFile) -> bool) {
+    fn retain(&mut self, mut stays: impl FnMut(&mut SpillFile) -> bool) {
         self.generation += 1;
         self.runs.retain_mut(|run| {
             run.files.retain_mut(|file| {
@@ -340,14 +340,14 @@ impl Runs {
     }
 }
 
-impl Drop for Runs {
+impl Drop for SpilledRuns {
     fn drop(&mut self) {
         self.discard();
     }
 }
 
-fn new_file(meta: SstMeta, distinct: bool, obsolete_files: &Arc<ObsoleteFiles>) -> RunFile {
-    RunFile { entry: Arc::new(FileEntry::new(meta, obsolete_files.clone())), limit: SeqNo::MAX, distinct }
+fn new_file(meta: SstMeta, distinct: bool, obsolete_files: &Arc<ObsoleteFiles>) -> SpillFile {
+    SpillFile { entry: Arc::new(FileEntry::new(meta, obsolete_files.clone())), limit: SeqNo::MAX, distinct }
 }
 
 /// Garbage collection that keeps everything: what counts as visible begins above all numbers.
@@ -391,13 +391,13 @@ impl Merge<'_> {
     }
 
     /// True if a file that overlaps no other is as good as what a merge would make of it.
-    fn is_done(&self, file: &RunFile) -> bool {
+    fn is_done(&self, file: &SpillFile) -> bool {
         file.is_whole()
             && (!self.last || file.distinct && !file.meta().indexes().any(|index| self.void.contains(&index)))
     }
 
-    fn runs(&mut self, runs: &[Run]) -> Result<Vec<RunFile>> {
-        let mut files: Vec<(usize, &RunFile)> = Vec::new();
+    fn runs(&mut self, runs: &[Run]) -> Result<Vec<SpillFile>> {
+        let mut files: Vec<(usize, &SpillFile)> = Vec::new();
         for (age, run) in runs.iter().enumerate() {
             files.extend(run.files.iter().map(|file| (age, file)));
         }
@@ -417,14 +417,14 @@ impl Merge<'_> {
                 merged.push(first.1.clone());
                 continue;
             }
-            let mut by_age: Vec<Vec<RunFile>> = runs.iter().map(|_| Vec::new()).collect();
+            let mut by_age: Vec<Vec<SpillFile>> = runs.iter().map(|_| Vec::new()).collect();
             group.iter().for_each(|(age, file)| by_age[*age].push((*file).clone()));
             match self.rewrite(by_age, self.last) {
                 Ok(outputs) => merged.extend(outputs),
                 Err(error) => {
                     // Those that were not there before.
-                    let old = |new: &RunFile| files.iter().any(|(_, file)| Arc::ptr_eq(&file.entry, &new.entry));
-                    merged.iter().filter(|file| !old(file)).for_each(|file: &RunFile| file.entry.mark_obsolete());
+                    let old = |new: &SpillFile| files.iter().any(|(_, file)| Arc::ptr_eq(&file.entry, &new.entry));
+                    merged.iter().filter(|file| !old(file)).for_each(|file: &SpillFile| file.entry.mark_obsolete());
                     return Err(error);
                 }
             }
@@ -435,7 +435,7 @@ impl Merge<'_> {
     }
 
     /// Merges files, in key order, of several runs, the oldest first.
-    fn rewrite(&mut self, mut by_age: Vec<Vec<RunFile>>, last: bool) -> Result<Vec<RunFile>> {
+    fn rewrite(&mut self, mut by_age: Vec<Vec<SpillFile>>, last: bool) -> Result<Vec<SpillFile>> {
         by_age.retain(|files| !files.is_empty());
         let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
         let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
