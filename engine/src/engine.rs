@@ -501,6 +501,7 @@ impl Engine {
         let ordered = core.committer.order_batch(core.sinks(), batch)?;
         drop(room.room);
         core.committer.apply_own(&ordered, batch);
+        core.committer.count_internal();
         core.after_commit();
         Ok(Written { seq: ordered.seq, log_end: ordered.log_end })
     }

@@ -136,6 +136,8 @@ fn a_writer_who_waits_for_memory_can_be_interrupted() {
             assert!(!there(if index == 1 { n } else { 1000 * n }));
             assert_eq!(n > 0 && index == 1, index == 1 && there(n - 1));
             assert_eq!(engine.metrics().work.flushes, 0);
+            let work = engine.metrics().work;
+            assert!(work.write_stalls > index - 1 && work.write_stall_us > 0, "a stall shows: {work:?}");
         }
         *gate.0.lock() = false;
         gate.1.notify_all();

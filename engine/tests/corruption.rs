@@ -212,6 +212,8 @@ fn a_damaged_file_holds_up_only_what_needs_it() {
         let heard = reports.lock().clone();
         assert!(matches!(&heard[..], [one] if one.contains("compaction failed") && one.contains(&named)), "{heard:?}");
         assert!(engine.status_text().contains(&named), "{}", engine.status_text());
+        let metrics = engine.metrics();
+        assert!(metrics.quarantined_files == 1 && metrics.failures.corruption > 0, "{metrics:?}");
         assert_eq!(place(&engine.wait_idle().unwrap_err()).0, damaged);
         assert!(disk.content(&damaged).is_some());
 

@@ -23,6 +23,7 @@ impl Background {
     /// Lets a writer of `bytes` pass; see `throttle`. Once `is_interrupted` says so, a small wait is cut short, and the wait for
     /// memory fails with `Interrupted`.
     pub fn admit(&self, core: &Core, bytes: u64, is_interrupted: &dyn Fn() -> bool) -> Result<()> {
+        let mut stalled = false;
         loop {
             match self.terms(core).wait_ns(bytes) {
                 Some(0) => return Ok(()),
@@ -32,12 +33,18 @@ impl Background {
                         let sleep = self.owed_ns.swap(0, Ordering::Relaxed).min(SLEEP_MAX_NS);
                         self.wake_flush();
                         sleep_unless(Duration::from_nanos(sleep), is_interrupted);
-                        self.counters.lock().writer_wait_us += sleep / 1000;
+                        let mut counters = self.counters.lock();
+                        counters.write_delays += 1;
+                        counters.write_delay_us += sleep / 1000;
                     }
                     return Ok(());
                 }
                 None if is_interrupted() => return Err(Error::Interrupted),
-                None => self.wait_for_memory(core)?,
+                None => {
+                    self.counters.lock().write_stalls += u64::from(!stalled);
+                    stalled = true;
+                    self.wait_for_memory(core)?;
+                }
             }
         }
     }
@@ -58,7 +65,7 @@ impl Background {
             self.progress.wait_for(&mut shared, WAIT_MAX);
             drop(shared);
         }
-        self.counters.lock().writer_wait_us += core.options.clock.now_us().saturating_sub(started);
+        self.counters.lock().write_stall_us += core.options.clock.now_us().saturating_sub(started);
         Ok(())
     }
 }

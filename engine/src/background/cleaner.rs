@@ -88,6 +88,7 @@ impl Leftover {
                 refused = true;
             }
         }
+        core.obsolete_files.note_refused(self.files.len());
         if refused {
             self.pauses.failed(now);
         } else if self.files.is_empty() {

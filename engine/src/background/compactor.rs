@@ -53,6 +53,13 @@ impl Background {
         Some((version, job))
     }
 
+    /// Counts time at work for a job.
+    fn count_work(&self, job: &CompactionJob, us: u64) {
+        if job.action == Action::Merge {
+            self.counters.lock().levels[usize::from(job.output_level)].us += us;
+        }
+    }
+
     /// Takes a job off the list of those that run.
     pub(super) fn end_job(&self, job: &Arc<CompactionJob>) {
         self.shared.lock().running.retain(|other| !Arc::ptr_eq(other, job));
@@ -87,7 +94,9 @@ impl Background {
                     let job = Arc::new(job);
                     shared.running.push(job.clone());
                     drop(shared);
+                    let begun_us = core.options.clock.now_us();
                     let result = run_job(core, &version, &job, &|_| tick());
+                    self.count_work(&job, core.options.clock.now_us().saturating_sub(begun_us));
                     drop(version);
                     self.finish_job(core, &job);
                     result?;
@@ -128,8 +137,11 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
     // What failed in the middle of this job would fail again in the next slice.
     let may_interrupt = Cell::new(true);
     let working_since = Cell::new(core.options.clock.now_us());
+    let worked_us = Cell::new(0);
     let tick = |bytes| {
-        background.limit_rate(core, bytes, core.options.clock.now_us().saturating_sub(working_since.get()));
+        let work_us = core.options.clock.now_us().saturating_sub(working_since.get());
+        worked_us.set(worked_us.get() + work_us);
+        background.limit_rate(core, bytes, work_us);
         let mut current = slice.get();
         let over = current.is_over(bytes, core.options.clock.now_us());
         slice.set(current);
@@ -146,6 +158,8 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
         Ok(())
     };
     let result = run_job(core, &version, job, &tick);
+    let last_us = core.options.clock.now_us().saturating_sub(working_since.get());
+    background.count_work(job, worked_us.get() + last_us);
     // The inputs are held no longer: the cleaner, who is woken below, finds them.
     drop(version);
     let go_on = note_outcome(core, job, result);
@@ -251,6 +265,10 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             counters.compactions += 1;
             counters.compact_bytes_read += job.bytes;
             counters.compact_bytes_written += result.stats.bytes_written;
+            let level = &mut counters.levels[usize::from(job.output_level)];
+            level.compactions += 1;
+            level.bytes_read += job.bytes;
+            level.bytes_written += result.stats.bytes_written;
             counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
         }
         Action::Move => counters.moves += inputs.len() as u64,

@@ -161,6 +161,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
     let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
     let Some(newest) = sealed.first() else { return Ok(()) };
+    let begun_us = core.options.clock.now_us();
     let last = newest.mem.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.committer.publish(last);
@@ -221,8 +222,11 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         // The segments are given up by the next flush.
         core.options.report(&format!("cannot recycle the log: {error}"));
     }
+    let bytes_in = sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum::<u64>();
     let mut counters = core.background.counters.lock();
     counters.flushes += sealed.len() as u64;
+    counters.flush_bytes_in += bytes_in;
+    counters.flush_us += core.options.clock.now_us().saturating_sub(begun_us);
     counters.flush_bytes += result.stats.bytes_written;
     counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
     Ok(())

@@ -30,7 +30,7 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) use output::with_env;
 
 use crate::base::{Error, IndexId, Result};
-use crate::compact::pick::{CompactionJob, PickInput, PickOptions, Scores, Shape, pick, scores};
+use crate::compact::pick::{CompactionJob, LEVELS, PickInput, PickOptions, Scores, Shape, pick, scores};
 use crate::compact::quarantine::Quarantine;
 use crate::compact::throttle::Loads;
 use crate::engine::Core;
@@ -68,6 +68,10 @@ struct Shared {
 pub struct WorkCounters {
     /// Memtables written to SSTs.
     pub flushes: u64,
+    /// Bytes of the memtables that were flushed.
+    pub flush_bytes_in: u64,
+    /// Microseconds of flushes that succeeded.
+    pub flush_us: u64,
     /// Bytes of SSTs written by flushes.
     pub flush_bytes: u64,
     /// Bytes of files written by transactions too large for memory.
@@ -82,10 +86,31 @@ pub struct WorkCounters {
     pub compact_bytes_written: u64,
     /// Versions and tombstones dropped by flushes and merges.
     pub dropped_versions: u64,
+    /// Merges by the level they wrote to.
+    pub levels: [LevelWork; LEVELS],
     /// Microseconds that merges slept because they were ahead of the writers.
     pub compact_rest_us: u64,
-    /// Microseconds that writers were held back.
-    pub writer_wait_us: u64,
+    /// Times that a writer slept because background work lagged behind.
+    pub write_delays: u64,
+    /// Microseconds of that.
+    pub write_delay_us: u64,
+    /// Writes that had to wait for a flush because memory was full.
+    pub write_stalls: u64,
+    /// Microseconds of that; a wait that goes on is counted about ten times a second.
+    pub write_stall_us: u64,
+}
+
+/// Merges into one level.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct LevelWork {
+    /// How many.
+    pub compactions: u64,
+    /// Bytes of SSTs read.
+    pub bytes_read: u64,
+    /// Bytes of SSTs written.
+    pub bytes_written: u64,
+    /// Microseconds at work, also of merges that failed, without sleep.
+    pub us: u64,
 }
 
 /// See the module.
@@ -183,6 +208,11 @@ impl Background {
         self.counters.lock().spill_bytes += bytes;
     }
 
+    /// Files that merges leave alone for now or are about to try again.
+    pub fn quarantined_files(&self) -> usize {
+        self.shared.lock().quarantine.files()
+    }
+
     pub fn counters(&self) -> WorkCounters {
         *self.counters.lock()
     }
@@ -211,7 +241,8 @@ impl Background {
         self.shared.lock().stopping
     }
 
-    fn loads(&self, core: &Core) -> Loads {
+    /// How near the store is to its limits.
+    pub fn loads(&self, core: &Core) -> Loads {
         let state = core.states.load();
         Loads {
             memory_bytes: state.memtable_bytes(),

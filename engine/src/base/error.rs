@@ -1,5 +1,6 @@
 //! Errors, by what the caller can do about them.
 
+use super::failures;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,11 +70,15 @@ pub enum Error {
 
 impl Error {
     /// An I/O failure of `op` on `path`.
+    #[cold]
     pub fn io(op: &'static str, path: &Path, source: io::Error) -> Error {
+        failures::count(&source);
         Error::Io { op, path: path.to_owned(), source: Arc::new(source) }
     }
     /// A corruption found in `path` at `offset`.
+    #[cold]
     pub fn corruption(path: &Path, offset: u64, what: impl Into<String>) -> Error {
+        failures::count_corruption();
         Error::Corruption { path: path.to_owned(), offset, what: what.into() }
     }
     /// True if the process or the system had no file descriptor left: what was asked for has not been begun.

@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod codec;
 mod error;
+mod failures;
 mod ids;
 pub mod interrupt;
 pub mod limits;
@@ -13,4 +14,5 @@ pub mod slots;
 pub mod value;
 
 pub use error::{Error, Result};
+pub use failures::{FailureCounts, counts as failure_counts};
 pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};

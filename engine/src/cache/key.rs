@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
+/// Marks the offset under which a second form of a block is kept; no file is that long.
+pub const SECOND_FORM: u64 = 1 << 63;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub file: u64,
@@ -10,6 +13,10 @@ pub(super) struct Key {
 }
 
 impl Key {
+    pub fn is_second(self) -> bool {
+        self.offset & SECOND_FORM != 0
+    }
+
     pub fn hash64(self) -> u64 {
         // Offsets are dense and file numbers small: one wide multiplication spreads both over all bits.
         let a = self.offset ^ 0x9e37_79b9_7f4a_7c15;

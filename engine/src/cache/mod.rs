@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use self::key::Key;
+pub use self::key::SECOND_FORM;
 pub use self::shard::Queue;
 use self::shard::{ShardState, ghost_slots};
 use crate::base::FileNo;
@@ -242,6 +243,16 @@ impl<V: Clone> Cache<V> {
     /// Bytes charged to resident blocks.
     pub fn usage(&self) -> usize {
         self.shards.iter().map(|s| s.state.read().usage()).sum()
+    }
+
+    /// Bytes charged to second forms of blocks; they are part of the usage.
+    pub fn second_bytes(&self) -> usize {
+        self.shards.iter().map(|s| s.state.read().second_bytes).sum()
+    }
+
+    /// Blocks that made room for others.
+    pub fn evictions(&self) -> u64 {
+        self.shards.iter().map(|s| s.state.read().evictions).sum()
     }
 
     /// Number of resident blocks.

@@ -75,6 +75,10 @@ pub(super) struct ShardState<V> {
     // Fingerprints of keys that lately left probation unused; direct-mapped, so a newer one overwrites an older one.
     pub ghost: Box<[u32]>,
     pub capacity: usize,
+    /// Bytes of second forms.
+    pub second_bytes: usize,
+    /// Blocks that made room for others.
+    pub evictions: u64,
 }
 
 pub(super) fn ghost_slots(capacity: usize) -> usize {
@@ -93,6 +97,8 @@ impl<V> ShardState<V> {
             main: List::EMPTY,
             ghost: vec![0; ghost_slots(capacity)].into_boxed_slice(),
             capacity,
+            second_bytes: 0,
+            evictions: 0,
         }
     }
 
@@ -175,6 +181,9 @@ impl<V> ShardState<V> {
         self.unlink(at);
         self.unlink_file(at);
         self.free.push(at);
+        if self.slots[at as usize].key.is_second() {
+            self.second_bytes -= self.slots[at as usize].charge;
+        }
         self.map.remove(&self.slots[at as usize].key).map(|entry| entry.value)
     }
 
@@ -209,6 +218,7 @@ impl<V> ShardState<V> {
                 let (place, print) = self.ghost_place(key);
                 self.ghost[place] = print;
             }
+            self.evictions += 1;
             dropped.extend(self.remove(at));
         }
     }
@@ -234,6 +244,9 @@ impl<V> ShardState<V> {
         let known = self.ghost[at] == print;
         if known {
             self.ghost[at] = 0;
+        }
+        if key.is_second() {
+            self.second_bytes += charge;
         }
         let queue = queue.unwrap_or(if known { Queue::Main } else { Queue::Probation });
         let slot = Slot { key, charge, queue, newer: NIL, older: NIL, file_next: NIL, file_prev: NIL };

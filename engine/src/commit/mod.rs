@@ -97,6 +97,16 @@ pub(crate) struct Committer {
     queue: Mutex<Queue>,
     published: Condvar,
     visible: AtomicU64,
+    counts: Counts,
+}
+
+/// For figures.
+struct Counts {
+    /// The last sequence number before the store was opened.
+    before: SeqNo,
+    /// Commits of the store itself.
+    internal: AtomicU64,
+    rollbacks: AtomicU64,
 }
 
 /// Inserts every operation of `batch` at `seq`.
@@ -122,12 +132,38 @@ impl Committer {
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
             visible: AtomicU64::new(last.0),
+            counts: Counts { before: last, internal: AtomicU64::new(0), rollbacks: AtomicU64::new(0) },
         }
     }
 
     /// Newest sequence number that readers may use.
     pub fn visible(&self) -> SeqNo {
         SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Commits since the store was opened. Sequence numbers are dense, so none is counted on its way.
+    pub fn commits(&self) -> u64 {
+        self.visible().0 - self.counts.before.0
+    }
+
+    /// Those of them that were no transactions.
+    pub fn internal_commits(&self) -> u64 {
+        self.counts.internal.load(Ordering::Relaxed)
+    }
+
+    /// Counts a commit that is no transaction.
+    pub fn count_internal(&self) {
+        self.counts.internal.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Transactions with writes that were rolled back.
+    pub fn rollbacks(&self) -> u64 {
+        self.counts.rollbacks.load(Ordering::Relaxed)
+    }
+
+    /// Counts one that was not prepared.
+    pub fn count_rollback(&self) {
+        self.counts.rollbacks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Newest sequence number that was assigned.
@@ -240,6 +276,11 @@ impl Committer {
         Ok(self.in_doubt.lock().get(id)?.batch.clone())
     }
 
+    /// How many prepared transactions have no decision.
+    pub fn prepared(&self) -> usize {
+        self.in_doubt.lock().batches().count()
+    }
+
     /// Bytes of the writes of prepared transactions without a decision.
     pub fn prepared_bytes(&self) -> u64 {
         self.in_doubt.lock().batches().map(|batch| batch.len() as u64).sum()
@@ -263,6 +304,7 @@ impl Committer {
         let span = log.append(&record::rollback_prepared(id))?;
         self.in_doubt.lock().remove(id);
         log.redeem_end();
+        self.count_rollback();
         Ok((span.end, batch))
     }
 

@@ -61,6 +61,11 @@ impl Quarantine {
         self.0.get(&no).is_some_and(|failure| !failure.pauses.is_due(now_us))
     }
 
+    /// How many files there are.
+    pub fn files(&self) -> usize {
+        self.0.len()
+    }
+
     /// Forgets the files that are gone.
     pub fn keep(&mut self, is_there: impl Fn(FileNo) -> bool) {
         self.0.retain(|&no, _| is_there(no));

@@ -24,6 +24,20 @@ impl Clock for SystemClock {
     }
 }
 
+/// How long something took in real time, for figures alone: no decision depends on it.
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub fn begin() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    /// Microseconds since it was begun.
+    pub fn us(&self) -> u64 {
+        self.0.elapsed().as_micros() as u64
+    }
+}
+
 /// A clock that moves only when told; for tests.
 #[derive(Default)]
 pub struct ManualClock(AtomicU64);

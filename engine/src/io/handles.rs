@@ -278,6 +278,11 @@ impl Disk for BoundedDisk {
         Ok(file)
     }
 
+    fn descriptors(&self) -> Option<(usize, usize)> {
+        let places = &self.0.places;
+        Some((places.taken.load(Ordering::Relaxed), places.most))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.0.disk.rename(from, to)
     }

@@ -18,6 +18,7 @@ use crate::base::Result;
 
 pub(crate) use self::blocking::Waiting;
 pub use self::blocking::{Blocking, BlockingHook, set_blocking_hook};
+pub(crate) use self::clock::Stopwatch;
 pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use handles::BoundedDisk;
@@ -46,6 +47,10 @@ pub trait Disk: Send + Sync + 'static {
     /// between two reads and open it again by its name, which must stay as long as the file is held.
     fn open_bounded(&self, path: &Path) -> Result<Arc<dyn File>> {
         self.open(path, Mode::Read, true)
+    }
+    /// Descriptors that files of `open_bounded` take now, and how many they may take; `None` if there is no bound.
+    fn descriptors(&self) -> Option<(usize, usize)> {
+        None
     }
     /// Renames a file, replacing the target. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;

@@ -95,6 +95,7 @@ pub struct LockTable {
     /// Owners that wait, by number: touched only when a wait begins and ends.
     waiting: Mutex<HashMap<u64, Arc<LockOwner>>>,
     waits: AtomicU64,
+    wait_us: AtomicU64,
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
     latest_deadlock: Mutex<Option<Deadlock>>,
@@ -122,6 +123,7 @@ impl LockTable {
             next_owner: AtomicU64::new(1),
             waiting: Mutex::new(HashMap::new()),
             waits: AtomicU64::new(0),
+            wait_us: AtomicU64::new(0),
             deadlocks: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
             latest_deadlock: Mutex::new(None),

@@ -105,6 +105,8 @@ pub struct LockCounters {
     pub deadlocks: u64,
     /// Waits that ended by timeout.
     pub timeouts: u64,
+    /// Microseconds of waits that are over.
+    pub wait_us: u64,
 }
 
 /// What is locked at one moment.
@@ -148,12 +150,18 @@ impl LockTable {
         edges.filter_map(info).collect()
     }
 
+    /// Owners that wait at this moment.
+    pub fn waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
     /// Totals since the table was made.
     pub fn counters(&self) -> LockCounters {
         LockCounters {
             waits: self.waits.load(Ordering::Relaxed),
             deadlocks: self.deadlocks.load(Ordering::Relaxed),
             timeouts: self.timeouts.load(Ordering::Relaxed),
+            wait_us: self.wait_us.load(Ordering::Relaxed),
         }
     }
 

@@ -81,7 +81,9 @@ fn a_wait_times_out_and_leaves_no_trace() {
     table.lock(&a, b"k", Exclusive, Wait::No).unwrap();
     assert!(matches!(table.lock(&b, b"k", Shared, Wait::TimeoutUs(2_000)), Err(Error::LockTimeout)));
     assert!(matches!(table.lock(&b, b"k", Shared, Wait::TimeoutUs(0)), Err(Error::LockTimeout)));
-    assert_eq!(table.counters(), LockCounters { waits: 2, deadlocks: 0, timeouts: 2 });
+    let counters = table.counters();
+    assert_eq!(counters, LockCounters { waits: 2, deadlocks: 0, timeouts: 2, wait_us: counters.wait_us });
+    assert!(counters.wait_us > 0 && table.waiting() == 0, "{counters:?}");
     table.release_all(&a);
     assert_empty(&table);
 }

@@ -20,7 +20,7 @@ use super::deadlock::Search;
 use super::guards::WaitPlace;
 use super::{LockOwner, LockTable};
 use crate::base::{Error, Result};
-use crate::io::{Blocking, Waiting};
+use crate::io::{Blocking, Stopwatch, Waiting};
 
 /// Takes part in waits: replication has transactions whose order of commits is fixed, and lets the earlier go first.
 pub trait WaitObserver: Send + Sync {
@@ -57,7 +57,9 @@ impl LockTable {
         timeout_us: u64,
         length: usize,
     ) -> Result<()> {
+        let timer = Stopwatch::begin();
         let result = self.wait(owner, place, timeout_us, length);
+        self.wait_us.fetch_add(timer.us(), Ordering::Relaxed);
         self.waiting.lock().remove(&owner.id);
         *owner.wait.lock() = WaitState::Idle;
         result

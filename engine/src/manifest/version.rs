@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub const LEVELS: usize = 7;
 #[derive(Default, Debug)]
 pub struct ObsoleteFiles {
     numbers: Mutex<Vec<FileNo>>,
+    /// Files that were taken and could not be removed yet.
+    refused: AtomicUsize,
 }
 
 impl ObsoleteFiles {
@@ -53,6 +55,16 @@ impl ObsoleteFiles {
     /// Takes what has gathered.
     pub fn drain(&self) -> Vec<FileNo> {
         std::mem::take(&mut *self.numbers.lock())
+    }
+
+    /// Of all that was taken so many files could not be removed, and will be tried again.
+    pub fn note_refused(&self, files: usize) {
+        self.refused.store(files, Ordering::Relaxed);
+    }
+
+    /// Files that are still to be removed.
+    pub fn waiting(&self) -> usize {
+        self.numbers.lock().len() + self.refused.load(Ordering::Relaxed)
     }
 }
 

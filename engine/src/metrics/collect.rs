@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::text::{Failures, report};
 use super::{Metric, Metrics};
-use crate::base::slots;
+use crate::base::{failure_counts, slots};
+use crate::compact::throttle::{Admission, admission, memory_pressure, tree_pressure};
 use crate::engine::Core;
 
 impl Metrics {
@@ -14,6 +15,9 @@ impl Metrics {
         let visible = core.committer.visible();
         let live = core.read_points.live();
         let (locks, locked) = (core.locks.counters(), core.locks.usage());
+        let (descriptors, descriptor_limit) = core.options.disk.descriptors().unwrap_or_default();
+        let loads = core.background.loads(core);
+        let terms = admission(&loads);
         let mut metrics = Metrics {
             visible_seq: visible.0,
             stopped: core.log.check().is_err(),
@@ -38,10 +42,14 @@ impl Metrics {
             cache_hits: core.cache.hits(),
             cache_misses: core.cache.misses().saturating_sub(core.cache.second_hits()),
             cache_packed_hits: core.cache.second_hits(),
+            cache_packed_bytes: core.cache.second_bytes() as u64,
+            cache_evictions: core.cache.evictions(),
             log_records: log.records,
             log_payload_bytes: log.payload_bytes,
             log_bytes_written: log.payload_bytes + log.padding_bytes,
             log_syncs: log.syncs,
+            log_sync_us: log.sync_us,
+            log_groups: log.groups,
             log_segments: log.segments,
             log_live_bytes: core.log.live_bytes(),
             read_points: live.len() as u64,
@@ -50,6 +58,27 @@ impl Metrics {
             lock_waits: locks.waits,
             deadlocks: locks.deadlocks,
             lock_timeouts: locks.timeouts,
+            lock_wait_us: locks.wait_us,
+            lock_waiting: core.locks.waiting() as u64,
+            commits: core.committer.commits(),
+            internal_commits: core.committer.internal_commits(),
+            rollbacks: core.committer.rollbacks(),
+            prepared: core.committer.prepared() as u64,
+            oldest_read_point_us: core.read_points.oldest().map_or(0, |(_, age_us)| age_us),
+            memtable_budget_bytes: core.memtable_budget(),
+            cache_budget_bytes: core.cache_budget(),
+            transaction_budget_bytes: core.transaction_bytes() as u64,
+            log_budget_bytes: core.log_bytes_max(),
+            compaction_threads: core.background.compactors() as u64,
+            descriptors: descriptors as u64,
+            descriptor_limit: descriptor_limit as u64,
+            obsolete_files: core.obsolete_files.waiting() as u64,
+            quarantined_files: core.background.quarantined_files() as u64,
+            write_delay_ns_per_kb: terms.wait_ns(1024).unwrap_or(0),
+            stalled: terms == Admission::Stop,
+            memory_pressure_percent: (100.0 * memory_pressure(&loads)) as u64,
+            tree_pressure_percent: (100.0 * tree_pressure(&loads)) as u64,
+            failures: failure_counts(),
             work: core.background.counters(),
             ..Metrics::default()
         };

@@ -2,9 +2,9 @@
 
 use super::Metrics;
 use super::declare::Subsystem::{
-    Cache, Compaction, Error, File, Flush, Level, Lock, Log, Memory, Throttle, Transaction,
+    Budget, Cache, Compaction, Error, File, Flush, Level, Lock, Log, Memory, Throttle, Transaction,
 };
-use super::declare::Unit::{Bytes, Count, Flag, Microseconds};
+use super::declare::Unit::{Bytes, Count, Flag, Microseconds, NanosecondsPerKb, Percent};
 use super::declare::{Figure, Metric};
 
 type Declared = Figure<Metrics>;
@@ -68,6 +68,30 @@ static STORE: &[Declared] = &[
     )
     .zero_at_rest(),
     Declared::gauge(Memory, "memory_lock_bytes", Bytes, "Row locks", |m| m.lock_bytes),
+    Declared::gauge(Budget, "budget_memtable_bytes", Bytes, "What memtables may hold", |m| m.memtable_budget_bytes),
+    Declared::gauge(
+        Budget,
+        "budget_block_cache_bytes",
+        Bytes,
+        "Budget of the block cache and of what is taken off it; block_cache_bytes_limit is what is left for blocks",
+        |m| m.cache_budget_bytes,
+    ),
+    Declared::gauge(
+        Budget,
+        "budget_transaction_bytes",
+        Bytes,
+        "Write buffer of one transaction; what is larger goes to files",
+        |m| m.transaction_budget_bytes,
+    ),
+    Declared::gauge(
+        Budget,
+        "budget_log_bytes",
+        Bytes,
+        "Log that a memtable may keep before it is flushed for that reason alone",
+        |m| m.log_budget_bytes,
+    ),
+    Declared::gauge(Budget, "budget_descriptors", Count, "Descriptors that SSTs may take", |m| m.descriptor_limit),
+    Declared::gauge(Budget, "budget_compaction_threads", Count, "Threads that compact", |m| m.compaction_threads),
     Declared::gauge(
         Cache,
         "block_cache_bytes_limit",
@@ -84,6 +108,14 @@ static STORE: &[Declared] = &[
         |m| m.cache_packed_hits,
     ),
     Declared::counter(Cache, "block_cache_misses", Count, "Look-ups of blocks that read the disk", |m| m.cache_misses),
+    Declared::counter(Cache, "block_cache_evictions", Count, "Blocks that made room for others", |m| m.cache_evictions),
+    Declared::gauge(
+        Cache,
+        "block_cache_packed_bytes",
+        Bytes,
+        "Blocks that are compressed in memory; part of block_cache_bytes_used",
+        |m| m.cache_packed_bytes,
+    ),
     Declared::counter(Log, "log_records", Count, "Records appended to the log", |m| m.log_records),
     Declared::counter(
         Log,
@@ -96,6 +128,14 @@ static STORE: &[Declared] = &[
         m.log_bytes_written
     }),
     Declared::counter(Log, "log_syncs", Count, "Syncs of the log", |m| m.log_syncs),
+    Declared::counter(Log, "log_sync_us", Microseconds, "Time that syncs of the log took", |m| m.log_sync_us),
+    Declared::counter(Log, "log_groups_1", Count, "Writes of the log with one record", |m| m.log_groups[0]),
+    Declared::counter(Log, "log_groups_2", Count, "Writes of the log with 2 or 3 records", |m| m.log_groups[1]),
+    Declared::counter(Log, "log_groups_4", Count, "Writes of the log with 4 to 7 records", |m| m.log_groups[2]),
+    Declared::counter(Log, "log_groups_8", Count, "Writes of the log with 8 to 15 records", |m| m.log_groups[3]),
+    Declared::counter(Log, "log_groups_16", Count, "Writes of the log with 16 to 31 records", |m| m.log_groups[4]),
+    Declared::counter(Log, "log_groups_32", Count, "Writes of the log with 32 to 63 records", |m| m.log_groups[5]),
+    Declared::counter(Log, "log_groups_64", Count, "Writes of the log with 64 records or more", |m| m.log_groups[6]),
     Declared::counter(Log, "log_segments", Count, "Log segments begun", |m| m.log_segments),
     Declared::gauge(
         Log,
@@ -106,6 +146,10 @@ static STORE: &[Declared] = &[
     ),
     Declared::gauge(Flush, "memtables_sealed", Count, "Memtables that wait for a flush", |m| m.sealed_memtables),
     Declared::counter(Flush, "flushes", Count, "Memtables flushed to SSTs", |m| m.work.flushes),
+    Declared::counter(Flush, "flush_bytes_in", Bytes, "Bytes of the memtables that were flushed", |m| {
+        m.work.flush_bytes_in
+    }),
+    Declared::counter(Flush, "flush_us", Microseconds, "Time that flushes took", |m| m.work.flush_us),
     Declared::counter(Flush, "flush_bytes_written", Bytes, "Bytes of SSTs that flushes wrote", |m| m.work.flush_bytes),
     Declared::counter(
         Flush,
@@ -124,6 +168,13 @@ static STORE: &[Declared] = &[
     Declared::counter(Compaction, "compaction_bytes_written", Bytes, "Bytes of SSTs that compactions wrote", |m| {
         m.work.compact_bytes_written
     }),
+    Declared::counter(
+        Compaction,
+        "compaction_us",
+        Microseconds,
+        "Time that compactions were at work, of all threads together, without sleep",
+        |m| m.work.levels.iter().map(|level| level.us).sum(),
+    ),
     Declared::counter(
         Compaction,
         "compaction_rest_us",
@@ -148,17 +199,79 @@ static STORE: &[Declared] = &[
     Declared::gauge(Level, "level0_sublevels", Count, "Sublevels of level 0 at its deepest place", |m| m.sublevels),
     Declared::counter(
         Throttle,
-        "write_wait_us",
+        "write_delays",
+        Count,
+        "Times that a writer slept because flushes or compactions lag behind",
+        |m| m.work.write_delays,
+    ),
+    Declared::counter(Throttle, "write_delay_us", Microseconds, "Time that writers slept for that reason", |m| {
+        m.work.write_delay_us
+    }),
+    Declared::counter(
+        Throttle,
+        "write_stalls",
+        Count,
+        "Writes that waited for a flush because the memtables were full",
+        |m| m.work.write_stalls,
+    ),
+    Declared::counter(
+        Throttle,
+        "write_stall_us",
         Microseconds,
-        "Time that writers were held back for background work",
-        |m| m.work.writer_wait_us,
+        "Time that writes waited for that reason, waits that go on included",
+        |m| m.work.write_stall_us,
+    ),
+    Declared::gauge(
+        Throttle,
+        "write_delay_now",
+        NanosecondsPerKb,
+        "How much writes are delayed now; 0 means not at all",
+        |m| m.write_delay_ns_per_kb,
+    ),
+    Declared::gauge(Throttle, "write_stall_now", Flag, "Memtables are full: writes wait for a flush", |m| {
+        u64::from(m.stalled)
+    }),
+    Declared::gauge(
+        Throttle,
+        "memtable_pressure",
+        Percent,
+        "How near memtables are to their limits; writes are delayed from 50 on and stall at 100",
+        |m| m.memory_pressure_percent,
+    ),
+    Declared::gauge(
+        Throttle,
+        "compaction_pressure",
+        Percent,
+        "How near the levels are to their limits; writes are delayed from 50 on",
+        |m| m.tree_pressure_percent,
     ),
     Declared::counter(Lock, "lock_waits", Count, "Lock requests that had to wait", |m| m.lock_waits),
+    Declared::counter(Lock, "lock_wait_us", Microseconds, "Time of lock waits that are over", |m| m.lock_wait_us),
+    Declared::gauge(Lock, "lock_waiting", Count, "Transactions that wait for a lock now", |m| m.lock_waiting)
+        .zero_at_rest(),
     Declared::counter(Lock, "deadlocks", Count, "Deadlocks found", |m| m.deadlocks),
     Declared::counter(Lock, "lock_timeouts", Count, "Lock waits that timed out", |m| m.lock_timeouts),
     Declared::gauge(Lock, "locked_keys", Count, "Keys that somebody has locked", |m| m.locked_keys).zero_at_rest(),
     Declared::gauge(Lock, "locked_intervals", Count, "Intervals that somebody has locked", |m| m.locked_intervals)
         .zero_at_rest(),
+    Declared::counter(
+        Transaction,
+        "commits",
+        Count,
+        "Commits of transactions with writes, and those that commits_internal counts",
+        |m| m.commits,
+    ),
+    Declared::counter(
+        Transaction,
+        "commits_internal",
+        Count,
+        "Writes of the store's own: the catalog, counters of auto-increment columns",
+        |m| m.internal_commits,
+    ),
+    Declared::counter(Transaction, "rollbacks", Count, "Transactions with writes that were rolled back", |m| {
+        m.rollbacks
+    }),
+    Declared::gauge(Transaction, "prepared", Count, "Prepared transactions without a decision", |m| m.prepared),
     Declared::gauge(
         Transaction,
         "prepared_detached",
@@ -175,11 +288,46 @@ static STORE: &[Declared] = &[
         "Commits between the oldest snapshot and now: what they replaced is kept",
         |m| m.oldest_read_point_lag,
     ),
+    Declared::gauge(
+        Transaction,
+        "oldest_read_point_us",
+        Microseconds,
+        "Age of the oldest snapshot, measured once a second",
+        |m| m.oldest_read_point_us,
+    ),
     Declared::gauge(Transaction, "visible_sequence", Count, "Sequence number of the newest visible commit", |m| {
         m.visible_seq
     }),
     Declared::gauge(File, "table_files", Count, "SSTs of all levels", |m| m.level_files.iter().sum()),
     Declared::gauge(File, "table_bytes", Bytes, "Bytes of SSTs of all levels", |m| m.level_bytes.iter().sum()),
+    Declared::gauge(File, "descriptors", Count, "Descriptors that SSTs take", |m| m.descriptors),
+    Declared::gauge(File, "obsolete_files", Count, "Files that nobody needs and that are still to be removed", |m| {
+        m.obsolete_files
+    }),
+    Declared::gauge(
+        File,
+        "quarantined_files",
+        Count,
+        "Files that compaction could not read and leaves alone for a while",
+        |m| m.quarantined_files,
+    ),
+    Declared::counter(
+        Error,
+        "corruption_errors",
+        Count,
+        "Wrong checksums and wrong content of files, each time that they were met",
+        |m| m.failures.corruption,
+    ),
+    Declared::counter(
+        Error,
+        "io_errors",
+        Count,
+        "Failed operations of the disk, but for those that found it full",
+        |m| m.failures.io,
+    ),
+    Declared::counter(Error, "disk_full_errors", Count, "Operations of the disk that found it or a quota full", |m| {
+        m.failures.disk_full
+    }),
     Declared::gauge(
         Error,
         "write_stopped",
@@ -205,6 +353,34 @@ macro_rules! levels {
                 Bytes,
                 concat!("Bytes of SSTs of level ", $level),
                 |m| m.level_bytes[$level],
+            ),
+            Declared::counter(
+                Level,
+                concat!("level", $level, "_compactions"),
+                Count,
+                concat!("Compactions that merged files into level ", $level),
+                |m| m.work.levels[$level].compactions,
+            ),
+            Declared::counter(
+                Level,
+                concat!("level", $level, "_compaction_bytes_read"),
+                Bytes,
+                concat!("Bytes of SSTs that compactions into level ", $level, " read"),
+                |m| m.work.levels[$level].bytes_read,
+            ),
+            Declared::counter(
+                Level,
+                concat!("level", $level, "_compaction_bytes_written"),
+                Bytes,
+                concat!("Bytes of SSTs that compactions wrote to level ", $level),
+                |m| m.work.levels[$level].bytes_written,
+            ),
+            Declared::counter(
+                Level,
+                concat!("level", $level, "_compaction_us"),
+                Microseconds,
+                concat!("Time that compactions into level ", $level, " were at work, without sleep"),
+                |m| m.work.levels[$level].us,
             ),
         )*]
     };

@@ -1,7 +1,9 @@
 //! Numbers about an open store, taken at one moment. They are read, never acted upon.
 
 use crate::background::WorkCounters;
+use crate::base::FailureCounts;
 use crate::compact::pick::LEVELS;
+use crate::wal::GROUP_SIZES;
 
 /// A sample. Counters count from the opening of the store.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +56,10 @@ pub struct Metrics {
     pub cache_hits: u64,
     /// Block look-ups that found a compressed block in memory.
     pub cache_packed_hits: u64,
+    /// Bytes in the block cache of blocks in compressed form.
+    pub cache_packed_bytes: u64,
+    /// Blocks that made room for others in the block cache.
+    pub cache_evictions: u64,
     /// Block look-ups that read the disk.
     pub cache_misses: u64,
     /// Records appended to the log.
@@ -64,6 +70,10 @@ pub struct Metrics {
     pub log_bytes_written: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
+    /// Microseconds of syncs of the log.
+    pub log_sync_us: u64,
+    /// Groups of log records written together, by size.
+    pub log_groups: [u64; GROUP_SIZES],
     /// Log segments begun.
     pub log_segments: u64,
     /// Bytes of log segments in use, the one made ahead included.
@@ -80,6 +90,48 @@ pub struct Metrics {
     pub deadlocks: u64,
     /// Lock waits that timed out.
     pub lock_timeouts: u64,
+    /// Microseconds of lock waits that are over.
+    pub lock_wait_us: u64,
+    /// Transactions that wait for a lock.
+    pub lock_waiting: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Those of them that were no transactions.
+    pub internal_commits: u64,
+    /// Transactions with writes that were rolled back.
+    pub rollbacks: u64,
+    /// Prepared transactions without a decision.
+    pub prepared: u64,
+    /// Microseconds that the oldest read point has lived.
+    pub oldest_read_point_us: u64,
+    /// Budget of memtables in bytes.
+    pub memtable_budget_bytes: u64,
+    /// Budget of the block cache in bytes, with what is taken off it.
+    pub cache_budget_bytes: u64,
+    /// Memory of a write buffer at which it is spilled.
+    pub transaction_budget_bytes: u64,
+    /// Log that a memtable may keep.
+    pub log_budget_bytes: u64,
+    /// Threads that merge.
+    pub compaction_threads: u64,
+    /// Descriptors that SSTs take.
+    pub descriptors: u64,
+    /// How many they may take.
+    pub descriptor_limit: u64,
+    /// Files that are still to be removed.
+    pub obsolete_files: u64,
+    /// Files that merges could not read.
+    pub quarantined_files: u64,
+    /// Nanoseconds that a write of a KB is delayed now.
+    pub write_delay_ns_per_kb: u64,
+    /// True if writes wait for a flush.
+    pub stalled: bool,
+    /// How near the memtables are to their limits, in hundredths.
+    pub memory_pressure_percent: u64,
+    /// How near the tree is to its limits, in hundredths.
+    pub tree_pressure_percent: u64,
+    /// Failures, of all stores of the process.
+    pub failures: FailureCounts,
     /// Flushes and compactions.
     pub work: WorkCounters,
 }

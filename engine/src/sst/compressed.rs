@@ -16,11 +16,9 @@ use super::large::LARGE;
 use super::{Cached, Sst};
 use crate::base::Result;
 use crate::base::slots::Buf;
-use crate::cache::Queue;
+use crate::cache::{Queue, SECOND_FORM};
 use std::sync::Arc;
 
-/// Marks the offset of a compressed block; no file is that long.
-const COMPRESSED: u64 = 1 << 63;
 /// A block that was asked for so often before is decompressed for good.
 const DECOMPRESS_FROM: u8 = 2;
 
@@ -35,7 +33,7 @@ pub struct Residence {
 
 /// The offset under which the compressed form of a block is cached.
 pub(super) fn offset_of_compressed(offset: u64) -> u64 {
-    offset | COMPRESSED
+    offset | SECOND_FORM
 }
 
 /// A compressed block for the cache, and what it takes there.

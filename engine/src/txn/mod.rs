@@ -478,7 +478,12 @@ impl Txn {
         let was_prepared = self.is_prepared();
         let state = std::mem::replace(&mut self.state, State::Active);
         let result = match state {
-            State::Active => Ok(()),
+            State::Active => {
+                if self.has_writes() {
+                    self.core.committer.count_rollback();
+                }
+                Ok(())
+            }
             State::Prepared { id, .. } => self.rollback_prepared(id),
             // The order is fixed: the transaction is committed and can only go forward.
             State::Ordered(ordered) => {

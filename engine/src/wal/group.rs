@@ -25,7 +25,7 @@ use super::format::{UnitBuf, segment_pages};
 use super::log::{Buffer, Log, unit_capacity};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
-use crate::io::{AlignedBuf, Blocking, Waiting};
+use crate::io::{AlignedBuf, Blocking, Stopwatch, Waiting};
 
 /// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
 /// larger than a unit, and then they cost less than the write.
@@ -167,6 +167,7 @@ impl Log {
             let end = buffer.open.lsn();
             let mut units = std::mem::take(&mut buffer.closed);
             buffer.in_io = units.len();
+            buffer.count_group();
             drop(buffer);
             let outcome = self.write_units(&mut units, want);
             buffer = self.buffer.lock();
@@ -248,6 +249,7 @@ impl Log {
             self.counts.padding_bytes.fetch_add((bytes.len() - payload) as u64, Ordering::Relaxed);
         }
         if want == Want::Sync {
+            let timer = Stopwatch::begin();
             for file in io.behind.drain(..) {
                 file.sync_data()?;
             }
@@ -258,6 +260,7 @@ impl Log {
                 io.dirty = false;
             }
             self.counts.syncs.fetch_add(1, Ordering::Relaxed);
+            self.counts.sync_us.fetch_add(timer.us(), Ordering::Relaxed);
         }
         Ok(())
     }

@@ -72,9 +72,16 @@ pub struct LogCounters {
     pub padding_bytes: u64,
     /// Times the log was synced (files crossed by one sync count once).
     pub syncs: u64,
+    /// Microseconds of syncs.
+    pub sync_us: u64,
     /// Segments begun.
     pub segments: u64,
+    /// Groups of records written together, by size: 1, 2 to 3, 4 to 7 and so on; the last has all that are larger.
+    pub groups: [u64; GROUP_SIZES],
 }
+
+/// Classes of sizes of groups.
+pub const GROUP_SIZES: usize = 7;
 
 /// The log of an open store. All methods may be called from any thread.
 pub struct Log {
@@ -112,6 +119,7 @@ pub(super) struct Counts {
     pub(super) payload_bytes: AtomicU64,
     pub(super) padding_bytes: AtomicU64,
     pub(super) syncs: AtomicU64,
+    pub(super) sync_us: AtomicU64,
     pub(super) segments: AtomicU64,
 }
 
@@ -130,9 +138,20 @@ pub(super) struct Buffer {
     pub(super) led: bool,
     pub(super) waiters: Vec<Arc<Waiter>>,
     pub(super) poison: Option<Arc<Error>>,
+    /// Records since a leader last took what there was.
+    gathered: u64,
+    groups: [u64; GROUP_SIZES],
 }
 
 impl Buffer {
+    /// Counts what has gathered as a group.
+    pub(super) fn count_group(&mut self) {
+        let gathered = std::mem::take(&mut self.gathered);
+        if gathered > 0 {
+            self.groups[(gathered.ilog2() as usize).min(GROUP_SIZES - 1)] += 1;
+        }
+    }
+
     /// After the last appended byte; an empty unit has none.
     pub(super) fn end(&self) -> Lsn {
         if self.open.payload_bytes() == 0 { self.open.lsn() } else { self.open.position() }
@@ -183,6 +202,8 @@ impl Log {
             led: false,
             waiters: Vec::new(),
             poison: None,
+            gathered: 0,
+            groups: [0; GROUP_SIZES],
         };
         let counts = Counts::default();
         counts.segments.store(1, Ordering::Relaxed);
@@ -257,6 +278,7 @@ impl Log {
             }
         }
         buffer.unwritten += bytes;
+        buffer.gathered += 1;
         let end = buffer.open.position();
         buffer.records_end = end;
         self.end.store(end.0, Ordering::Release);
@@ -384,7 +406,9 @@ impl Log {
             payload_bytes: load(&self.counts.payload_bytes),
             padding_bytes: load(&self.counts.padding_bytes),
             syncs: load(&self.counts.syncs),
+            sync_us: load(&self.counts.sync_us),
             segments: load(&self.counts.segments),
+            groups: self.buffer.lock().groups,
         }
     }
 }

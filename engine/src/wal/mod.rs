@@ -27,7 +27,7 @@ pub mod verdict;
 
 pub use cut::Cut;
 pub use format::Body;
-pub use log::{Log, LogCounters, LogOptions, OnStop, Span};
+pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{Tail, recover, scan};
 pub use room::Room;
