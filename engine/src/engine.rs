@@ -24,7 +24,7 @@ use crate::drops::Drops;
 use crate::install::Installer;
 use crate::io::{Blocking, BoundedDisk, Waiting};
 use crate::lock::{LockOwner, LockTable};
-use crate::manifest::{FileEntry, ObsoleteFiles};
+use crate::manifest::{FEATURES, Feature, FileEntry, ObsoleteFiles};
 use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::read::{IndexStats, RangeEstimate};
@@ -381,6 +381,23 @@ impl Engine {
         Background::start(&core)?;
         core.after_commit();
         Ok(Engine { _threads: Some(Arc::new(Threads(core.clone()))), core })
+    }
+
+    /// Says that the store uses a feature from now on: whoever does not know it is refused. Durable when this returns, so it
+    /// comes before the first use. Nothing happens if the store uses it already. On a full disk, too, there is room for it.
+    ///
+    /// Errors: `Invalid` if the store was opened by somebody who does not know the feature; `Io` and `Poisoned` if the manifest
+    /// could not be written, with nothing changed at `Io`.
+    pub fn require(&self, feature: &Feature) -> Result<()> {
+        if !FEATURES.iter().chain(self.core.options.features).any(|known| known.name() == feature.name()) {
+            return Err(Error::Invalid(format!("the feature {} is not one that this opening knows", feature.name())));
+        }
+        self.core.installer.require(&self.core, feature)
+    }
+
+    /// The features that the store uses, by name.
+    pub fn features(&self) -> Vec<Feature> {
+        self.core.installer.features()
     }
 
     /// Fails, naming the cause, if the store has stopped after a failure: what is in memory may then hold commits that

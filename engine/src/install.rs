@@ -27,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::crash_point::CrashPoint;
 use crate::engine::Core;
-use crate::manifest::{FileEntry, Manifest, Version, VersionEdit};
+use crate::manifest::{Feature, FileEntry, Manifest, Version, VersionEdit};
 use crate::sst::SstMeta;
 
 /// A dropped index of which something may be left.
@@ -215,6 +215,17 @@ impl Installer {
     /// Fails if the manifest accepts nothing any more: work whose outcome cannot be recorded is not begun.
     pub fn check(&self) -> Result<()> {
         self.manifest.lock().check()
+    }
+
+    /// See `Engine::require`.
+    pub fn require(&self, core: &Core, feature: &Feature) -> Result<()> {
+        let manifest = self.manifest.lock();
+        heed(core, &manifest, manifest.require(feature))
+    }
+
+    /// The features that the store uses.
+    pub fn features(&self) -> Vec<Feature> {
+        self.manifest.lock().features()
     }
 
     /// Writes down how far the log is durable (clean close).

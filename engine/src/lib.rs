@@ -38,6 +38,7 @@ pub use base::backoff::Backoff;
 pub use base::{Error, IndexId, Result, SeqNo};
 pub use crash_point::{CrashHook, CrashPoint};
 pub use engine::{Chore, Engine, WriteOp, WriteRoom, Written};
+pub use manifest::{Feature, Need};
 pub use metrics::Metrics;
 pub use options::{Compression, Durability, Options, Report};
 pub use read::{IndexStats, RangeEstimate};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::crash_point::CrashHook;
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
+use crate::manifest::Feature;
 pub use crate::sst::Compression;
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
@@ -60,6 +61,8 @@ pub struct Options {
     /// Descriptors that SSTs may hold at once, 8 or more; those of the log and the manifest, a handful, and those of
     /// files that are being written come on top.
     pub open_files: usize,
+    /// What the caller's own data may need beside the engine's features: a store that uses another one is refused.
+    pub features: &'static [Feature],
     /// Told, in words, about failures of background work. Called from background threads.
     pub on_report: Option<Report>,
     /// Told once, in words, that the store has stopped: what the disk, or a defect, has done, and that nothing is accepted
@@ -91,6 +94,7 @@ impl Default for Options {
             sst_bytes: 64 << 20,
             transaction_bytes: 0,
             open_files: 512,
+            features: &[],
             on_report: None,
             on_stop: None,
             on_crash_point: None,

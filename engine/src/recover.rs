@@ -54,7 +54,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     let obsolete_files = Arc::new(ObsoleteFiles::default());
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
     let (stored, created, state) = if Manifest::exists(&*disk, dir)? {
-        let stored = Manifest::load(&disk, dir)?;
+        let stored = Manifest::load(&disk, dir, options.features)?;
         let state = stored.state.clone();
         (Some(stored), None, state)
     } else {

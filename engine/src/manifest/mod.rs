@@ -2,17 +2,22 @@
 //!
 //! * [`VersionEdit`]: a change
 //! * [`Version`]: the files at one moment, immutable, shared by readers
+//! * [`State`]: all that is kept, and with it the [`Feature`]s that a reader must know
 //! * [`Manifest`]: the changes on disk
 //!
 //! Order of a change: apply the edit to the current version, append it to the manifest, put the new version in use,
 //! retire what it removed.
 
 mod edit;
+mod feature;
+mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 mod version;
 
 pub use edit::VersionEdit;
-pub use store::{FORMAT_VERSION, FORMAT_VERSIONS, Manifest, State, Stored};
+pub use feature::{FEATURES, Feature, Features, Need};
+pub use state::{FORMATS, State};
+pub use store::{Manifest, Stored};
 pub use version::{FileEntry, FileLife, LEVELS, ObsoleteFiles, Version, find_in, overlapping, within};

@@ -17,26 +17,20 @@
 //!
 //! Rejected: a reserve that is deleted when space is needed. Somebody else on the same disk may be quicker to take it.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::edit::meta_fault;
-use super::{LEVELS, VersionEdit};
-use crate::base::codec::{Reader, put_varint};
+use super::VersionEdit;
+use super::feature::Feature;
+use super::state::{State, Unread};
+use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
-use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
+use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, Disk, File, Mode};
-use crate::sst::SstMeta;
 use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
 use crate::wal::{FileSource, walk_records};
-
-/// The version of the store's formats that this code writes.
-pub const FORMAT_VERSION: u32 = 3;
-/// The versions of the store's formats that this code reads, oldest first.
-pub const FORMAT_VERSIONS: &[u32] = &[1, 2, 3];
 
 const SNAPSHOT: u8 = 1;
 const EDIT: u8 = 2;
@@ -59,112 +53,6 @@ enum Purpose {
     Work,
     /// All of it.
     Relief,
-}
-
-/// The whole state that the manifest keeps.
-#[derive(Clone, PartialEq, Debug)]
-pub struct State {
-    /// The version of the store's formats.
-    pub format: u32,
-    /// Size of the log's segments, chosen when the store was created.
-    pub log_segment_bytes: u64,
-    /// SSTs with their levels, by number.
-    pub files: Vec<(u8, SstMeta)>,
-    /// Recovery reads the log from here.
-    pub log_start: Lsn,
-    /// All commits up to this one are in SSTs.
-    pub flushed_seq: SeqNo,
-    /// Numbers from this one on are unused.
-    pub next_file: FileNo,
-    /// Indexes whose keys are void, though there may still be some.
-    pub dropped: BTreeSet<IndexId>,
-    /// The log was durable at least up to here.
-    pub log_durable: Lsn,
-    /// Files of the log were made for the segments below this number: from the log's end on none may be missing.
-    pub log_segments: u64,
-}
-
-impl State {
-    /// The state of a new store.
-    pub fn new(log_segment_bytes: u64) -> State {
-        State {
-            format: FORMAT_VERSION,
-            log_segment_bytes,
-            files: Vec::new(),
-            log_start: Lsn(0),
-            flushed_seq: SeqNo::ZERO,
-            next_file: FileNo(1),
-            dropped: BTreeSet::new(),
-            log_durable: Lsn(0),
-            log_segments: 0,
-        }
-    }
-
-    fn level_of(&self, no: FileNo) -> Option<u8> {
-        let at = self.files.binary_search_by_key(&no, |(_, meta)| meta.no).ok()?;
-        Some(self.files[at].0)
-    }
-
-    /// Changes the state, or says why the edit does not fit; then the state is as before.
-    pub fn apply(&mut self, edit: &VersionEdit) -> std::result::Result<(), String> {
-        if edit.log_start.is_some_and(|v| v < self.log_start)
-            || edit.flushed_seq.is_some_and(|v| v < self.flushed_seq)
-            || edit.next_file.is_some_and(|v| v < self.next_file)
-            || edit.log_durable.is_some_and(|v| v < self.log_durable)
-        {
-            return Err("a mark goes back".to_owned());
-        }
-        let mut gone = BTreeSet::new();
-        for &(level, no) in &edit.removed {
-            if self.level_of(no) != Some(level) || !gone.insert(no) {
-                return Err(format!("file {no} is not at level {level}"));
-            }
-        }
-        let mut new = BTreeSet::new();
-        for (level, meta) in &edit.added {
-            let no = meta.no;
-            if usize::from(*level) >= LEVELS {
-                return Err(format!("file {no} added to level {level}"));
-            }
-            if !new.insert(no) || (self.level_of(no).is_some() && !gone.contains(&no)) {
-                return Err(format!("file {no} added twice"));
-            }
-            if let Some(fault) = meta_fault(meta) {
-                return Err(format!("file {no}: {fault}"));
-            }
-        }
-        self.files.retain(|(_, meta)| !gone.contains(&meta.no));
-        self.files.extend(edit.added.iter().cloned());
-        self.files.sort_by_key(|(_, meta)| meta.no);
-        self.log_start = edit.log_start.unwrap_or(self.log_start);
-        self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
-        self.next_file = edit.next_file.unwrap_or(self.next_file);
-        self.log_durable = edit.log_durable.unwrap_or(self.log_durable);
-        self.log_segments = edit.log_segments.unwrap_or(self.log_segments);
-        self.dropped.extend(&edit.dropped);
-        for index in &edit.undropped {
-            self.dropped.remove(index);
-        }
-        Ok(())
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut out = vec![SNAPSHOT];
-        put_varint(&mut out, u64::from(self.format));
-        put_varint(&mut out, self.log_segment_bytes);
-        let edit = VersionEdit {
-            added: self.files.clone(),
-            log_start: Some(self.log_start),
-            flushed_seq: Some(self.flushed_seq),
-            next_file: Some(self.next_file),
-            dropped: self.dropped.iter().copied().collect(),
-            log_durable: Some(self.log_durable).filter(|&lsn| lsn > Lsn(0)),
-            log_segments: Some(self.log_segments).filter(|&number| number > 0),
-            ..VersionEdit::default()
-        };
-        edit.encode(&mut out);
-        out
-    }
 }
 
 /// What a manifest file says.
@@ -243,20 +131,20 @@ impl Manifest {
     /// Both in one.
     #[cfg(test)]
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Manifest, State)> {
-        let stored = Manifest::load(&disk, dir)?;
+        let stored = Manifest::load(&disk, dir, &[])?;
         Ok((Manifest::resume(disk, dir, &stored)?, stored.state))
     }
 
     /// Number and state of the manifest in force.
     #[cfg(test)]
     pub fn read(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(u64, State)> {
-        Manifest::load(disk, dir).map(|stored| (stored.number, stored.state))
+        Manifest::load(disk, dir, &[]).map(|stored| (stored.number, stored.state))
     }
 
-    /// Reads the manifest in force without changing anything.
+    /// Reads the manifest in force without changing anything, for a program that knows the engine's features and `known`.
     ///
     /// Errors: `Corruption`, `Incompatible`, `Io` (also if there is none).
-    pub fn load(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Stored> {
+    pub fn load(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Stored> {
         let current = dir.join("CURRENT");
         let file = disk.open(&current, Mode::Read, false)?;
         let mut text = vec![0; file.len()?.min(100) as usize];
@@ -269,7 +157,7 @@ impl Manifest {
         if !disk.exists(&path)? {
             return Err(Error::corruption(&current, 0, format!("names {}, which does not exist", name.display())));
         }
-        let (state, end) = read_file(disk, &path)?;
+        let (state, end) = read_file(disk, &path, known)?;
         Ok(Stored { number, state, path, end })
     }
 
@@ -329,13 +217,8 @@ impl Manifest {
         };
         inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
         let grown = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR).max(inner.rewrite_from);
-        let poisoned = |inner: &mut Inner, e: Error| {
-            let e = Arc::new(e);
-            inner.poison = Some(e.clone());
-            Error::Poisoned(e)
-        };
         let rewritten = match grown || before.is_some() {
-            true => self.rewrite(&mut inner).map_err(|e| poisoned(&mut inner, e))?,
+            true => self.rewrite(&mut inner)?.is_ok(),
             false => false,
         };
         if let Some((state, full)) = before.filter(|_| !rewritten) {
@@ -343,11 +226,36 @@ impl Manifest {
             return Err(full);
         }
         if !rewritten {
-            extend(&mut inner, &record).map_err(|e| poisoned(&mut inner, e))?;
+            extend(&mut inner, &record).map_err(|e| poison(&mut inner, e))?;
         }
         if inner.spare_wanted {
             provide(&*self.disk, &self.dir, &mut inner);
         }
+        Ok(())
+    }
+
+    /// Notes that the store uses a feature; durable when this returns. A new manifest is begun for it, so that its snapshot
+    /// says so before anything else. Needs no room on a full disk while there is a spare.
+    ///
+    /// Errors: `Io` if the new manifest could not be written: nothing has happened. `Poisoned`: as [`Manifest::append`].
+    pub fn require(&self, feature: &Feature) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if let Some(e) = &inner.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        if inner.state.features.has(feature.name()) {
+            return Ok(());
+        }
+        if inner.spare_wanted {
+            provide(&*self.disk, &self.dir, &mut inner);
+        }
+        let before = inner.state.features.clone();
+        inner.state.features.add(feature);
+        if let Err(e) = self.rewrite(&mut inner)? {
+            inner.state.features = before;
+            return Err(e);
+        }
+        provide(&*self.disk, &self.dir, &mut inner);
         Ok(())
     }
 
@@ -364,21 +272,29 @@ impl Manifest {
         self.inner.lock().state.clone()
     }
 
+    /// The features that the store uses, by name.
+    pub fn features(&self) -> Vec<Feature> {
+        self.inner.lock().state.features.iter().cloned().collect()
+    }
+
     /// Bytes written since the manifest was opened.
     pub fn bytes_written(&self) -> u64 {
         let inner = self.inner.lock();
         inner.written_before + inner.position
     }
 
-    /// Goes on in a new file that begins with the state. False if none could be written: the old file is in force.
-    fn rewrite(&self, inner: &mut Inner) -> Result<bool> {
+    /// Goes on in a new file that begins with the state. Inner error: none could be written; the old file is in force.
+    fn rewrite(&self, inner: &mut Inner) -> Result<Result<()>> {
         let number = inner.number + 1;
-        let Ok(begun) = write_file(&*self.disk, &self.dir, number, &inner.state) else {
-            inner.rewrite_from = inner.position + REWRITE_BYTES / 4;
-            inner.spare_wanted = true;
-            return Ok(false);
+        let begun = match write_file(&*self.disk, &self.dir, number, &inner.state) {
+            Ok(begun) => begun,
+            Err(e) => {
+                inner.rewrite_from = inner.position + REWRITE_BYTES / 4;
+                inner.spare_wanted = true;
+                return Ok(Err(e));
+            }
         };
-        put_in_force(&*self.disk, &self.dir)?;
+        put_in_force(&*self.disk, &self.dir).map_err(|e| poison(inner, e))?;
         inner.number = number;
         inner.file = begun.written.file;
         inner.written_before += inner.position;
@@ -388,8 +304,15 @@ impl Manifest {
         inner.snapshot_bytes = begun.snapshot_bytes;
         inner.rewrite_from = 0;
         inner.spare_wanted = true;
-        Ok(true)
+        Ok(Ok(()))
     }
+}
+
+/// Accepts nothing any more: what is in force is not known.
+fn poison(inner: &mut Inner, e: Error) -> Error {
+    let e = Arc::new(e);
+    inner.poison = Some(e.clone());
+    Error::Poisoned(e)
 }
 
 /// Sees to it that the next file will have its space: what is not in force becomes the spare, or goes. Failure means that a
@@ -443,7 +366,7 @@ fn manifest_number(name: &Path) -> Option<u64> {
     (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<(State, u64)> {
+fn read_file(disk: &Arc<dyn Disk>, path: &Path, known: &[Feature]) -> Result<(State, u64)> {
     let mut state: Option<State> = None;
     let mut source = FileSource::of_file(disk.clone(), path);
     let end = walk_records(&mut source, Lsn(0), Lsn(0), &mut |start, _, record| {
@@ -451,18 +374,10 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path) -> Result<(State, u64)> {
         let mut reader = Reader::new(record);
         match (reader.u8(), &mut state) {
             (Some(SNAPSHOT), None) => {
-                let format = reader.varint().and_then(|v| u32::try_from(v).ok());
-                let format = format.ok_or_else(|| corrupt("snapshot malformed"))?;
-                if !FORMAT_VERSIONS.contains(&format) {
-                    let what = format!("store format {format}; known are {FORMAT_VERSIONS:?}");
-                    return Err(Error::Incompatible { path: path.to_owned(), what });
-                }
-                let log_segment_bytes = reader.varint().ok_or_else(|| corrupt("snapshot malformed"))?;
-                let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("snapshot malformed"))?;
-                // What is written from now on is of the newest version.
-                let mut snapshot = State::new(log_segment_bytes);
-                snapshot.apply(&edit).map_err(|what| corrupt(&what))?;
-                state = Some(snapshot);
+                state = Some(State::decode(&mut reader, known).map_err(|unread| match unread {
+                    Unread::Damaged(what) => corrupt(&what),
+                    Unread::Unknown(what) => Error::Incompatible { path: path.to_owned(), what },
+                })?);
             }
             (Some(EDIT), Some(state)) => {
                 let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("edit malformed"))?;
@@ -497,7 +412,9 @@ fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result
         (disk.open(&path, Mode::Create, true)?, 0)
     };
     let mut written = Written { file, position: 0 };
-    write_record(&mut written, number, 0, &state.encode())?;
+    let mut record = vec![SNAPSHOT];
+    state.encode(&mut record);
+    write_record(&mut written, number, 0, &record)?;
     written.file.sync_data()?;
     let snapshot_bytes = written.position;
     write_witness(&mut written, number, snapshot_bytes)?;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::feature::{SHARED_FILES, SHARED_SPILLS};
+use super::state::Unread;
 use super::*;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
 use crate::io::{Disk, FaultKind, MemDisk, Mode};
@@ -494,7 +496,7 @@ fn the_rest_is_a_whole_state_wherever_it_is_lost() {
                 true => file.write_all_at(&vec![0; content.len() - keep], keep as u64).unwrap(),
                 false => file.set_len(keep as u64).unwrap(),
             }
-            match Manifest::load(&as_disk(&image), dir()) {
+            match Manifest::load(&as_disk(&image), dir(), &[]) {
                 Ok(stored) => {
                     let at = states.iter().position(|state| *state == stored.state);
                     whole[at.unwrap_or_else(|| panic!("kept {keep}: {:?}", stored.state))] += 1;
@@ -519,13 +521,161 @@ fn an_unknown_format_is_refused() {
     let mut unit = disk.content(&path).unwrap()[..4096].to_vec();
     let payload = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
     // Frame length, frame flag, record kind, format version.
-    assert_eq!(unit[49..52], [0, 1, FORMAT_VERSION as u8]);
+    assert_eq!(unit[49..52], [0, 1, 3]);
     unit[51] = 99;
     let crc = crc32c::crc32c(&unit[4..48 + payload]);
     unit[..4].copy_from_slice(&crc.to_le_bytes());
     disk.open(&path, Mode::ReadWrite, false).unwrap().write_all_at(&unit, 0).unwrap();
     let outcome: Result<_> = Manifest::open(as_disk(&disk), dir());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
+}
+
+const NEWER: Feature = Feature::new("newer", "7.1", Need::Reader);
+const NEWER_WRITES: Feature = Feature::new("newer-writes", "7.2", Need::Writer);
+const HINT: Feature = Feature::new("hint", "7.3", Need::Nobody);
+
+/// A store is of format 3, which every reader since has known, until it uses a feature that such a reader does not know.
+#[test]
+fn features_are_listed_once_they_are_used() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    (0..5).for_each(|i| manifest.append(&edit(i)).unwrap());
+    FEATURES.iter().for_each(|feature| manifest.require(feature).unwrap());
+    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (1, state_after(5)));
+    assert_eq!(manifest.state().format(), 3);
+
+    manifest.require(&NEWER).unwrap();
+    manifest.require(&NEWER).unwrap();
+    manifest.append(&edit(5)).unwrap();
+    let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000002", "MANIFEST.spare"].map(PathBuf::from);
+    assert_eq!(disk.list(dir()).unwrap(), names);
+    let stored = Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap();
+    assert_eq!((stored.number, stored.state.format()), (2, 4));
+    let mut expected = state_after(6);
+    expected.features.add(&NEWER);
+    assert_eq!(stored.state, expected);
+    // They stay over an opening.
+    let manifest = Manifest::resume(as_disk(&disk), dir(), &stored).unwrap();
+    assert_eq!(manifest.features(), [NEWER, SHARED_FILES, SHARED_SPILLS]);
+    assert_eq!(Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap().state, expected);
+}
+
+#[test]
+fn a_store_with_an_unknown_feature_is_refused_by_name() {
+    let refusal = |features: &[Feature], known: &[Feature]| {
+        let disk = new_disk();
+        let manifest = create(&disk).unwrap();
+        features.iter().for_each(|feature| manifest.require(feature).unwrap());
+        let before = disk.content(&dir().join("CURRENT")).unwrap();
+        let refusal = Manifest::load(&as_disk(&disk), dir(), known).err().map(|e| e.to_string());
+        assert_eq!(disk.content(&dir().join("CURRENT")).unwrap(), before);
+        refusal
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        refusal(&[NEWER], &[]).unwrap(),
+        format!(
+            "/store/MANIFEST-000002: the store uses a feature that Strata {version} does not know: newer (Strata 7.1 or later)"
+        )
+    );
+    assert_eq!(
+        refusal(&[NEWER_WRITES, NEWER, HINT], &[]).unwrap(),
+        format!(
+            "/store/MANIFEST-000004: the store uses features that Strata {version} does not know: newer (Strata 7.1 or \
+             later), newer-writes (Strata 7.2 or later)"
+        )
+    );
+    assert!(refusal(&[NEWER_WRITES, NEWER], &[NEWER]).unwrap().ends_with("newer-writes (Strata 7.2 or later)"));
+    assert_eq!(refusal(&[HINT], &[]), None);
+    assert_eq!(refusal(&[NEWER, NEWER_WRITES], &[NEWER_WRITES, NEWER]), None);
+}
+
+/// What only a newer program can read is behind the list of features: that is what the refusal is about, not damage.
+#[test]
+fn a_feature_is_named_before_what_it_explains() {
+    let mut features = Features::default();
+    features.add(&NEWER);
+    let mut snapshot = vec![4, 0];
+    features.encode(&mut snapshot);
+    snapshot.extend([200, 1, 2, 3]);
+    let decode = |known: &[Feature]| State::decode(&mut crate::base::codec::Reader::new(&snapshot), known);
+    assert!(matches!(decode(&[]), Err(Unread::Unknown(what)) if what.contains("newer")));
+    assert_eq!(decode(&[NEWER]), Err(Unread::Damaged("snapshot malformed".into())));
+    // A need that nobody knows yet is taken for the greatest.
+    snapshot[3] = 77;
+    let decoded = State::decode(&mut crate::base::codec::Reader::new(&snapshot), &[]);
+    assert!(matches!(decoded, Err(Unread::Unknown(_))));
+}
+
+/// At each operation of the disk at which a feature is noted: a failure changes nothing, or stops the manifest; after a crash
+/// the store is as before or has the feature, and has it if the call returned.
+#[test]
+fn a_feature_is_noted_as_a_whole() {
+    for kind in [FaultKind::StorageFull, FaultKind::Other, FaultKind::TooManyFiles] {
+        let (mut whole, mut refused, mut stopped) = (false, 0, 0);
+        for n in 1..60 {
+            let disk = new_disk();
+            let manifest = create(&disk).unwrap();
+            (0..3).for_each(|i| manifest.append(&edit(i)).unwrap());
+            disk.fail_after(n, kind);
+            let outcome = manifest.require(&NEWER);
+            whole = disk.clear_fault();
+            match &outcome {
+                Ok(()) => assert_eq!(manifest.state().format(), 4),
+                Err(Error::Poisoned(_)) => {
+                    stopped += 1;
+                    assert!(manifest.check().is_err() && manifest.append(&edit(3)).is_err());
+                }
+                Err(e) => {
+                    refused += 1;
+                    assert!(matches!(e, Error::Io { .. }), "{e}");
+                    assert_eq!(manifest.state(), state_after(3));
+                }
+            }
+            for seed in 0..6 {
+                let image = disk.crash(seed);
+                let state = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap().state;
+                let has = state.features.has("newer");
+                assert!(has || outcome.is_err(), "{n}: lost");
+                assert!(!has || outcome.is_ok() || manifest.check().is_err(), "{n}: refused and noted");
+                assert_eq!(state.format(), if has { 4 } else { 3 });
+                assert_eq!(State { features: state_after(3).features, ..state }, state_after(3));
+            }
+            if manifest.check().is_ok() {
+                // It is noted at the next attempt, and work goes on.
+                manifest.require(&NEWER).unwrap();
+                manifest.append(&edit(3)).unwrap();
+                let image = disk.crash(n);
+                let stored = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap();
+                assert!(stored.state.features.has("newer") && stored.state.flushed_seq == SeqNo(3));
+            }
+            if whole {
+                break;
+            }
+        }
+        assert!(
+            whole && refused > 0 && (stopped > 0 || kind == FaultKind::StorageFull),
+            "{kind:?} {refused} {stopped}"
+        );
+    }
+}
+
+/// With no byte free a feature has its room, since the spare has it.
+#[test]
+fn a_feature_is_noted_on_a_full_disk() {
+    let disk = new_disk();
+    let manifest = create(&disk).unwrap();
+    (0..20).for_each(|i| manifest.append(&edit(i)).unwrap());
+    disk.set_capacity(Some(disk.used()));
+    for name in ["one", "two", "three", "four"] {
+        manifest.require(&Feature::new(name, "9", Need::Reader)).unwrap();
+        manifest.append_relief(&VersionEdit { dropped: vec![IndexId(5)], ..VersionEdit::default() }).unwrap();
+    }
+    let refusal = Manifest::load(&as_disk(&disk), dir(), &[]).err().unwrap().to_string();
+    assert!(
+        ["one", "two", "three", "four"].iter().all(|name| refusal.contains(&format!("{name} (Strata 9"))),
+        "{refusal}"
+    );
 }
 
 proptest! {
@@ -593,15 +743,34 @@ fn stored_bytes_stay_the_same() {
     assert_eq!(state.files, [(0, first), (0, shared_meta()), (0, large_shared_meta())]);
 }
 
+/// A manifest that lists features.
+#[test]
+fn stored_bytes_with_features_stay_the_same() {
+    let disk = example();
+    let manifest = Manifest::open(as_disk(&disk), dir()).unwrap().0;
+    manifest.require(&NEWER).unwrap();
+    manifest.require(&HINT).unwrap();
+    manifest.append(&VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() }).unwrap();
+    for name in ["CURRENT", "MANIFEST-000004"] {
+        let content = disk.content(&dir().join(name)).unwrap();
+        check_fixture(&format!("v4/manifest/{name}"), without_room(&content));
+    }
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
+    let stored = Manifest::load(&disk, &engine_path("fixtures/v4/manifest"), &[NEWER]).unwrap();
+    assert_eq!(stored.state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
+    let features: Vec<Feature> = stored.state.features.iter().cloned().collect();
+    assert_eq!(features, [HINT, NEWER, SHARED_FILES, SHARED_SPILLS]);
+}
+
 /// Manifests of the earlier formats are read, and what is written next is of the newest.
 #[test]
 fn stores_of_earlier_formats_are_still_read() {
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
-    assert_eq!((number, state.format), (2, FORMAT_VERSION));
+    assert_eq!((number, state.format()), (2, 3));
     assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
     let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
-    assert_eq!(state.format, FORMAT_VERSION);
+    assert_eq!(state.format(), 3);
     let mut expected = State {
         log_start: Lsn(65536),
         flushed_seq: SeqNo(9),
@@ -634,6 +803,10 @@ fn the_documented_example_is_what_is_written() {
     let bytes = bytes_of(&example());
     check_doc_example("manifest.md", "### Snapshot", unit_payload(&bytes, 0));
     check_doc_example("manifest.md", "### Edit", unit_payload(&bytes, 2));
+    let disk = new_disk();
+    create(&disk).unwrap().require(&Feature::new("schema-versions", "0.1", Need::Reader)).unwrap();
+    let bytes = disk.content(&dir().join("MANIFEST-000002")).unwrap();
+    check_doc_example("manifest.md", "### Snapshot with features", unit_payload(&bytes, 0));
 }
 
 /// The frame in the unit that begins at a page.
