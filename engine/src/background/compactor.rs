@@ -1,6 +1,9 @@
 //! The threads that compact: take a job, carry it out in slices, sleep while it is ahead of the writers.
+//!
+//! A merge does a slice of its work when it is told to ([`run_job`]); between two slices its thread looks up ([`Turns`]), does first what is
+//! more urgent by now, with the merge lying where it is, and sleeps if nobody waits for merges. As urgency has few degrees, merges do not
+//! pile up.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,10 +12,10 @@ use super::output::{Filters, discard, not_installed, version_gc, with_env};
 use super::{Background, RETRY, Shared, shape, sleep_or_stop, with_input};
 use crate::base::Result;
 use crate::compact::manual::{Manual, manual};
-use crate::compact::merge::{MergeResult, OutputPlan, SstSource, merge_files};
+use crate::compact::merge::{MergeResult, OutputPlan, Progress, SstSource, merge_of_files};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
+use crate::compact::quantum::Quantum;
 use crate::compact::quarantine::MergeFailure;
-use crate::compact::slice::Slice;
 use crate::compact::throttle::{merge_us, nice, tree_pressure};
 use crate::engine::{Core, sst_path};
 use crate::io::{Blocking, NICE_MAX, Waiting};
@@ -28,14 +31,29 @@ impl Background {
         core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
     }
 
-    /// Keeps a merge that has taken in `bytes` in `work_us` of work to its rate, see `throttle`.
+    /// Keeps a merge that has taken in `bytes` in `work_us` of work to its rate, see `throttle`, unless somebody waits for merges.
     fn limit_rate(&self, core: &Core, bytes: u64, work_us: u64) {
         let may_take = merge_us(bytes, self.logged_per_s.load(Ordering::Relaxed), tree_pressure(&self.loads(core)));
         let sleep = may_take.saturating_sub(work_us).min(LIMIT_MAX_US);
-        if sleep > 0 {
-            sleep_or_stop(self, &self.retry_wake, Duration::from_micros(sleep));
+        if sleep == 0 {
+            return;
+        }
+        let mut shared = self.shared.lock();
+        if shared.stopping || shared.awaiting > 0 {
+            return;
+        }
+        let is_whole = self.rest_wake.wait_for(&mut shared, Duration::from_micros(sleep)).timed_out();
+        drop(shared);
+        if is_whole {
             self.counters.lock().compact_rest_us += sleep;
         }
+    }
+
+    /// Merges do not sleep while what is returned is held: somebody waits for them. Those that sleep go on at once.
+    pub(super) fn await_merges(&self) -> Awaiting<'_> {
+        self.shared.lock().awaiting += 1;
+        self.rest_wake.notify_all();
+        Awaiting(self)
     }
 
     /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
@@ -75,6 +93,8 @@ impl Background {
     /// Merges all files with keys in `[lower, upper)` into the last level, see [`manual`], until `tick`, asked again and
     /// again, fails.
     pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
+        // Files may be in merges of the background.
+        let _awaiting = self.await_merges();
         loop {
             tick()?;
             let mut shared = self.shared.lock();
@@ -95,7 +115,7 @@ impl Background {
                     shared.running.push(job.clone());
                     drop(shared);
                     let begun_us = core.options.clock.now_us();
-                    let result = run_job(core, &version, &job, &|_| tick());
+                    let result = run_job(core, &version, &job, &mut |_| tick());
                     self.count_work(&job, core.options.clock.now_us().saturating_sub(begun_us));
                     drop(version);
                     self.finish_job(core, &job);
@@ -129,41 +149,72 @@ pub(super) fn compact_loop(core: &Arc<Core>) {
     }
 }
 
-/// Carries out a job that was taken, and between its slices, on top of it, what is more urgent by then. As urgency has
-/// few degrees, this does not go deep. False if the job failed and the next one may fail for the same reason.
-fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool {
-    let background = &core.background;
-    let slice = Cell::new(Slice::begin(core.options.clock.now_us()));
-    // What failed in the middle of this job would fail again in the next slice.
-    let may_interrupt = Cell::new(true);
-    let working_since = Cell::new(core.options.clock.now_us());
-    let worked_us = Cell::new(0);
-    let tick = |bytes| {
-        let work_us = core.options.clock.now_us().saturating_sub(working_since.get());
-        worked_us.set(worked_us.get() + work_us);
+/// Somebody waits for merges, see [`Background::await_merges`].
+pub(super) struct Awaiting<'a>(&'a Background);
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.shared.lock().awaiting -= 1;
+    }
+}
+
+/// What a thread does between two slices of a merge.
+struct Turns<'a> {
+    core: &'a Core,
+    /// Why it merges: what is more urgent comes first.
+    reason: Reason,
+    quantum: Quantum,
+    working_since_us: u64,
+    /// Of the slices that are done.
+    worked_us: u64,
+    /// Nothing that came first has failed: in the next turn it would fail again.
+    may_yield: bool,
+}
+
+impl Turns<'_> {
+    fn begin(core: &Core, reason: Reason) -> Turns<'_> {
+        let now_us = core.options.clock.now_us();
+        Turns { core, reason, quantum: Quantum::begin(now_us), working_since_us: now_us, worked_us: 0, may_yield: true }
+    }
+
+    /// A slice that took in `bytes` is done.
+    fn next(&mut self, bytes: u64) {
+        let (core, background) = (self.core, &self.core.background);
+        let now_us = || core.options.clock.now_us();
+        let work_us = now_us().saturating_sub(self.working_since_us);
+        self.worked_us += work_us;
         background.limit_rate(core, bytes, work_us);
-        let mut current = slice.get();
-        let over = current.is_over(bytes, core.options.clock.now_us());
-        slice.set(current);
-        if over {
+        if self.quantum.is_over(bytes, now_us()) {
             background.rank_compaction(core);
-            while may_interrupt.get() {
-                let taken = background.take_job(core, &mut background.shared.lock(), Some(job.reason));
+            while self.may_yield {
+                let taken = background.take_job(core, &mut background.shared.lock(), Some(self.reason));
                 let Some((version, urgent)) = taken else { break };
-                may_interrupt.set(work_on(core, version, &urgent));
+                self.may_yield = work_on(core, version, &urgent);
             }
-            slice.set(Slice::begin(core.options.clock.now_us()));
+            self.quantum = Quantum::begin(now_us());
         }
-        working_since.set(core.options.clock.now_us());
+        self.working_since_us = now_us();
+    }
+
+    /// Time of work on the merge by now, without what came between its slices.
+    fn worked_us(&self) -> u64 {
+        self.worked_us + self.core.options.clock.now_us().saturating_sub(self.working_since_us)
+    }
+}
+
+/// Carries out a job that was taken, in turns with what is more urgent. False if it failed and the next one may fail for the
+/// same reason.
+fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool {
+    let mut turns = Turns::begin(core, job.reason);
+    let result = run_job(core, &version, job, &mut |bytes| {
+        turns.next(bytes);
         Ok(())
-    };
-    let result = run_job(core, &version, job, &tick);
-    let last_us = core.options.clock.now_us().saturating_sub(working_since.get());
-    background.count_work(job, worked_us.get() + last_us);
+    });
+    core.background.count_work(job, turns.worked_us());
     // The inputs are held no longer: the cleaner, who is woken below, finds them.
     drop(version);
     let go_on = note_outcome(core, job, result);
-    background.finish_job(core, job);
+    core.background.finish_job(core, job);
     go_on
 }
 
@@ -216,8 +267,9 @@ fn residence_before(inputs: &[&Arc<FileEntry>], key: &[u8]) -> Option<Residence>
     inputs.iter().rev().find(spans)?.sst.get()?.residence_of(key)
 }
 
-/// Carries out a job on the version it was picked from; `tick` as in [`with_env`].
-fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u64) -> Result<()>) -> Result<()> {
+/// Carries out a job on the version it was picked from, slice by slice. Each time that there is more to do `turn` is told what
+/// the slice took in; its error ends the job, and so does the end of the store.
+fn run_job(core: &Core, version: &Version, job: &CompactionJob, turn: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
     let mut edit = VersionEdit::default();
     for (level, files) in &job.inputs {
         edit.removed.extend(files.iter().map(|&no| (*level, no)));
@@ -241,8 +293,17 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, tick: &dyn Fn(u6
             let sources = inputs.iter().map(|&file| Input { core, file }).collect();
             let filters = Filters::new(core, version, job.output_level);
             let residence = |key: &[u8]| residence_before(&inputs, key);
-            result = with_env(core, &|key| filters.exclude(key), tick, &residence, |env| {
-                merge_files(sources, version_gc(core), &plan, env)
+            result = with_env(core, &|key| filters.exclude(key), &|_| Ok(()), &residence, |env| {
+                let mut merge = merge_of_files(sources, version_gc(core), &plan, env);
+                loop {
+                    match merge.run_slice()? {
+                        Progress::Done(result) => return Ok(result),
+                        Progress::More(bytes) => {
+                            (env.tick)(bytes)?;
+                            turn(bytes)?;
+                        }
+                    }
+                }
             })?;
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }

@@ -2,8 +2,8 @@
 //!
 //! Users come first: these threads stand behind theirs as far as the backlog allows (`throttle::nice`, asked anew at each
 //! slice), flushes less than compactions, since memory is the limit that stops writers. A merge works in slices, between
-//! two of which its thread carries out what has become more urgent (`compact::slice`), and sleeps while users write
-//! (`throttle::merge_us`).
+//! two of which its thread carries out what has become more urgent (`compact::quantum`), and sleeps while users write
+//! (`throttle::merge_us`) and nobody waits for merges.
 //!
 //! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
 //! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in SSTs is in the log. Writers go
@@ -58,6 +58,8 @@ struct Shared {
     flush_error: Option<Error>,
     compact_error: Option<Error>,
     flushing: bool,
+    /// How many wait for merges.
+    awaiting: u32,
     running: Vec<Arc<CompactionJob>>,
     /// Files that merges could not read.
     quarantine: Quarantine,
@@ -119,8 +121,10 @@ pub(crate) struct Background {
     flush_wake: Condvar,
     compact_wake: Condvar,
     clean_wake: Condvar,
-    /// Signalled at the end only: cuts short the rest of a merge and the pause after a failed one.
+    /// Signalled at the end only: cuts short the pause after a failed merge.
     retry_wake: Condvar,
+    /// Signalled at the end, and when somebody begins to wait for merges: cuts short their sleep.
+    rest_wake: Condvar,
     progress: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
     compactors: usize,
@@ -145,6 +149,7 @@ impl Background {
             compact_wake: Condvar::new(),
             clean_wake: Condvar::new(),
             retry_wake: Condvar::new(),
+            rest_wake: Condvar::new(),
             progress: Condvar::new(),
             threads: Mutex::default(),
             compactors,
@@ -185,6 +190,7 @@ impl Background {
         self.compact_wake.notify_all();
         self.clean_wake.notify_all();
         self.retry_wake.notify_all();
+        self.rest_wake.notify_all();
         self.progress.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
@@ -271,6 +277,7 @@ impl Background {
 
     /// Waits until nothing is running and nothing is due.
     pub fn wait_idle(&self, core: &Core) -> Result<()> {
+        let _awaiting = self.await_merges();
         let mut shared = self.shared.lock();
         loop {
             shared.check()?;

@@ -9,11 +9,17 @@
 //! tombstones only: so a row that is inserted and soon deleted (a queue, an index entry of a value that changes often)
 //! disappears at the first merge that meets both, also amid other keys.
 //!
+//! # Slices
+//! A merge is a value, [`Merge`], that does a slice of its work when it is asked to and then rests where it is. What comes between two
+//! slices (a pause, more urgent work, the end of the store) is the business of whoever drives it. It holds no large value meanwhile.
+//! [`merge`] drives one to its end.
+//!
 //! # Failure
-//! On any error, including cancellation by the tick, the files written so far are removed and the error is returned.
+//! A merge that ends in an error, or is dropped before its end, removes the files written so far.
 //! On success their content is durable, but neither are their names (the caller syncs the directory) nor does anybody
 //! refer to them: the caller installs them.
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,8 +31,8 @@ use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::SstMeta;
 use crate::sst::{AHEAD_MIN, ReadHints, Sst, SstIter, WRITE_BYTES};
 
-/// Input bytes between two ticks.
-const TICK_BYTES: u64 = 1 << 20;
+/// Input bytes of a slice.
+const SLICE_BYTES: u64 = 1 << 20;
 /// Read-ahead of a merge at most: enough for a disk.
 const AHEAD_BYTES_MAX: u64 = 2 << 20;
 /// And at least.
@@ -103,19 +109,23 @@ impl<S: SstSource> SortedRun for SstRun<S> {
     }
 }
 
-/// Merges the files of a job (in any order) into new ones.
-pub fn merge_files<S: SstSource>(
+/// A merge of files.
+pub type FileMerge<'a, S> = Merge<'a, Box<MergeIter<LevelIter<SstRun<S>>>>>;
+
+/// The merge of the files of a job (in any order) into new ones.
+pub fn merge_of_files<'a, S: SstSource>(
     files: Vec<S>,
     gc: VersionGc,
-    plan: &OutputPlan<'_>,
-    env: &MergeEnv<'_>,
-) -> Result<MergeResult> {
+    plan: &'a OutputPlan<'a>,
+    env: &'a MergeEnv<'a>,
+) -> FileMerge<'a, S> {
     let runs = sorted_runs(files);
     let read_ahead = ahead_each(env.ahead_bytes, runs.len());
-    let _held = Held::new(env.buffer_bytes, read_ahead * runs.len() as u64);
+    let ahead_bytes = read_ahead * runs.len() as u64;
     let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
     let sources = runs.into_iter().map(|files| LevelIter::new(SstRun { files, hints }, None, None));
-    merge(&mut MergeIter::new(sources.collect()), gc, plan, env)
+    let input = Box::new(MergeIter::new(sources.collect()));
+    Merge { _ahead: Some(Held::new(env.buffer_bytes, ahead_bytes)), ..Merge::new(input, gc, plan, env) }
 }
 
 /// Distributes files into few sorted runs. Which run comes first does not matter to a merge: versions found twice are
@@ -140,81 +150,112 @@ pub fn merge<I: VersionIter>(
     plan: &OutputPlan<'_>,
     env: &MergeEnv<'_>,
 ) -> Result<MergeResult> {
-    let _held = Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below);
-    let mut outputs = Outputs::new(plan, env);
-    let done = run(input, gc, plan, env, &mut outputs).and_then(|()| outputs.finish());
-    match done {
-        Ok(()) => Ok(outputs.result),
-        Err(e) => {
-            outputs.writer = None;
-            for no in outputs.created {
-                // What cannot be removed now is found unreferenced when the store is opened next.
-                let _ = env.disk.remove(&(env.path_of)(no));
-                env.prepopulate.cache.erase_file(no);
-            }
-            Err(e)
+    let mut merge = Merge::new(input, gc, plan, env);
+    loop {
+        match merge.run_slice()? {
+            Progress::More(bytes) => (env.tick)(bytes)?,
+            Progress::Done(result) => return Ok(result),
         }
     }
 }
 
-fn run<I: VersionIter>(
-    input: &mut I,
+/// What a slice has come to.
+#[derive(Debug)]
+pub enum Progress {
+    /// There is more to do. So many bytes (keys and values) were taken in.
+    More(u64),
+    /// The merge is complete.
+    Done(MergeResult),
+}
+
+/// A merge under way. See the module.
+pub struct Merge<'a, P> {
+    /// The versions, not positioned before the first slice.
+    input: P,
+    is_begun: bool,
     gc: VersionGc,
-    plan: &OutputPlan<'_>,
-    env: &MergeEnv<'_>,
-    outputs: &mut Outputs<'_>,
-) -> Result<()> {
-    let mut gc = if plan.numbers_stay { gc.with_numbers() } else { gc };
-    let mut bottom = Bottom::new(plan.below);
-    let mut key: Vec<u8> = Vec::new();
-    let mut since_tick = 0;
-    input.seek_first()?;
-    while input.valid() {
-        if input.key() != key || key.is_empty() {
-            let index = IndexId::of(input.key());
-            let new_index = key.is_empty() || IndexId::of(&key) != index;
-            if new_index && (env.is_dropped)(index) {
-                key.clear();
-                match index.0.checked_add(1) {
-                    Some(next) => input.seek_ge(&IndexId(next).prefix())?,
-                    None => break,
-                }
-                continue;
-            }
-            key.clear();
-            key.extend_from_slice(input.key());
-            outputs.begin_key(&key, new_index)?;
-            gc.start_key(bottom.reached(&key));
+    bottom: Bottom<'a>,
+    plan: &'a OutputPlan<'a>,
+    env: &'a MergeEnv<'a>,
+    /// The key at hand.
+    key: Vec<u8>,
+    outputs: Outputs<'a>,
+    _buffers: Held<'a>,
+    _ahead: Option<Held<'a>>,
+}
+
+impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
+    /// A merge of `input` that has not begun.
+    pub fn new(input: P, gc: VersionGc, plan: &'a OutputPlan<'a>, env: &'a MergeEnv<'a>) -> Merge<'a, P> {
+        Merge {
+            input,
+            is_begun: false,
+            gc: if plan.numbers_stay { gc.with_numbers() } else { gc },
+            bottom: Bottom::new(plan.below),
+            plan,
+            env,
+            key: Vec::new(),
+            outputs: Outputs::new(plan, env),
+            _buffers: Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below),
+            _ahead: None,
         }
-        let (seq, kind) = (input.seq(), input.kind());
-        let bytes = (key.len() + input.value_len()) as u64;
-        let stats = &mut outputs.result.stats;
-        stats.entries_in += 1;
-        stats.bytes_in += bytes;
-        if plan.below.is_some() && !gc.is_settled(seq, kind) && (env.excludes)(&key) {
-            gc.reached_bottom();
-        }
-        match gc.version(seq, kind) {
-            Retention::Keep { seq, hidden_by } => {
-                if let Some(tombstone) = hidden_by {
-                    stats.tombstones_dropped -= 1;
-                    outputs.add(&key, tombstone, Kind::Delete, &[])?;
-                }
-                if input.is_deferred() {
-                    input.load()?;
-                }
-                outputs.add(&key, seq, kind, input.value())?;
-            }
-            Retention::Drop if kind == Kind::Put => stats.puts_dropped += 1,
-            Retention::Drop => stats.tombstones_dropped += 1,
-        }
-        since_tick += bytes;
-        if since_tick >= TICK_BYTES {
-            (env.tick)(std::mem::take(&mut since_tick))?;
-        }
-        input.next()?;
     }
-    Ok(())
+
+    /// Goes on for about a MiB of input. To be called until it is done or fails.
+    pub fn run_slice(&mut self) -> Result<Progress> {
+        let Merge { input, gc, bottom, plan, env, key, outputs, .. } = self;
+        let input = &mut **input;
+        if !std::mem::replace(&mut self.is_begun, true) {
+            input.seek_first()?;
+        }
+        let mut taken = 0;
+        while input.valid() {
+            if input.key() != key || key.is_empty() {
+                let index = IndexId::of(input.key());
+                let new_index = key.is_empty() || IndexId::of(key) != index;
+                if new_index && (env.is_dropped)(index) {
+                    key.clear();
+                    match index.0.checked_add(1) {
+                        Some(next) => input.seek_ge(&IndexId(next).prefix())?,
+                        None => break,
+                    }
+                    continue;
+                }
+                key.clear();
+                key.extend_from_slice(input.key());
+                outputs.begin_key(key, new_index)?;
+                gc.start_key(bottom.reached(key));
+            }
+            let (seq, kind) = (input.seq(), input.kind());
+            let bytes = (key.len() + input.value_len()) as u64;
+            let stats = &mut outputs.result.stats;
+            stats.entries_in += 1;
+            stats.bytes_in += bytes;
+            if plan.below.is_some() && !gc.is_settled(seq, kind) && (env.excludes)(key) {
+                gc.reached_bottom();
+            }
+            match gc.version(seq, kind) {
+                Retention::Keep { seq, hidden_by } => {
+                    if let Some(tombstone) = hidden_by {
+                        stats.tombstones_dropped -= 1;
+                        outputs.add(key, tombstone, Kind::Delete, &[])?;
+                    }
+                    if input.is_deferred() {
+                        input.load()?;
+                    }
+                    outputs.add(key, seq, kind, input.value())?;
+                }
+                Retention::Drop if kind == Kind::Put => stats.puts_dropped += 1,
+                Retention::Drop => stats.tombstones_dropped += 1,
+            }
+            input.next()?;
+            taken += bytes;
+            if taken >= SLICE_BYTES {
+                return Ok(Progress::More(taken));
+            }
+        }
+        outputs.finish().map(Progress::Done)
+    }
 }
 
 /// Tells for ascending keys whether any file below may hold them.

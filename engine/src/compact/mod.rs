@@ -9,9 +9,9 @@ pub mod manual;
 pub mod merge;
 mod outputs;
 pub mod pick;
+pub mod quantum;
 pub mod quarantine;
 pub(crate) mod rate_meter;
-pub mod slice;
 pub mod throttle;
 #[cfg(test)]
 mod throttle_loop;

@@ -48,8 +48,8 @@ pub struct MergeEnv<'a> {
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
     /// for tombstones, in the order of keys.
     pub excludes: &'a dyn Fn(&[u8]) -> bool,
-    /// Called about each MiB of input with the bytes (keys and values) taken in since the last call. May wait, to limit
-    /// the merge; an error cancels it.
+    /// Asked by whoever drives a merge, between two slices, with the bytes (keys and values) that the last one took in; an error
+    /// cancels the merge.
     pub tick: &'a dyn Fn(u64) -> Result<()>,
     /// Bytes that the sources of a merge may read ahead.
     pub ahead_bytes: u64,
@@ -198,14 +198,14 @@ pub(super) struct Outputs<'a> {
     guides: Guides<'a>,
     ranges: &'a [(Vec<u8>, Vec<u8>)],
     alone: &'a [IndexId],
-    pub writer: Option<SstWriter<'a>>,
+    writer: Option<SstWriter<'a>>,
     /// The index at hand may be small: its versions are pending.
     is_small: bool,
     pending: Pending,
     /// A guide ended where the index at hand began, and what had been passed of guides until then.
     began_at_guide: bool,
     guide_bytes_before: u64,
-    pub created: Vec<FileNo>,
+    created: Vec<FileNo>,
     pub result: MergeResult,
 }
 
@@ -351,10 +351,12 @@ impl<'a> Outputs<'a> {
         writer.add(key, seq, kind, value)
     }
 
-    /// All versions have been added.
-    pub fn finish(&mut self) -> Result<()> {
+    /// All versions have been added. The files are the caller's from now on.
+    pub fn finish(&mut self) -> Result<MergeResult> {
         self.end_index()?;
-        self.finish_file()
+        self.finish_file()?;
+        self.created.clear();
+        Ok(std::mem::take(&mut self.result))
     }
 
     /// Ends the file that is being written, if there is one.
@@ -366,5 +368,17 @@ impl<'a> Outputs<'a> {
             self.result.outputs.push(meta);
         }
         Ok(())
+    }
+}
+
+impl Drop for Outputs<'_> {
+    /// Removes the files of a merge that has not come to its end.
+    fn drop(&mut self) {
+        self.writer = None;
+        for &no in &self.created {
+            // What cannot be removed now is found unreferenced when the store is opened next.
+            let _ = self.env.disk.remove(&(self.env.path_of)(no));
+            self.env.prepopulate.cache.erase_file(no);
+        }
     }
 }

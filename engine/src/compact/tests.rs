@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::gc::VersionGc;
 use super::manual::{Manual, manual};
-use super::merge::{MergeEnv, MergeResult, OutputPlan, SstRun, SstSource, merge, merge_files};
+use super::merge::{Merge, MergeEnv, MergeResult, OutputPlan, Progress, SstRun, SstSource, merge, merge_of_files};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
 use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
@@ -272,8 +272,15 @@ impl Store {
             };
             let excludes =
                 |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
-            let merge = |env: &MergeEnv<'_>| merge_files(files, self.version_gc(), &plan, env);
-            result = self.place.with_env(Compression::Zstd, &excludes, merge).unwrap();
+            let merge = |env: &MergeEnv<'_>| {
+                let mut merge = merge_of_files(files, self.version_gc(), &plan, env);
+                loop {
+                    if let Progress::Done(result) = merge.run_slice().unwrap() {
+                        return result;
+                    }
+                }
+            };
+            result = self.place.with_env(Compression::Zstd, &excludes, merge);
             for meta in &result.outputs {
                 let inside = job.ranges.iter().any(|(low, high)| *low <= meta.smallest && meta.largest <= *high);
                 assert!(inside, "outputs within the announced ranges");
@@ -724,4 +731,57 @@ fn a_cancelled_merge_leaves_nothing_behind() {
     place.cancel_after.set(None);
     let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &[]).unwrap();
     assert_eq!(place.files(), result.outputs.len());
+}
+
+/// Merges take turns slice by slice, each with its own files; one that is dropped half way takes its files along.
+#[test]
+fn merges_rest_between_their_slices() {
+    const ROWS: u8 = 250;
+    let place = Place::new();
+    let entries = |index: u32, bytes: usize| -> Vec<Entry> {
+        versions(&(0..ROWS).map(|row| (index, row, 1 + u64::from(row), Some(bytes))).collect::<Vec<_>>())
+    };
+    let gc = || VersionGc::new(&[], SeqNo(1000));
+    let (plan, small) = (OutputPlan::for_level(TARGET, &[]), OutputPlan::for_level(TARGET, &[]));
+    place.with_env(Compression::None, &|_| false, |env| {
+        let mut inputs = [VecIter::new(entries(1, 20_000)), VecIter::new(entries(2, 20_000))];
+        let mut urgent = VecIter::new(entries(3, 100));
+        let [first, second] = &mut inputs;
+        let mut merges = [Merge::new(first, gc(), &plan, env), Merge::new(second, gc(), &plan, env)];
+        let mut slices = [Vec::new(), Vec::new()];
+        for _ in 0..3 {
+            for (merge, slices) in merges.iter_mut().zip(&mut slices) {
+                match merge.run_slice().unwrap() {
+                    Progress::More(bytes) => slices.push(bytes),
+                    Progress::Done(_) => panic!("five slices have to do"),
+                }
+            }
+        }
+        let files = place.files();
+        assert!(files > 20, "{files}");
+        // A small one comes first and is done within a slice.
+        let Progress::Done(result) = Merge::new(&mut urgent, gc(), &small, env).run_slice().unwrap() else {
+            panic!("more than a slice");
+        };
+        assert_eq!((result.stats.entries_in, place.files()), (u64::from(ROWS), files + result.outputs.len()));
+        let urgent_files = result.outputs.len();
+        let [mut first, second] = merges;
+        drop(second);
+        let result = loop {
+            match first.run_slice().unwrap() {
+                Progress::More(bytes) => slices[0].push(bytes),
+                Progress::Done(result) => break result,
+            }
+        };
+        assert_eq!(result.stats.entries_in, u64::from(ROWS));
+        assert_eq!(place.files(), result.outputs.len() + urgent_files);
+        let in_slices: u64 = slices[0].iter().sum();
+        assert!(slices[0].len() == 4 && in_slices <= result.stats.bytes_in, "{slices:?}");
+        assert!(slices.iter().flatten().all(|bytes| (1 << 20..(1 << 20) + 20_100).contains(bytes)), "{slices:?}");
+        drop(first);
+        assert_eq!(place.files(), result.outputs.len() + urgent_files, "what is done stays");
+        for meta in &result.outputs {
+            assert_eq!(place.open(meta).meta().index, IndexId(1));
+        }
+    });
 }
