@@ -22,6 +22,7 @@ use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An open database.
@@ -33,6 +34,8 @@ pub struct Store {
     /// Sessions, for reports.
     sessions: Mutex<Vec<Weak<KillSwitch>>>,
     library: OnceLock<Arc<dyn Library>>,
+    /// Of the unique indexes whose building this store has begun: whether two rows with one value were met.
+    building: Mutex<HashMap<IndexId, Arc<AtomicBool>>>,
 }
 
 impl Store {
@@ -46,6 +49,7 @@ impl Store {
             tables: Mutex::default(),
             sessions: Mutex::default(),
             library: OnceLock::new(),
+            building: Mutex::default(),
         }))
     }
 
@@ -161,18 +165,47 @@ impl Store {
 
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
     /// it. Handlers that have the table open must open it again. `is_killed`: as of [`Store::alter_columns`].
+    ///
+    /// Two rows with one value in a unique index are no error of who writes the second, but the index cannot become live. Who puts
+    /// the entries of rows from before has to look for other rows' with the same value likewise.
     pub fn add_index(&self, name: &str, index: &Index, is_killed: &dyn Fn() -> bool) -> Result<()> {
         self.check_kind(&index.name, index.kind, &index.options)?;
         let mut def = self.definition(name)?;
         def.indexes.push(index.clone());
         limits::check(&def)?;
-        self.alter(name, Urgency::Waits(is_killed), |old, next_id| Ok((old.with_index(index, next_id())?, Vec::new())))
+        self.alter(name, Urgency::Waits(is_killed), |old, next_id| {
+            let id = next_id();
+            if index.unique {
+                self.building.lock().entry(id).or_default();
+            }
+            Ok((old.with_index(index, id)?, Vec::new()))
+        })
     }
 
     /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
-    /// open it again.
+    /// open it again. A unique index must have been built by this store from the beginning to the end.
     pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
-        self.alter(name, Urgency::Relief, |old, _| Ok((old.with_state(index, state)?, Vec::new())))
+        self.alter(name, Urgency::Relief, |old, _| {
+            let next = old.with_state(index, state)?;
+            let live = next.indexes.iter().zip(&old.indexes).find(|(new, old)| new.is_live() && !old.is_live());
+            if let Some((live, _)) = live.filter(|(live, _)| live.unique) {
+                let wrong = match self.building.lock().get(&live.id) {
+                    Some(spoiled) if !spoiled.load(Ordering::Relaxed) => None,
+                    Some(_) => Some("two rows have one value"),
+                    None => Some("its building was interrupted"),
+                };
+                if let Some(wrong) = wrong {
+                    return Err(Error::invalid(format!("unique index '{index}' cannot become live: {wrong}")));
+                }
+            }
+            Ok((next, Vec::new()))
+        })
+    }
+
+    /// Whether two rows with one value were met in a unique index that is being built. Nobody knows of one whose building was
+    /// begun before the store was opened: it is as if they were.
+    pub(crate) fn building(&self, id: IndexId) -> Arc<AtomicBool> {
+        self.building.lock().get(&id).cloned().unwrap_or_else(|| Arc::new(AtomicBool::new(true)))
     }
 
     /// Removes an index that nobody uses any more.

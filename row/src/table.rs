@@ -167,7 +167,8 @@ impl Table {
             def.indexes.push(building.definition(&meta.columns));
             let codec = Arc::new(KeyCodec::new(&def, Some(number), building.id, id)?);
             let index = Written::new(&def, number, place, &codec, terms(place))?;
-            written.push(Written { is_building: true, ..index });
+            let spoiled = building.unique.then(|| store.building(building.id));
+            written.push(Written { is_building: true, spoiled, ..index });
         }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
         Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, written, places, has_blobs })

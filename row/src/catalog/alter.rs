@@ -104,10 +104,6 @@ impl TableMeta {
         if index.parts.iter().any(|part| part.column as usize >= self.columns.len()) {
             return Err(Error::invalid(format!("index '{}' has a part without column", index.name)));
         }
-        if index.unique {
-            // Of two rows with one value, both from before or one still to be rolled back, the later would take the entry.
-            return Err(Error::invalid(format!("index '{}' cannot be built beside writers, being unique", index.name)));
-        }
         if self.no_rollback {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }

@@ -8,13 +8,14 @@
 //! Rejected: chunks written past all transactions (each row goes through the log, a memtable and several merges; CREATE TABLE ...
 //! SELECT of ten million rows wrote twice as much and took half as long again).
 
-use super::entries::Sink;
+use super::entries::{Sink, Written};
 use super::{encode_row, put_row};
 use crate::error::{Error, Result};
 use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
 use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use strata_engine::base::value::Value;
 
 /// A running fill.
@@ -77,8 +78,8 @@ impl Bulk {
         }
         self.others.count = 0;
         for index in &table.written {
-            let (txn, found, number) = (&self.txn, &mut self.found, index.number);
-            index.entries(record, row_id, &mut Collecting { txn, found, number, to: &mut self.others })?;
+            let (txn, found, to) = (&self.txn, &mut self.found, &mut self.others);
+            index.entries(record, row_id, &mut Collecting { txn, found, index, to })?;
         }
         Ok(apart)
     }
@@ -96,7 +97,7 @@ struct Collected {
 struct Collecting<'a> {
     txn: &'a Txn,
     found: &'a mut Value,
-    number: usize,
+    index: &'a Written,
     to: &'a mut Collected,
 }
 
@@ -111,9 +112,17 @@ impl Sink for Collecting<'_> {
     }
     fn take(&mut self, claimed: bool) -> Result<()> {
         self.to.count += 1;
-        match claimed {
-            true => claim(self.txn, &self.to.entries[self.to.count - 1].0, self.number, self.found),
-            false => Ok(()),
+        if !claimed {
+            return Ok(());
+        }
+        let key = &self.to.entries[self.to.count - 1].0;
+        match (claim(self.txn, key, self.index.number, self.found), &self.index.spoiled) {
+            (Err(Error::Duplicate(_)), Some(spoiled)) => {
+                spoiled.store(true, Ordering::Relaxed);
+                self.to.count -= 1;
+                Ok(())
+            }
+            (outcome, _) => outcome,
         }
     }
 }

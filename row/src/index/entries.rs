@@ -16,6 +16,7 @@ use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Takes the entries of a row.
 pub(crate) trait Sink {
@@ -211,6 +212,8 @@ pub(crate) struct Written {
     pub(crate) place: usize,
     /// It is being built: it may lack entries of rows from before.
     pub(crate) is_building: bool,
+    /// It is being built and unique. True once two rows were met that have one value: it is not to become live.
+    pub(crate) spoiled: Option<Arc<AtomicBool>>,
     /// Its keys have a virtual column.
     pub(crate) is_virtual: bool,
     pub(crate) codec: Arc<KeyCodec>,
@@ -234,7 +237,7 @@ impl Written {
             (kind, None) => return Err(unknown_kind(&index.name, kind)),
         };
         let is_virtual = index.parts.iter().any(|part| def.columns[part.column as usize].is_virtual);
-        Ok(Written { number, place, is_building: false, is_virtual, codec: codec.clone(), terms })
+        Ok(Written { number, place, is_building: false, spoiled: None, is_virtual, codec: codec.clone(), terms })
     }
 
     /// [`Entries::entries`] of whichever kind it is.

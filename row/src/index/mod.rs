@@ -27,7 +27,8 @@ use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
-use entries::{Change, ChangeRoom, Sink};
+use entries::{Change, ChangeRoom, Sink, Written};
+use std::sync::atomic::{AtomicBool, Ordering};
 use strata_engine::base::limits::VALUE_BYTES_MAX;
 use strata_engine::base::value::Value;
 
@@ -183,13 +184,9 @@ impl Writer<'_> {
         let apart = encode_row(table, record, &mut self.buffers.row_value)?;
         self.session.overwrites(&self.buffers.row_key)?;
         put_row(self.session.txn_mut(), &self.buffers.row_key, &self.buffers.row_value, &apart)?;
-        let WriteBuffers { entry, found, .. } = &mut *self.buffers;
+        let WriteBuffers { row_key, entry, found, .. } = &mut *self.buffers;
         for index in &table.written {
-            index.entries(
-                record,
-                row_id,
-                &mut Inserting { session: self.session, entry, found, number: index.number },
-            )?;
+            index.entries(record, row_id, &mut Inserting { session: self.session, row_key, entry, found, index })?;
         }
         Ok(())
     }
@@ -228,17 +225,22 @@ impl Writer<'_> {
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         put_row(self.session.txn_mut(), &b.row_key, &b.row_value, &apart)?;
-        let WriteBuffers { entry, found, .. } = b;
+        let WriteBuffers { old_row_key, row_key, entry, found, .. } = b;
         for index in &table.written {
             index.changes([old, new], row_id, overwrites, entry, |change| match change {
-                Change::Leaves { key, claimed } => leave(self.session, key, claimed),
+                Change::Leaves { key, claimed } => leave(self.session, key, claimed, index, old_row_key, found),
                 Change::Stays { key, value, claimed } => {
                     if claimed {
+                        if !may_touch(self.session, key, index, old_row_key, found)? {
+                            return Ok(());
+                        }
                         self.session.writes_unique(key)?;
                     }
                     Ok(self.session.txn_mut().put(key, value)?)
                 }
-                Change::Comes { key, value, claimed } => come(self.session, [key, value], claimed, found, index.number),
+                Change::Comes { key, value, claimed } => {
+                    come(self.session, [key, value], claimed, index, row_key, found)
+                }
             })?;
         }
         Ok(Updated::Changed)
@@ -253,7 +255,8 @@ impl Writer<'_> {
         self.session.overwrites(&b.row_key)?;
         self.session.txn_mut().delete(&b.row_key)?;
         for index in &table.written {
-            index.keys(record, row_id, &mut Deleting { session: self.session, entry: &mut b.entry })?;
+            let WriteBuffers { row_key, entry, found, .. } = &mut *b;
+            index.keys(record, row_id, &mut Deleting { session: self.session, row_key, entry, found, index })?;
         }
         Ok(())
     }
@@ -281,10 +284,10 @@ pub(crate) fn put_row(txn: &mut Txn, key: &[u8], bytes: &[u8], apart: &Apart<'_>
 /// Puts the entries of a new row.
 struct Inserting<'a> {
     session: &'a mut Session,
+    row_key: &'a [u8],
     entry: &'a mut ChangeRoom,
     found: &'a mut Value,
-    /// The index's number.
-    number: usize,
+    index: &'a Written,
 }
 
 impl Sink for Inserting<'_> {
@@ -294,14 +297,18 @@ impl Sink for Inserting<'_> {
     }
     #[inline]
     fn take(&mut self, claimed: bool) -> Result<()> {
-        come(self.session, [&self.entry.key, &self.entry.value], claimed, self.found, self.number)
+        let ChangeRoom { key, value, .. } = &*self.entry;
+        come(self.session, [key, value], claimed, self.index, self.row_key, self.found)
     }
 }
 
 /// Deletes the entries of a row.
 struct Deleting<'a> {
     session: &'a mut Session,
+    row_key: &'a [u8],
     entry: &'a mut ChangeRoom,
+    found: &'a mut Value,
+    index: &'a Written,
 }
 
 impl Sink for Deleting<'_> {
@@ -311,15 +318,26 @@ impl Sink for Deleting<'_> {
     }
     #[inline]
     fn take(&mut self, claimed: bool) -> Result<()> {
-        leave(self.session, &self.entry.key, claimed)
+        leave(self.session, &self.entry.key, claimed, self.index, self.row_key, self.found)
     }
 }
 
-/// An entry that the row had not.
+/// An entry that the row at `row_key` had not.
 #[inline]
-fn come(session: &mut Session, [key, value]: [&[u8]; 2], claimed: bool, found: &mut Value, index: usize) -> Result<()> {
+fn come(
+    session: &mut Session,
+    [key, value]: [&[u8]; 2],
+    claimed: bool,
+    index: &Written,
+    row_key: &[u8],
+    found: &mut Value,
+) -> Result<()> {
     if claimed {
-        claim(session, key, found, index)?;
+        match index.spoiled {
+            None => claim(session, key, found, index.number)?,
+            Some(_) if may_touch(session, key, index, row_key, found)? => {}
+            Some(_) => return Ok(()),
+        }
         session.writes_unique(key)?;
     } else {
         session.intend_insert(key)?;
@@ -327,14 +345,57 @@ fn come(session: &mut Session, [key, value]: [&[u8]; 2], claimed: bool, found: &
     Ok(session.txn_mut().put(key, value)?)
 }
 
-/// An entry that the row has no more.
+/// An entry that the row at `row_key` has no more.
 #[inline]
-fn leave(session: &mut Session, key: &[u8], claimed: bool) -> Result<()> {
+fn leave(
+    session: &mut Session,
+    key: &[u8],
+    claimed: bool,
+    index: &Written,
+    row_key: &[u8],
+    found: &mut Value,
+) -> Result<()> {
     if claimed {
         session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+        if !may_touch(session, key, index, row_key, found)? {
+            return Ok(());
+        }
         session.writes_unique(key)?;
     }
     Ok(session.txn_mut().delete(key)?)
+}
+
+/// True if the row at `row_key` may write a key of a unique index. Always, unless that is being built: its key may then be another
+/// row's, since rows from before have no entries yet that would have kept the two apart. The writer does not fail for it; the
+/// index will.
+#[inline]
+fn may_touch(session: &mut Session, key: &[u8], index: &Written, row_key: &[u8], found: &mut Value) -> Result<bool> {
+    match &index.spoiled {
+        None => Ok(true),
+        Some(spoiled) => may_touch_building(session, key, index, row_key, found, spoiled),
+    }
+}
+
+#[cold]
+fn may_touch_building(
+    session: &mut Session,
+    key: &[u8],
+    index: &Written,
+    row_key: &[u8],
+    found: &mut Value,
+    spoiled: &AtomicBool,
+) -> Result<bool> {
+    session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
+    if !exists(session, key, found)? {
+        return Ok(true);
+    }
+    let mut owner = Vec::new();
+    index.codec.clustered_key_from(key, found, &mut owner)?;
+    let is_own = owner == row_key;
+    if !is_own {
+        spoiled.store(true, Ordering::Relaxed);
+    }
+    Ok(is_own)
 }
 
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked
