@@ -46,9 +46,9 @@ pub trait Library: Send + Sync {
 
 /// Finds in a row what an index has an entry for: the words of a text, the cells that a shape touches, the elements of an array.
 pub trait Terms: Send + Sync {
-    /// Calls `each` with every term, of at most [`TERM_BYTES_MAX`](crate::keycode::TERM_BYTES_MAX) bytes, and what is to be stored with it. `values` are those of
-    /// the index's columns, `None` is NULL: text without length and padding, everything else as in the server's record. The same
-    /// values always have the same terms.
+    /// Calls `each` with every term, of at most [`TERM_BYTES_MAX`](crate::keycode::TERM_BYTES_MAX) bytes, and what is to be
+    /// stored with it. `values` are those of the index's columns, `None` is NULL: text without length and padding, everything
+    /// else as in the server's record. The same values always have the same terms.
     fn terms(&self, values: &[Option<&[u8]>], each: &mut dyn FnMut(&[u8], &[u8]));
 }
 

@@ -142,8 +142,8 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that have
-    /// it open must open it again with that definition. While memory is full this waits until `is_killed` says that it need not:
+    /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that
+    /// have it open must open it again with that definition. While memory is full this waits until `is_killed` says that it need not:
     /// nothing has happened then.
     pub fn alter_columns(
         &self,
@@ -199,7 +199,12 @@ impl Store {
                 }
             }
             Ok((next, Vec::new()))
-        })
+        })?;
+        let meta = self.catalog.get(name)?;
+        let ended = meta.indexes.iter().filter(|index| index.state != IndexState::Building);
+        let mut building = self.building.lock();
+        ended.for_each(|index| drop(building.remove(&index.id)));
+        Ok(())
     }
 
     /// Whether two rows with one value were met in a unique index that is being built. Nobody knows of one whose building was

@@ -55,6 +55,8 @@ impl TableState {
     /// The state of the same table after a change of its entry. It goes on with the counters.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
         let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot);
+        // A fill may have raised it, of which the catalog knows nothing.
+        next.raise_min_snapshot(self.min_snapshot());
         let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
         for (from, to) in pairs {
             if let Some(counter) = from.get() {

@@ -399,3 +399,25 @@ fn a_row_of_an_earlier_version_is_compared_by_what_was_read() {
     other.commit();
     assert_eq!(user.findings(), [""; 0]);
 }
+
+/// A table that was filled past all snapshots is not known to older ones, whatever becomes of its columns.
+#[test]
+fn a_filled_table_stays_unknown_to_older_snapshots() {
+    let (_disk, store, def, _) = start();
+    const FILLED: &str = "./db/filled";
+    store.create_table(FILLED, &def, 0).unwrap();
+    let filled = store.open_table(FILLED, def.clone()).unwrap();
+    let mut watcher = User::new(&store, &filled);
+    assert_eq!(watcher.scan(None).unwrap(), []);
+    let mut user = User::new(&store, &filled);
+    user.cursor.bulk_begin(&user.session).unwrap();
+    user.insert(&first_row(1)).unwrap();
+    user.cursor.bulk_end(false).unwrap();
+    assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
+    let step = &steps()[0];
+    store.alter_columns(FILLED, &definition(step.columns), &step.sources, &|| false).unwrap();
+    watcher.reopen(&store.open_table(FILLED, definition(step.columns)).unwrap());
+    assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
+    watcher.commit();
+    assert_eq!(watcher.scan(None).unwrap().len(), 1);
+}
