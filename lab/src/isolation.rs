@@ -10,7 +10,9 @@
 
 use crate::engine::{Conditions, Kind};
 use crate::history::check::{Report, check};
-use crate::history::load::{self, Errors, Manner, Session, Shared, read_everything};
+use crate::history::load::{Errors, Manner, Session};
+use crate::history::rows::{self, read_everything};
+use crate::history::shared::Shared;
 use crate::history::{History, PlainReads, Promise, Transaction, text};
 use crate::leaks;
 use crate::options::{Isolation, Site, seed_of_now};
@@ -117,7 +119,7 @@ pub fn run(args: Args) -> Result<()> {
         )?;
         println!("    checked in {:.1} s", began.elapsed().as_secs_f64());
         let checked: Vec<(String, String, String, String)> =
-            server.connect(Some(load::DATABASE))?.query("CHECK TABLE obj EXTENDED")?;
+            server.connect(Some(rows::DATABASE))?.query("CHECK TABLE obj EXTENDED")?;
         ensure!(checked.iter().all(|row| row.3 == "OK"), "CHECK TABLE obj: {checked:?}");
     }
     leaks::end(server, args.cache_mb)
@@ -143,7 +145,7 @@ fn make_history(
     seed: u64,
 ) -> Result<(Server, Vec<Transaction>, Errors)> {
     let instance = server.instance().clone();
-    load::create(&instance)?;
+    rows::create(&instance)?;
     let shared = Shared::new(args.sessions);
     let manner = Manner { level, first_wins: args.first_wins };
     let mut sessions: Vec<Session> =

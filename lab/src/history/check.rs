@@ -30,7 +30,7 @@
 
 use super::graph::{Edge, Graph};
 use super::{Action, History, Key, KeyKind, Outcome, PlainReads, Transaction, Value, Version, text};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// One thing that is wrong.
 #[derive(Debug)]
@@ -69,16 +69,16 @@ pub fn check(history: &History) -> Report {
 
 /// A state of a key; the first one of each key is "not inserted yet".
 #[derive(Clone, Copy)]
-struct State {
-    version: Version,
+pub(super) struct State {
+    pub(super) version: Version,
     /// Who wrote it; nobody the first one.
-    writer: Option<usize>,
+    pub(super) writer: Option<usize>,
     /// Where it is, if it is.
-    group: Option<u32>,
+    pub(super) group: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Why {
+pub(super) enum Why {
     Ww,
     Wr,
     Rw,
@@ -87,31 +87,31 @@ enum Why {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Label {
-    why: Why,
-    key: Key,
-    version: Version,
+pub(super) struct Label {
+    pub(super) why: Why,
+    pub(super) key: Key,
+    pub(super) version: Version,
 }
 
 /// A moment at which something took place, somewhere between two times.
-struct Node {
-    transaction: usize,
+pub(super) struct Node {
+    pub(super) transaction: usize,
     /// The statement that took the snapshot; none: the commit.
-    snapshot: Option<usize>,
-    begin: u64,
-    end: u64,
+    pub(super) snapshot: Option<usize>,
+    pub(super) begin: u64,
+    pub(super) end: u64,
 }
 
-struct Checker<'a> {
-    history: &'a History,
+pub(super) struct Checker<'a> {
+    pub(super) history: &'a History,
     /// Transaction and statement of each number.
-    writes: HashMap<Version, (usize, usize)>,
+    pub(super) writes: HashMap<Version, (usize, usize)>,
     /// For each statement the one that undid it, itself if it failed.
-    undone: Vec<Vec<usize>>,
-    committed: Vec<bool>,
-    states: HashMap<Key, Vec<State>>,
-    place: HashMap<(Key, Version), usize>,
-    report: Report,
+    pub(super) undone: Vec<Vec<usize>>,
+    pub(super) committed: Vec<bool>,
+    pub(super) states: HashMap<Key, Vec<State>>,
+    pub(super) place: HashMap<(Key, Version), usize>,
+    pub(super) report: Report,
 }
 
 impl<'a> Checker<'a> {
@@ -140,7 +140,7 @@ impl<'a> Checker<'a> {
     }
 
     /// All values that were seen and mean something: transaction, statement, key, value.
-    fn seen(&self) -> impl Iterator<Item = (usize, usize, Key, &'a Value)> + use<'a> {
+    pub(super) fn seen(&self) -> impl Iterator<Item = (usize, usize, Key, &'a Value)> + use<'a> {
         let dirty = self.history.promise.plain == PlainReads::Dirty;
         self.history.transactions.iter().enumerate().flat_map(move |(t, transaction)| {
             transaction.statements.iter().enumerate().flat_map(move |(s, statement)| {
@@ -156,7 +156,7 @@ impl<'a> Checker<'a> {
     }
 
     /// What a value shows of others, and how many own writes it ends with.
-    fn split<'v>(&self, transaction: usize, value: &'v Value) -> (&'v [Version], &'v [Version]) {
+    pub(super) fn split<'v>(&self, transaction: usize, value: &'v Value) -> (&'v [Version], &'v [Version]) {
         let all: &[Version] = match value {
             Value::Absent => &[],
             Value::List(versions) => versions,
@@ -164,169 +164,6 @@ impl<'a> Checker<'a> {
         };
         let own = |version: &Version| self.writes.get(version).is_some_and(|write| write.0 == transaction);
         all.split_at(all.iter().rposition(|version| !own(version)).map_or(0, |at| at + 1))
-    }
-
-    /// A transaction whose commit was not acknowledged did commit if others saw what it wrote.
-    fn resolve_unknown(&mut self) {
-        let unknown = |t: usize| self.history.transactions[t].outcome == Outcome::Unknown;
-        let mut found = HashSet::new();
-        let mut last_gone: HashMap<Key, u64> = HashMap::new();
-        for (t, s, key, value) in self.seen() {
-            for version in self.split(t, value).0 {
-                found.extend(self.writes.get(version).map(|write| write.0).filter(|&w| unknown(w)));
-            }
-            if *value == Value::Absent {
-                let statements = &self.history.transactions[t].statements;
-                // Not before what its snapshot may be as old as.
-                let old = self.history.promise.plain == PlainReads::Transaction
-                    && matches!(statements[s].action, Action::Read { locking: false, .. });
-                let begin = statements[if old { 0 } else { s }].begin;
-                let gone = last_gone.entry(key).or_default();
-                *gone = begin.max(*gone);
-            }
-        }
-        // Of a deletion others see that there is nothing, after there was something.
-        let mut born: HashMap<Key, u64> = HashMap::new();
-        let mut deleted = HashSet::new();
-        let mut maybe = Vec::new();
-        for (t, transaction) in self.history.transactions.iter().enumerate() {
-            for (s, statement) in transaction.statements.iter().enumerate() {
-                let Action::Write { key, seen, dead, .. } = &statement.action else { continue };
-                if self.undone[t][s] != usize::MAX {
-                    continue;
-                }
-                match (dead, self.committed[t]) {
-                    (true, true) => drop(deleted.insert(*key)),
-                    (true, false) if unknown(t) => maybe.push((t, *key)),
-                    (false, true) if *seen == Some(Value::Absent) => drop(born.insert(*key, transaction.end)),
-                    _ => {}
-                }
-            }
-        }
-        for (t, key) in maybe {
-            let was_there = born.get(&key).is_some_and(|end| last_gone.get(&key).is_some_and(|gone| gone > end));
-            if was_there && !deleted.contains(&key) {
-                found.insert(t);
-            }
-        }
-        for t in found {
-            self.committed[t] = true;
-        }
-        for (t, transaction) in self.history.transactions.iter().enumerate() {
-            match (transaction.outcome, self.committed[t]) {
-                (Outcome::Unknown, yes) => {
-                    self.report.unknown += 1;
-                    self.report.unknown_committed += usize::from(yes);
-                }
-                (_, true) => self.report.committed += 1,
-                (_, false) => self.report.aborted += 1,
-            }
-        }
-    }
-
-    fn order_versions(&mut self) {
-        let mut orders: HashMap<Key, &[Version]> = HashMap::new();
-        let mut told = Vec::new();
-        for (t, s, key, value) in self.seen() {
-            let Value::List(all) = value else { continue };
-            let (others, own) = self.split(t, value);
-            let lasting = |v: &Version| self.committed[t] && self.undone[t][self.writes[v].1] == usize::MAX;
-            let order = if own.iter().all(lasting) { &all[..] } else { others };
-            let known = orders.entry(key).or_default();
-            let (short, long) = if known.len() < order.len() { (*known, order) } else { (order, *known) };
-            if !long.starts_with(short) {
-                told.push((
-                    t,
-                    s,
-                    format!("{key} was seen as {short:?} and as {long:?}: one is no beginning of the other"),
-                ));
-            }
-            *known = long;
-        }
-        for (t, s, what) in told {
-            self.find("contradicting orders", what, &[(t, Some(s))]);
-        }
-        let mut orders: HashMap<Key, Vec<Version>> = orders.into_iter().map(|(key, all)| (key, all.to_vec())).collect();
-        self.order_registers(&mut orders);
-        self.order_deletions(&mut orders);
-        self.report.versions = orders.values().map(Vec::len).sum();
-        for (key, versions) in orders {
-            let mut states = vec![State { version: 0, writer: None, group: None }];
-            for version in versions {
-                let Some(&(t, s)) = self.writes.get(&version) else { continue };
-                let mut group = states[states.len() - 1].group;
-                if let Action::Write { group: set, dead, .. } = self.history.transactions[t].statements[s].action {
-                    group = if dead { None } else { set.or(group) };
-                }
-                self.place.insert((key, version), states.len());
-                states.push(State { version, writer: Some(t), group });
-            }
-            self.states.insert(key, states);
-        }
-    }
-
-    /// Committed writes of single keys that were not undone.
-    fn lasting_writes(&self) -> impl Iterator<Item = (usize, usize, Key, &'a Option<Value>, Version, bool)> {
-        self.history.transactions.iter().enumerate().filter(|(t, _)| self.committed[*t]).flat_map(
-            move |(t, transaction)| {
-                let lasting =
-                    transaction.statements.iter().enumerate().filter(move |(s, _)| self.undone[t][*s] == usize::MAX);
-                lasting.filter_map(move |(s, statement)| match &statement.action {
-                    Action::Write { key, seen, version, dead, .. } => Some((t, s, *key, seen, *version, *dead)),
-                    _ => None,
-                })
-            },
-        )
-    }
-
-    fn order_registers(&mut self, orders: &mut HashMap<Key, Vec<Version>>) {
-        let mut next: HashMap<(Key, Version), (Version, usize, usize)> = HashMap::new();
-        let mut keys = BTreeSet::new();
-        let mut told = Vec::new();
-        for (t, s, key, seen, version, _) in self.lasting_writes() {
-            if key.kind() != KeyKind::Register {
-                continue;
-            }
-            keys.insert(key);
-            let before = match seen {
-                Some(Value::Last(before)) => *before,
-                Some(Value::Absent) => 0,
-                _ => continue,
-            };
-            if let Some((other, u, v)) = next.insert((key, before), (version, t, s)) {
-                let what = format!("{version} and {other} both replaced {before} of {key}: one of them is lost");
-                told.push((what, [(t, Some(s)), (u, Some(v))]));
-            }
-        }
-        for (what, places) in told {
-            self.find("lost write", what, &places);
-        }
-        for key in keys {
-            let mut order: Vec<Version> = Vec::new();
-            while let Some(&(version, ..)) = next.get(&(key, order.last().copied().unwrap_or(0))) {
-                // A circle of writes would never end.
-                if order.len() > self.writes.len() {
-                    break;
-                }
-                order.push(version);
-            }
-            orders.insert(key, order);
-        }
-    }
-
-    fn order_deletions(&mut self, orders: &mut HashMap<Key, Vec<Version>>) {
-        let mut dead: HashMap<Key, (usize, usize)> = HashMap::new();
-        let mut told = Vec::new();
-        for (t, s, key, _, version, _) in self.lasting_writes().filter(|write| write.5) {
-            if let Some(other) = dead.insert(key, (t, s)) {
-                told.push((format!("{key} was deleted twice"), [(t, Some(s)), (other.0, Some(other.1))]));
-            } else {
-                orders.entry(key).or_default().push(version);
-            }
-        }
-        for (what, places) in told {
-            self.find("lost write", what, &places);
-        }
     }
 
     /// Each value by itself: who wrote it, and whether the reader may have seen it.
@@ -382,12 +219,12 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether write `w` of a transaction is in force at its statement `s`.
-    fn live(&self, t: usize, w: usize, s: usize) -> bool {
+    pub(super) fn live(&self, t: usize, w: usize, s: usize) -> bool {
         w < s && self.undone[t][w] > s
     }
 
     /// The last own write of a key that is in force at a statement.
-    fn own_write(&self, t: usize, s: usize, key: Key) -> Option<usize> {
+    pub(super) fn own_write(&self, t: usize, s: usize, key: Key) -> Option<usize> {
         let statements = &self.history.transactions[t].statements;
         (0..s).rev().find(|&w| {
             self.live(t, w, s)
@@ -402,7 +239,7 @@ impl<'a> Checker<'a> {
 
     /// Whether a write of a group is in force whose rows nobody can name afterwards, as it was undone in the end: any row
     /// that is elsewhere in the read point may have become an own one.
-    fn has_nameless_rows(&self, t: usize, s: usize) -> bool {
+    pub(super) fn has_nameless_rows(&self, t: usize, s: usize) -> bool {
         let statements = &self.history.transactions[t].statements;
         (0..s).any(|w| {
             let stays = self.committed[t] && self.undone[t][w] == usize::MAX;
@@ -410,7 +247,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    fn shows_own(&self, t: usize, s: usize, last: usize, own: &[Version], value: &Value) -> bool {
+    pub(super) fn shows_own(&self, t: usize, s: usize, last: usize, own: &[Version], value: &Value) -> bool {
         let statements = &self.history.transactions[t].statements;
         // Which keys a write of a group hit is not always known: any later one may be the last.
         let later_group = own.last().is_some_and(|version| {
@@ -423,251 +260,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn replaced_by_writer(&self, key: Key, version: Version, writer: usize) -> bool {
+    pub(super) fn replaced_by_writer(&self, key: Key, version: Version, writer: usize) -> bool {
         let Some(&at) = self.place.get(&(key, version)) else { return false };
         self.states[&key].get(at + 1).is_some_and(|next| next.writer == Some(writer))
-    }
-
-    /// Every committed write must be somewhere.
-    fn require_committed(&mut self) {
-        let mut told = Vec::new();
-        for (t, s, key, _, version, _) in self.lasting_writes() {
-            if !self.place.contains_key(&(key, version)) {
-                told.push((t, s, format!("{version} of {key} was committed and is nowhere")));
-            }
-        }
-        let mut count: HashMap<Version, u64> = HashMap::new();
-        for (_, version) in self.place.keys() {
-            *count.entry(*version).or_default() += 1;
-        }
-        for (t, transaction) in self.history.transactions.iter().enumerate().filter(|(t, _)| self.committed[*t]) {
-            for (s, statement) in transaction.statements.iter().enumerate() {
-                let Action::WriteGroup { version, rows, .. } = statement.action else { continue };
-                let have = count.get(&version).copied().unwrap_or(0);
-                if self.undone[t][s] == usize::MAX && have != rows {
-                    told.push((t, s, format!("{version} was written to {rows} keys and is in {have}")));
-                }
-            }
-        }
-        for (t, s, what) in told {
-            self.find("lost write", what, &[(t, Some(s))]);
-        }
-    }
-
-    fn graph(&mut self) -> (Vec<Node>, Graph<Label>) {
-        let mut nodes = Vec::new();
-        let mut commit_of: HashMap<usize, usize> = HashMap::new();
-        for (t, transaction) in self.history.transactions.iter().enumerate().filter(|(t, _)| self.committed[*t]) {
-            commit_of.insert(t, nodes.len());
-            let end = if transaction.outcome == Outcome::Unknown { u64::MAX } else { transaction.end };
-            nodes.push(Node { transaction: t, snapshot: None, begin: transaction.begin, end });
-        }
-        let mut edges = Vec::new();
-        let alive = self.alive();
-        for (t, transaction) in self.history.transactions.iter().enumerate() {
-            let mut snapshot = None;
-            let mut tried = None;
-            for (s, statement) in transaction.statements.iter().enumerate() {
-                let Action::Read { locking, group, seen } = &statement.action else { continue };
-                let plain = match self.history.promise.plain {
-                    _ if *locking => None,
-                    PlainReads::Dirty => continue,
-                    PlainReads::Locking if !transaction.alone => None,
-                    plain => Some(plain),
-                };
-                if statement.failed {
-                    // It may have taken the snapshot before it failed.
-                    tried = tried.or(plain.map(|_| statement.begin));
-                    continue;
-                }
-                let node = match (plain, snapshot, commit_of.get(&t)) {
-                    (None, _, Some(&node)) => node,
-                    (None, _, None) => continue,
-                    (Some(PlainReads::Transaction), Some(node), _) => node,
-                    (Some(_), ..) => {
-                        let begin = match plain {
-                            Some(PlainReads::Transaction) => tried.unwrap_or(statement.begin),
-                            _ => statement.begin,
-                        };
-                        nodes.push(Node { transaction: t, snapshot: Some(s), begin, end: statement.end });
-                        snapshot = Some(nodes.len() - 1);
-                        nodes.len() - 1
-                    }
-                };
-                let ranges = plain.is_some() || self.history.promise.ranges;
-                self.observe(t, s, *group, seen, ranges, &nodes[node], &alive, |from, to, label| {
-                    edges.push(match (from, to) {
-                        (Some(writer), _) => (commit_of[&writer], node, label),
-                        (None, Some(writer)) => (node, commit_of[&writer], label),
-                        (None, None) => return,
-                    });
-                });
-            }
-            if self.history.promise.first_wins
-                && let Some(node) = snapshot
-            {
-                for (s, statement) in transaction.statements.iter().enumerate() {
-                    let Action::Write { key, seen, .. } = &statement.action else { continue };
-                    if !self.committed[t] || self.undone[t][s] != usize::MAX {
-                        continue;
-                    }
-                    let before = seen.as_ref().and_then(|value| self.split(t, value).0.last());
-                    if let Some(&version) = before
-                        && let Some(&(writer, _)) = self.writes.get(&version)
-                        && let Some(&from) = commit_of.get(&writer)
-                    {
-                        edges.push((from, node, Label { why: Why::Wr, key: *key, version }));
-                    }
-                }
-            }
-        }
-        for (&key, states) in &self.states {
-            for pair in states.windows(2) {
-                if let (Some(from), Some(to)) = (pair[0].writer, pair[1].writer)
-                    && self.committed[from]
-                    && self.committed[to]
-                {
-                    edges.push((
-                        commit_of[&from],
-                        commit_of[&to],
-                        Label { why: Why::Ww, key, version: pair[1].version },
-                    ));
-                }
-            }
-        }
-        self.report.snapshots = nodes.len() - commit_of.len();
-        // The line of time: one point for each end.
-        let mut ends: Vec<(u64, usize)> = nodes.iter().enumerate().map(|(n, node)| (node.end, n)).collect();
-        ends.retain(|end| end.0 != u64::MAX);
-        ends.sort_unstable();
-        let mut graph = Graph::new(nodes.len() + ends.len());
-        for &(from, to, label) in edges.iter().filter(|(from, to, _)| from != to) {
-            graph.add(from, to, label);
-            self.report.edges += 1;
-        }
-        let time = Label { why: Why::Time, key: Key(0), version: 0 };
-        for (at, &(_, node)) in ends.iter().enumerate() {
-            graph.add(node, nodes.len() + at, time);
-            if at > 0 {
-                graph.add(nodes.len() + at - 1, nodes.len() + at, time);
-            }
-        }
-        for (n, node) in nodes.iter().enumerate() {
-            let before = ends.partition_point(|end| end.0 < node.begin);
-            if before > 0 {
-                graph.add(nodes.len() + before - 1, n, time);
-            }
-        }
-        (nodes, graph)
-    }
-
-    /// The edges of a read to and from committed writers.
-    #[expect(clippy::too_many_arguments)]
-    fn observe(
-        &mut self,
-        t: usize,
-        s: usize,
-        group: Option<u32>,
-        seen: &[(Key, Value)],
-        ranges: bool,
-        node: &Node,
-        alive: &Alive,
-        mut edge: impl FnMut(Option<usize>, Option<usize>, Label),
-    ) {
-        let mut told = Vec::new();
-        let mut possible = |states: &[State], key: Key, low: usize, high: usize| {
-            let committed = |state: &State| state.writer.filter(|&w| self.committed[w]);
-            if let Some(writer) = committed(&states[low]) {
-                edge(Some(writer), None, Label { why: Why::Wr, key, version: states[low].version });
-            }
-            if let Some(next) = states.get(high + 1)
-                && let Some(writer) = committed(next)
-            {
-                edge(None, Some(writer), Label { why: Why::Rw, key, version: next.version });
-            }
-        };
-        let none = [State { version: 0, writer: None, group: None }];
-        let mut missing: Vec<Key> = Vec::new();
-        for (key, value) in seen {
-            let (others, own) = self.split(t, value);
-            if !own.is_empty() || self.own_write(t, s, *key).is_some() {
-                continue;
-            }
-            let states = self.states.get(key).map_or(&none[..], Vec::as_slice);
-            match others.last() {
-                None => missing.push(*key),
-                Some(last) => {
-                    let Some(&at) = self.place.get(&(*key, *last)) else { continue };
-                    possible(states, *key, at, at);
-                    if let Some(group) = group
-                        && states[at].group != Some(group)
-                    {
-                        told.push((*key, format!("{key}={value} was found in group {group} and is not in it")));
-                    }
-                }
-            }
-        }
-        if let Some(group) = group.filter(|_| !self.has_nameless_rows(t, s)) {
-            let have: HashSet<Key> = seen.iter().map(|(key, _)| *key).collect();
-            missing.extend(alive.during(group, node.begin, node.end).into_iter().filter(|key| !have.contains(key)));
-        }
-        if !ranges {
-            missing.clear();
-        }
-        for key in missing {
-            let own = self.own_write(t, s, key);
-            if let Some(own) = own {
-                let set = match self.history.transactions[t].statements[own].action {
-                    Action::Write { group, dead: false, .. } => group,
-                    _ => None,
-                };
-                if group.is_some() && set == group {
-                    told.push((key, format!("the own row {key} is not found in its group")));
-                }
-                continue;
-            }
-            let states = self.states.get(&key).map_or(&none[..], Vec::as_slice);
-            let can_be = |n: usize| {
-                let state = &states[n];
-                let out = match group {
-                    Some(group) => state.group != Some(group),
-                    None => n == 0 || state.group.is_none(),
-                };
-                let times = |state: &State| state.writer.map(|w| &self.history.transactions[w]);
-                let begun = times(state).is_none_or(|writer| writer.begin <= node.end);
-                let over = states
-                    .get(n + 1)
-                    .and_then(times)
-                    .is_some_and(|writer| writer.outcome != Outcome::Unknown && writer.end < node.begin);
-                out && begun && !over
-            };
-            let mut range = (0..states.len()).filter(|&n| can_be(n));
-            match range.next() {
-                Some(low) => possible(states, key, low, range.next_back().unwrap_or(low)),
-                None => told.push((key, format!("{key} was there all the time and was not found"))),
-            }
-        }
-        for (key, what) in told {
-            let writer = self.states.get(&key).and_then(|states| states.last()).and_then(|state| state.writer);
-            let places: Vec<_> = [(t, Some(s))].into_iter().chain(writer.map(|w| (w, None))).collect();
-            self.find("row missing or in excess", what, &places);
-        }
-    }
-
-    fn alive(&self) -> Alive {
-        let mut alive = Alive::default();
-        let last = self.history.transactions.iter().map(|t| t.end).max().unwrap_or(0);
-        for (&key, states) in &self.states {
-            let time = |state: &State| state.writer.map(|w| &self.history.transactions[w]);
-            for (n, state) in states.iter().enumerate() {
-                let Some(group) = state.group else { continue };
-                let begin = time(state).map_or(0, |t| t.begin);
-                let next = states.get(n + 1).and_then(time);
-                let end = next.map_or(last, |t| if t.outcome == Outcome::Unknown { last } else { t.end });
-                alive.insert(group, key, begin, end);
-            }
-        }
-        alive
     }
 
     fn tell_cycles(&mut self, nodes: &[Node], graph: &Graph<Label>) {
@@ -725,7 +320,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Notes a finding with the transactions that take part in it.
-    fn find(&mut self, class: &'static str, what: String, places: &[(usize, Option<usize>)]) {
+    pub(super) fn find(&mut self, class: &'static str, what: String, places: &[(usize, Option<usize>)]) {
         let mut told = what;
         let mut shown = HashSet::new();
         for &(t, _) in places {
@@ -743,7 +338,7 @@ impl<'a> Checker<'a> {
 }
 
 /// For each statement the one that undoes it.
-fn undone(transaction: &Transaction) -> Vec<usize> {
+pub(super) fn undone(transaction: &Transaction) -> Vec<usize> {
     let mut undone = vec![usize::MAX; transaction.statements.len()];
     let mut mark = 0;
     for (s, statement) in transaction.statements.iter().enumerate() {
@@ -755,28 +350,4 @@ fn undone(transaction: &Transaction) -> Vec<usize> {
         }
     }
     undone
-}
-
-/// Which keys may have been in a group at a time, in steps of time.
-#[derive(Default)]
-struct Alive {
-    keys: HashMap<(u32, u64), BTreeSet<Key>>,
-    last: u64,
-}
-
-impl Alive {
-    const STEP: u64 = 50_000;
-
-    fn insert(&mut self, group: u32, key: Key, begin: u64, end: u64) {
-        let last = end.max(begin) / Self::STEP;
-        self.last = self.last.max(last);
-        for step in begin / Self::STEP..=last {
-            self.keys.entry((group, step)).or_default().insert(key);
-        }
-    }
-
-    fn during(&self, group: u32, begin: u64, end: u64) -> BTreeSet<Key> {
-        let steps = begin / Self::STEP..=(end / Self::STEP).min(self.last);
-        steps.filter_map(|step| self.keys.get(&(group, step))).flatten().copied().collect()
-    }
 }

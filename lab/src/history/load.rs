@@ -15,6 +15,8 @@
 //! it had found no row. Of one beside which the session was killed the load
 //! therefore believes only the rows that it did delete.
 
+use super::rows::{DATABASE, Rows, absent, seen};
+use super::shared::{Kills, LONG, SLOTS, Shared};
 use super::{Action, Key, KeyKind, Outcome, Statement, Transaction, Value, Version};
 use crate::options::Isolation;
 use crate::server::Instance;
@@ -24,138 +26,16 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The database of the load.
-pub const DATABASE: &str = "history";
 /// Groups that are scanned: 1 to this.
 const GROUPS: u32 = 3;
-/// A key with so many numbers makes room for a fresh one.
-const LONG: usize = 25;
-/// A row with so many is out of its slot, or will be soon: a scan that finds it has it moved away. `l` holds five times as many.
-const OVERGROWN: usize = 2 * LONG;
-/// Kinds of the slots; mortals begin empty.
-const SLOTS: [KeyKind; 12] = {
-    use KeyKind::{List, Mortal, Register};
-    [List, Register, Mortal, List, Register, Mortal, List, Register, Mortal, List, List, Mortal]
-};
 const DEADLOCK: u16 = 1213;
 const TIMEOUT: u16 = 1205;
 const INTERRUPTED: u16 = 1317;
 const CHANGED_SINCE_READ: u16 = 1020;
-
-/// What the sessions share.
-pub struct Shared {
-    began: Instant,
-    /// The id in each slot; 0 for none.
-    slots: [AtomicU32; SLOTS.len()],
-    /// Mortals that are in no slot, or overgrown.
-    strays: Mutex<BTreeSet<u32>>,
-    /// Lists that a scan found overgrown.
-    overgrown: Mutex<BTreeSet<u32>>,
-    next_id: AtomicU32,
-    next_version: AtomicU32,
-    /// Connection of each session, for the killer; 0 for none.
-    pub connections: Vec<AtomicU32>,
-    /// The killer's doings with each session.
-    pub kills: Vec<Kills>,
-    pub stop: AtomicBool,
-    /// The server is gone on purpose: sessions wait for it to return.
-    pub down: AtomicBool,
-}
-
-/// How often a session was killed: begun, and answered.
-#[derive(Default)]
-pub struct Kills {
-    begun: AtomicU32,
-    done: AtomicU32,
-}
-
-impl Kills {
-    /// Around the statement that kills.
-    pub fn during<T>(&self, kill: impl FnOnce() -> T) -> T {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let result = kill();
-        self.done.fetch_add(1, Ordering::SeqCst);
-        result
-    }
-
-    /// Now, for [`Kills::none_since`].
-    fn moment(&self) -> u32 {
-        self.done.load(Ordering::SeqCst)
-    }
-
-    /// True if no kill ran at any time since `moment`.
-    fn none_since(&self, moment: u32) -> bool {
-        self.begun.load(Ordering::SeqCst) == moment
-    }
-}
-
-impl Shared {
-    /// For so many sessions.
-    pub fn new(sessions: u32) -> Shared {
-        let shared = Shared {
-            began: Instant::now(),
-            slots: Default::default(),
-            strays: Mutex::default(),
-            overgrown: Mutex::default(),
-            next_id: AtomicU32::new(1),
-            next_version: AtomicU32::new(1),
-            connections: (0..sessions).map(|_| AtomicU32::new(0)).collect(),
-            kills: (0..sessions).map(|_| Kills::default()).collect(),
-            stop: AtomicBool::new(false),
-            down: AtomicBool::new(false),
-        };
-        for (slot, kind) in shared.slots.iter().zip(SLOTS).filter(|(_, kind)| *kind != KeyKind::Mortal) {
-            slot.store(shared.fresh(kind).0, Ordering::Relaxed);
-        }
-        shared
-    }
-
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_micros() as u64
-    }
-
-    fn fresh(&self, kind: KeyKind) -> Key {
-        loop {
-            let key = Key(self.next_id.fetch_add(1, Ordering::SeqCst));
-            if key.kind() == kind {
-                return key;
-            }
-        }
-    }
-
-    fn version(&self) -> Version {
-        self.next_version.fetch_add(1, Ordering::SeqCst)
-    }
-
-    /// Has the overgrown rows of a scan moved away.
-    fn weed(&self, seen: &[(Key, Value)]) {
-        let overgrown = |value: &Value| matches!(value, Value::List(versions) if versions.len() >= OVERGROWN);
-        for (key, _) in seen.iter().filter(|(_, value)| overgrown(value)) {
-            let keys = if key.kind() == KeyKind::Mortal { &self.strays } else { &self.overgrown };
-            if let Ok(mut keys) = keys.lock() {
-                keys.insert(key.0);
-            }
-        }
-    }
-}
-
-/// Makes the table.
-pub fn create(instance: &Instance) -> Result<()> {
-    let mut conn = instance.fresh_database(DATABASE)?;
-    conn.query_drop(format!(
-        "CREATE TABLE {DATABASE}.obj (
-            id INT NOT NULL PRIMARY KEY, grp INT NOT NULL, last INT NOT NULL, l VARCHAR(2000) NOT NULL,
-            pad VARCHAR(2000) NOT NULL, KEY by_group (grp, last)) ENGINE={}",
-        instance.kind().sql()
-    ))?;
-    Ok(())
-}
 
 /// How a session runs.
 #[derive(Clone, Copy)]
@@ -217,8 +97,6 @@ enum Trouble {
     Lost,
 }
 
-/// Rows of an id and a value.
-type Rows = Vec<(u32, Option<String>)>;
 type Step<T> = std::result::Result<T, Trouble>;
 
 impl<'a> Session<'a> {
@@ -655,67 +533,5 @@ impl<'a> Session<'a> {
             }
         }
         self.marked = None;
-    }
-}
-
-/// Reads the whole table, by the table and by the index, as transactions of one more session.
-pub fn read_everything(instance: &Instance, shared: &Shared) -> Result<Vec<Transaction>> {
-    let mut conn = instance.connect(Some(DATABASE))?;
-    let mut transactions = Vec::new();
-    for query in ["SELECT id, l FROM obj FORCE INDEX (PRIMARY)", "SELECT id, last FROM obj FORCE INDEX (by_group)"] {
-        let asked: Vec<Key> = (1..shared.next_id.load(Ordering::SeqCst)).map(Key).collect();
-        let begin = shared.now();
-        let rows: Rows = conn.query(query).with_context(|| format!("{query} failed"))?;
-        let end = shared.now();
-        let action = Action::Read { locking: false, group: None, seen: seen(rows, &asked, query.contains("last"))? };
-        let statements = vec![Statement { begin, end, failed: false, action }];
-        let session = shared.connections.len() as u32;
-        transactions.push(Transaction { session, alone: true, statements, outcome: Outcome::Committed, begin, end });
-    }
-    Ok(transactions)
-}
-
-/// A locking statement found no such row.
-fn absent(key: Key) -> Action {
-    Action::Read { locking: true, group: None, seen: vec![(key, Value::Absent)] }
-}
-
-/// What rows of an id and a value say, and what is said by the lack of a row that was asked for.
-fn seen(rows: Rows, asked: &[Key], only_last: bool) -> Result<Vec<(Key, Value)>> {
-    let mut seen = Vec::new();
-    for (id, text) in rows {
-        let text = text.unwrap_or_default();
-        let parse = |word: &str| word.parse::<Version>().with_context(|| format!("row {id} holds '{text}'"));
-        let key = Key(id);
-        let versions = text.split(',').map(parse).collect::<Result<Vec<_>>>()?;
-        let last = versions[versions.len() - 1];
-        let whole = !only_last && key.kind() != KeyKind::Register;
-        seen.push((key, if whole { Value::List(versions) } else { Value::Last(last) }));
-    }
-    let have: std::collections::HashSet<Key> = seen.iter().map(|(key, _)| *key).collect();
-    seen.extend(asked.iter().filter(|key| !have.contains(key)).map(|key| (*key, Value::Absent)));
-    Ok(seen)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A row that is in no slot any more would grow with each write to its group until it does not fit into its column.
-    #[test]
-    fn who_scans_has_overgrown_rows_moved_away() {
-        let shared = Shared::new(1);
-        let key = |kind| (1..).map(Key).find(|key| key.kind() == kind).expect("some of each kind");
-        let (list, mortal, register) = (key(KeyKind::List), key(KeyKind::Mortal), key(KeyKind::Register));
-        let of = |length: usize| Value::List(vec![7; length]);
-        shared.weed(&[(list, of(OVERGROWN - 1)), (mortal, of(1)), (register, Value::Last(7))]);
-        let taken = || {
-            let take = |keys: &Mutex<BTreeSet<u32>>| keys.lock().expect("no panic").pop_first();
-            (take(&shared.overgrown), take(&shared.strays))
-        };
-        assert_eq!(taken(), (None, None));
-        shared.weed(&[(list, of(OVERGROWN)), (mortal, of(OVERGROWN + 1)), (list, of(OVERGROWN))]);
-        assert_eq!(taken(), (Some(list.0), Some(mortal.0)));
-        assert_eq!(taken(), (None, None));
     }
 }

@@ -13,8 +13,12 @@
 //! [`check`] finds what is wrong, [`graph`] finds the cycles, [`load`] makes histories on a server.
 
 pub mod check;
+mod edges;
 pub mod graph;
 pub mod load;
+mod orders;
+pub mod rows;
+pub mod shared;
 pub mod text;
 
 #[cfg(test)]
