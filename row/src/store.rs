@@ -41,7 +41,7 @@ pub struct Store {
 impl Store {
     /// Opens or creates the database in a directory.
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
-        let engine = Engine::open(dir, options)?;
+        let engine = Engine::open(dir, Options { features: format::FEATURES, ..options })?;
         let catalog = Catalog::open(&engine)?;
         Ok(Arc::new(Store {
             engine,

@@ -421,3 +421,49 @@ fn a_filled_table_stays_unknown_to_older_snapshots() {
     watcher.commit();
     assert_eq!(watcher.scan(None).unwrap().len(), 1);
 }
+
+/// A store lists the feature before its catalog has an entry that needs it, and whoever does not know the feature is refused: at
+/// any operation of the disk at which the change may die.
+#[test]
+fn a_store_says_that_it_has_schema_versions_before_it_has_them() {
+    let plain = |disk: &MemDisk| Options { disk: Arc::new(disk.clone()) as Arc<dyn Disk>, ..Options::default() };
+    // The engine alone knows nothing of the row layer's features.
+    let refusal = |disk: &MemDisk| kv::Engine::open(Path::new("/data"), plain(disk)).err().map(|e| e.to_string());
+    let has_versions = |store: &Store| store.engine().features().iter().any(|f| f.name() == "schema-versions");
+    let step = &steps()[0];
+    let (mut whole, mut refused) = (false, 0);
+    for n in 1..200 {
+        let (disk, store, def, model) = start();
+        assert!(!has_versions(&store));
+        disk.fail_after(n, FaultKind::StorageFull);
+        let outcome = store.alter_columns(T, &definition(step.columns), &step.sources, common::NEVER);
+        whole = disk.clear_fault();
+        for seed in 0..2 {
+            let image = disk.crash(seed);
+            let again = open(&image);
+            let is_new = again.catalog().get(T).unwrap().columns.len() == step.columns.len();
+            assert!(is_new || outcome.is_err());
+            assert!(has_versions(&again) || !is_new, "operation {n}");
+            let is_listed = has_versions(&again);
+            if !is_new {
+                compare(&again, &def, &model, "as it was");
+            }
+            again.close().unwrap();
+            drop(again);
+            match refusal(&image) {
+                Some(text) => {
+                    refused += 1;
+                    assert!(
+                        is_listed && text.ends_with("does not know: schema-versions (Strata 0.1 or later)"),
+                        "{text}"
+                    );
+                }
+                None => assert!(!is_listed),
+            }
+        }
+        if whole {
+            break;
+        }
+    }
+    assert!(whole && refused > 2);
+}

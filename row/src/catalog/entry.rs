@@ -20,7 +20,7 @@ const PLAIN: u8 = 1;
 /// Who knows weights of form 1 only must not read the keys.
 const FORMS: u8 = 2;
 /// Who knows one schema version only must not read the rows, nor who knows one kind and state of indexes write any.
-const VERSIONED: u8 = 3;
+pub(super) const VERSIONED: u8 = 3;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;

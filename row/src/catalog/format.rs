@@ -10,7 +10,7 @@
 //! one entry makes every change of a table a change of one key.
 
 use crate::error::{Error, Result};
-use crate::kv::IndexId;
+use crate::kv::{Feature, IndexId, Need};
 use strata_engine::base::codec::{Reader, put_bytes, put_varint};
 
 /// The index that holds the catalog.
@@ -30,6 +30,21 @@ const TAG_DECISIONS: u8 = 3;
 
 const DECISIONS_NONE: u8 = 0;
 const DECISIONS_FILE: u8 = 1;
+
+/// Tables with several schema versions, or with indexes that are not live or of another kind: entries of version 3.
+pub const SCHEMA_VERSIONS: Feature = Feature::new("schema-versions", "0.1", Need::Reader);
+
+/// The features of a store that this layer knows beside the engine's.
+pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS];
+
+/// The feature that a store must have before these keys are written.
+pub fn feature_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Option<&'static Feature> {
+    let table = tagged(TAG_TABLE);
+    let is_versioned = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+        key.starts_with(&table) && value.as_ref().is_some_and(|value| value.first() == Some(&super::entry::VERSIONED))
+    };
+    change.iter().any(is_versioned).then_some(&FEATURES[0])
+}
 
 /// Where whoever prepares transactions in several places keeps what becomes of them. To the row layer a name only.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -301,8 +301,14 @@ impl Catalog {
         enter: impl FnOnce(&mut Entries, SeqNo, &T),
     ) -> Result<(T, SeqNo)> {
         let mut trial = *self.ids.lock();
-        let mut bytes = Engine::write_bytes(&plan(&mut trial)?.0) + TRIAL_SLACK;
+        let trial = plan(&mut trial)?.0;
+        let mut bytes = Engine::write_bytes(&trial) + TRIAL_SLACK;
+        let mut feature = format::feature_of(&trial);
         loop {
+            // Whoever does not know it must not come upon the entry.
+            if let Some(feature) = feature {
+                self.engine.require(feature)?;
+            }
             let room = match urgency {
                 Urgency::Relief => self.engine.room_for_relief(bytes)?,
                 Urgency::Waits(is_killed) => self.engine.room(bytes, is_killed)?,
@@ -310,8 +316,9 @@ impl Catalog {
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
             let needed = Engine::write_bytes(&change);
-            if needed > room.bytes() {
+            if needed > room.bytes() || format::feature_of(&change) != feature {
                 bytes = needed + TRIAL_SLACK;
+                feature = format::feature_of(&change);
                 continue;
             }
             // What is put in order first becomes durable first: no id is durable before the counter that is above it.
