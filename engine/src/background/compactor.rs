@@ -1,8 +1,12 @@
 //! The threads that compact: take a job, carry it out in slices, sleep while it is ahead of the writers.
 //!
-//! A merge does a slice of its work when it is told to ([`run_job`]); between two slices its thread looks up ([`Turns`]), does first what is
-//! more urgent by now, with the merge lying where it is, and sleeps if nobody waits for merges. As urgency has few degrees, merges do not
-//! pile up.
+//! A merge does a slice of its work when it is told to ([`run_job`]). Between two slices its thread looks up ([`Turns`]) and does
+//! first what is more urgent by now, while the merge stays where it is; and it sleeps if nobody waits for merges. As urgency has
+//! few degrees, merges do not pile up.
+//!
+//! Rejected: a list of merges that the thread chooses from after each slice. A merge that has begun is behind everything more
+//! urgent and ahead of everything else, so the list would be the stack that it is now, and each merge would have to own the version,
+//! the plan and the filters that it only borrows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,14 +1,16 @@
 //! Large rows that a cursor stands on and has not read.
 //!
 //! The index has what decides where a large row belongs: its key, which is the separator of its block, its number and the
-//! length of its value ([the format](docs/develop/format/sst.md#index)). A cursor whose user knows how to [load](crate::iter::VersionIter::load) a value stands on a
-//! block without the value, made from that; a step then costs no more than over any other row. Only what is chosen is read,
-//! checked against the checksum of its block, and compared with what the index had said.
+//! length of its value (docs/develop/format/sst.md). A cursor whose user knows how to [load](crate::iter::VersionIter::load)
+//! a value stands on a block without the value, made from that; a step then costs no more than over any other row. Only what is
+//! chosen is read, checked against the checksum of its block, and compared with what the index had said.
 //!
-//! Files of earlier versions do not have it: there the block is read when the cursor comes to it.
+//! Files that earlier programs wrote do not have it: there the block is read when the cursor comes to it.
 //!
-//! Rejected: reading the first bytes of the block, which has one checksum for all (a wrong number would hide another version
-//! and never be found); one more block for the head of each large row (another read for whoever wants one row).
+//! # Rejected
+//!
+//! Reading the first bytes of the block, which has one checksum for all: a wrong number would hide another version and never be
+//! found. One more block for the head of each large row: another read for whoever wants one row.
 
 use std::sync::Arc;
 
