@@ -11,13 +11,13 @@
 //! transaction's writes as they are when the scan comes by; after a rollback to a savepoint there is nothing to take back.
 //! Of two entries with one key the transaction's own comes first.
 //!
-//! The scan's own cursor and the second one change places so that `RowCursor::walk` always is the one that the scan stands
+//! The scan's own cursor and the second one change places so that `RowCursor::cursor` always is the one that the scan stands
 //! on: scans without a second cursor do not pay for it.
 //!
 //! Rejected: a list of the entries that were covered. It would have to follow savepoints and be counted as memory.
 
-use super::take::copy;
-use super::walk::Way;
+use super::fetch::copy;
+use super::next::Direction;
 use super::{RowCursor, Scan};
 use crate::error::Result;
 use crate::keycode::KeyCodec;
@@ -44,7 +44,7 @@ pub(super) struct Committed {
     /// The scan stands on a covered entry: `other` is its first cursor.
     swapped: bool,
     /// Which way the cursors have moved, and the session's count of writes then.
-    way: Way,
+    direction: Direction,
     writes: u64,
     /// Key of the row of the entry looked at.
     row_key: Vec<u8>,
@@ -52,19 +52,19 @@ pub(super) struct Committed {
 
 impl Committed {
     /// Over the same keys as the scan's own cursor, which is open.
-    pub(super) fn open(session: &Session, walk: &Cursor, mut other: Cursor, scan: &Scan) -> Result<Box<Committed>> {
+    pub(super) fn open(session: &Session, cursor: &Cursor, mut other: Cursor, scan: &Scan) -> Result<Box<Committed>> {
         let nobody = session.engine().begin();
         session.kill_switch().watch_fill(nobody.owner());
-        let seq = walk.read_seq().unwrap_or(scan.seq);
+        let seq = cursor.read_seq().unwrap_or(scan.seq);
         other.open(&nobody, seq, &scan.lower, &scan.opened_upper)?;
-        let (way, writes) = (Way::Forward, session.writes());
-        Ok(Box::new(Committed { other, nobody, swapped: false, way, writes, row_key: Vec::new() }))
+        let (direction, writes) = (Direction::Forward, session.writes());
+        Ok(Box::new(Committed { other, nobody, swapped: false, direction, writes, row_key: Vec::new() }))
     }
 
     /// Gives the scan its own cursor back.
-    pub(super) fn restore(&mut self, walk: &mut Cursor) {
+    pub(super) fn restore(&mut self, cursor: &mut Cursor) {
         if std::mem::take(&mut self.swapped) {
-            std::mem::swap(walk, &mut self.other);
+            std::mem::swap(cursor, &mut self.other);
         }
     }
 
@@ -72,54 +72,54 @@ impl Committed {
     /// `inclusive`.
     fn seek(
         &mut self,
-        walk: &mut Cursor,
+        cursor: &mut Cursor,
         session: &Session,
         codec: &KeyCodec,
-        way: Way,
+        direction: Direction,
         key: &[u8],
         [inclusive, again]: [bool; 2],
     ) -> Result<Stand> {
-        self.restore(walk);
-        self.way = way;
+        self.restore(cursor);
+        self.direction = direction;
         self.writes = session.writes();
-        seek(walk, session.txn(), way, key, inclusive)?;
-        seek(&mut self.other, &self.nobody, way, key, again)?;
-        self.settle(walk, session, codec)
+        seek(cursor, session.txn(), direction, key, inclusive)?;
+        seek(&mut self.other, &self.nobody, direction, key, again)?;
+        self.settle(cursor, session, codec)
     }
 
     /// To the next entry in the way that both went.
-    fn step(&mut self, walk: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
+    fn step(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
         let own = if self.swapped { &self.nobody } else { session.txn() };
-        match self.way {
-            Way::Forward => walk.next(own)?,
-            Way::Backward => walk.prev(own)?,
+        match self.direction {
+            Direction::Forward => cursor.next(own)?,
+            Direction::Backward => cursor.prev(own)?,
         }
-        self.restore(walk);
-        self.settle(walk, session, codec)
+        self.restore(cursor);
+        self.settle(cursor, session, codec)
     }
 
     /// Chooses between the scan's own cursor and the second, neither of which stands before the next entry.
-    fn settle(&mut self, walk: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
+    fn settle(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
         while self.other.valid() {
-            let comes_first = !walk.valid()
-                || match self.way {
-                    Way::Forward => self.other.key() < walk.key(),
-                    Way::Backward => self.other.key() >= walk.key(),
+            let comes_first = !cursor.valid()
+                || match self.direction {
+                    Direction::Forward => self.other.key() < cursor.key(),
+                    Direction::Backward => self.other.key() >= cursor.key(),
                 };
             if !comes_first {
                 break;
             }
             if self.is_covered(session, codec)? {
-                std::mem::swap(walk, &mut self.other);
+                std::mem::swap(cursor, &mut self.other);
                 self.swapped = true;
                 return Ok(Stand::Covered);
             }
-            match self.way {
-                Way::Forward => self.other.next(&self.nobody)?,
-                Way::Backward => self.other.prev(&self.nobody)?,
+            match self.direction {
+                Direction::Forward => self.other.next(&self.nobody)?,
+                Direction::Backward => self.other.prev(&self.nobody)?,
             }
         }
-        Ok(if walk.valid() && session.txn().wrote(walk.key())? { Stand::Own } else { Stand::Plain })
+        Ok(if cursor.valid() && session.txn().wrote(cursor.key())? { Stand::Own } else { Stand::Plain })
     }
 
     fn is_covered(&mut self, session: &Session, codec: &KeyCodec) -> Result<bool> {
@@ -131,16 +131,16 @@ impl Committed {
     }
 }
 
-fn seek(cursor: &mut Cursor, own: &Txn, way: Way, key: &[u8], inclusive: bool) -> Result<()> {
-    match way {
-        Way::Forward => {
+fn seek(cursor: &mut Cursor, own: &Txn, direction: Direction, key: &[u8], inclusive: bool) -> Result<()> {
+    match direction {
+        Direction::Forward => {
             cursor.seek_ge(own, key)?;
             if !inclusive && cursor.valid() && cursor.key() == key {
                 cursor.next(own)?;
             }
         }
-        Way::Backward if inclusive => cursor.seek_lt(own, &[key, &[0]].concat())?,
-        Way::Backward => cursor.seek_lt(own, key)?,
+        Direction::Backward if inclusive => cursor.seek_lt(own, &[key, &[0]].concat())?,
+        Direction::Backward => cursor.seek_lt(own, key)?,
     }
     Ok(())
 }
@@ -149,42 +149,42 @@ impl RowCursor {
     /// Gives up the second cursor.
     pub(super) fn forget_committed(&mut self) {
         if let Some(mut committed) = self.committed.take() {
-            committed.restore(&mut self.walk);
+            committed.restore(&mut self.cursor);
         }
     }
 
     /// A new search: both cursors to the first entry from `scan.target` on, or before it.
     #[cold]
-    pub(super) fn seek_both(&mut self, session: &Session, way: Way) -> Result<()> {
+    pub(super) fn seek_both(&mut self, session: &Session, direction: Direction) -> Result<()> {
         let (Some(scan), Some(committed)) = (&mut self.scan, &mut self.committed) else { return Ok(()) };
-        let inclusive = [way == Way::Forward; 2];
-        scan.stand = committed.seek(&mut self.walk, session, &scan.codec, way, &scan.target, inclusive)?;
+        let inclusive = [direction == Direction::Forward; 2];
+        scan.stand = committed.seek(&mut self.cursor, session, &scan.codec, direction, &scan.target, inclusive)?;
         Ok(())
     }
 
     /// From the entry that the scan stands on to the next.
     #[cold]
-    pub(super) fn step_both(&mut self, session: &Session, way: Way) -> Result<()> {
+    pub(super) fn step_both(&mut self, session: &Session, direction: Direction) -> Result<()> {
         let (Some(scan), Some(committed)) = (&mut self.scan, &mut self.committed) else { return Ok(()) };
-        if committed.way == way && committed.writes == session.writes() {
-            scan.stand = committed.step(&mut self.walk, session, &scan.codec)?;
+        if committed.direction == direction && committed.writes == session.writes() {
+            scan.stand = committed.step(&mut self.cursor, session, &scan.codec)?;
             return Ok(());
         }
-        copy(&mut self.entry_key, self.walk.key());
-        self.go_on_both(session, way)
+        copy(&mut self.entry_key, self.cursor.key());
+        self.go_on_both(session, direction)
     }
 
     /// From the entry at `entry_key`, of the kind that `scan.stand` says, to the next.
     #[cold]
-    pub(super) fn go_on_both(&mut self, session: &Session, way: Way) -> Result<()> {
+    pub(super) fn go_on_both(&mut self, session: &Session, direction: Direction) -> Result<()> {
         let (Some(scan), Some(committed)) = (&mut self.scan, &mut self.committed) else { return Ok(()) };
         let own = session.txn().wrote(&self.entry_key)?;
-        let inclusive = match (way, scan.stand) {
-            (Way::Forward, Stand::Own) => [false, own],
-            (Way::Backward, Stand::Covered) => [own, false],
+        let inclusive = match (direction, scan.stand) {
+            (Direction::Forward, Stand::Own) => [false, own],
+            (Direction::Backward, Stand::Covered) => [own, false],
             _ => [false, false],
         };
-        scan.stand = committed.seek(&mut self.walk, session, &scan.codec, way, &self.entry_key, inclusive)?;
+        scan.stand = committed.seek(&mut self.cursor, session, &scan.codec, direction, &self.entry_key, inclusive)?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Reading rows: one cursor per handler, over any index, in both directions, with or without locks.
 //!
-//! A cursor walks an engine cursor over the keys of one index. For each entry it (1) checks that the entry is still in the
+//! A row cursor moves an engine cursor over the keys of one index. For each entry it (1) checks that the entry is still in the
 //! range asked for, (2) lets the server's condition on the index columns reject it, (3) locks the row if the read locks,
 //! (4) fills the record from the entry alone (covering read) or from the row. A look-up of a whole unique key bypasses the
 //! engine cursor.
@@ -14,8 +14,8 @@
 //! Nothing is allocated per row once buffers have grown.
 //!
 //! - `seek`: where a search starts and which way it goes on
-//! - `walk`: stepping, end conditions, reopening after the read point changed
-//! - `take`: what happens with one entry (condition, lock, row)
+//! - `next`: stepping, end conditions, reopening after the read point changed
+//! - `fetch`: what happens with one entry (condition, lock, row)
 //! - `locking`: which locks a read takes and keeps
 //! - `range_lock`: locking the intervals that were read
 //! - `handed`: entries that the transaction's own lie over
@@ -26,8 +26,8 @@ mod handed;
 pub mod locking;
 mod position;
 mod seek;
-mod take;
-mod walk;
+mod fetch;
+mod next;
 pub mod write;
 
 pub use seek::Seek;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strata_engine::base::value::Value;
 
-/// Verdict of the server's condition on an entry.
+/// Fetched of the server's condition on an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     /// Not this row.
@@ -65,7 +65,7 @@ pub type Condition = Box<dyn FnMut(&mut [u8]) -> Check + Send>;
 
 /// Where the scan stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum ScanPosition {
     /// Not on a row: not started, or past an end.
     Nowhere,
     /// On the entry that the engine cursor stands on.
@@ -93,7 +93,7 @@ struct Scan {
     prefix: Vec<u8>,
     /// The last search was for one whole unique key.
     single: bool,
-    place: Place,
+    position: ScanPosition,
     open: bool,
     opened_upper: Vec<u8>,
     /// The engine cursor ends where forward scans do: its rows need not be compared with `bound` again.
@@ -130,7 +130,7 @@ pub struct RowCursor {
     scan: Option<Scan>,
     /// The scan before, for its memory.
     former: Option<Scan>,
-    walk: kv::Cursor,
+    cursor: kv::Cursor,
     /// While the scan may have to show covered entries.
     committed: Option<Box<handed::Committed>>,
     entry_key: Vec<u8>,
@@ -170,7 +170,7 @@ impl RowCursor {
             condition: None,
             scan: None,
             former: None,
-            walk: table.engine().cursor(),
+            cursor: table.engine().cursor(),
             committed: None,
             entry_key: Vec::new(),
             entry_value: Value::default(),
@@ -259,7 +259,7 @@ impl RowCursor {
             is_bounded: false,
             prefix,
             single: false,
-            place: Place::Nowhere,
+            position: ScanPosition::Nowhere,
             open: false,
             opened_upper,
             ends_at_bound: false,
@@ -296,7 +296,7 @@ impl RowCursor {
         self.forget_committed();
         if let Some(mut scan) = self.scan.take() {
             if scan.open {
-                self.walk.close();
+                self.cursor.close();
             }
             scan.point = None;
             self.former = Some(scan);
@@ -310,7 +310,7 @@ impl RowCursor {
         self.forget_committed();
         if let Some(scan) = &mut self.scan {
             if scan.open {
-                self.walk.close();
+                self.cursor.close();
                 scan.open = false;
                 scan.point = None;
             }

@@ -8,8 +8,8 @@
 //!
 //! Rejected: locking all of the range before the first read. A search for one row would keep everybody out of all the rest.
 
-use super::take::copy;
-use super::walk::Way;
+use super::fetch::copy;
+use super::next::Direction;
 use super::{RowCursor, locking};
 use crate::error::Result;
 use crate::keycode::prefix_end_in_place;
@@ -37,19 +37,19 @@ impl RowCursor {
 
     /// Locks the interval from the frontier to `end`. False if it has to be read again: the engine cursor then stands on the
     /// first entry of the interval, at the newest state.
-    pub(super) fn lock_range(&mut self, session: &mut Session, way: Way, end: End) -> Result<bool> {
+    pub(super) fn lock_range(&mut self, session: &mut Session, direction: Direction, end: End) -> Result<bool> {
         let Some(scan) = &mut self.scan else { return Ok(true) };
         let edge = &mut scan.target;
         match end {
             End::After | End::Before => {
                 copy(edge, &self.entry_key);
                 // The least key above the entry.
-                if (end == End::After) == (way == Way::Forward) {
+                if (end == End::After) == (direction == Direction::Forward) {
                     edge.push(0);
                 }
             }
-            End::Limit(same) => match way {
-                Way::Forward => {
+            End::Limit(same) => match direction {
+                Direction::Forward => {
                     copy(edge, &scan.upper);
                     if same {
                         copy(edge, &scan.prefix);
@@ -59,13 +59,13 @@ impl RowCursor {
                         copy(edge, &scan.bound);
                     }
                 }
-                Way::Backward if same => copy(edge, &scan.prefix),
-                Way::Backward => copy(edge, &scan.lower),
+                Direction::Backward if same => copy(edge, &scan.prefix),
+                Direction::Backward => copy(edge, &scan.lower),
             },
         }
-        let (from, to) = match way {
-            Way::Forward => (&scan.frontier, &scan.target),
-            Way::Backward => (&scan.target, &scan.frontier),
+        let (from, to) = match direction {
+            Direction::Forward => (&scan.frontier, &scan.target),
+            Direction::Backward => (&scan.target, &scan.frontier),
         };
         match session.lock_range(from, to, scan.version) {
             RangeGrant::Clean => return Ok(true),
@@ -81,11 +81,11 @@ impl RowCursor {
         scan.version = session.range_version(scan.index_id);
         let point = session.engine().read_point();
         scan.seq = point.seq();
-        self.walk.refresh(session.txn(), scan.seq)?;
+        self.cursor.refresh(session.txn(), scan.seq)?;
         scan.point = Some(point);
-        match way {
-            Way::Forward => self.walk.seek_ge(session.txn(), &scan.frontier)?,
-            Way::Backward => self.walk.seek_lt(session.txn(), &scan.frontier)?,
+        match direction {
+            Direction::Forward => self.cursor.seek_ge(session.txn(), &scan.frontier)?,
+            Direction::Backward => self.cursor.seek_lt(session.txn(), &scan.frontier)?,
         }
         Ok(false)
     }

@@ -3,9 +3,9 @@
 //! All modes compare encoded prefixes: the rows whose leading parts equal the search key are exactly the entries whose keys
 //! start with its encoding, and `prefix_end` is the smallest key above them all.
 
-use super::take::{Verdict, copy};
-use super::walk::Way;
-use super::{Place, RowCursor};
+use super::fetch::{Fetched, copy};
+use super::next::Direction;
+use super::{RowCursor, ScanPosition};
 use crate::error::{Error, Result};
 use crate::keycode::prefix_end_in_place;
 use crate::kv::LockMode;
@@ -42,7 +42,7 @@ impl RowCursor {
         let Some(scan) = &mut self.scan else {
             return Err(Error::invalid("no scan has begun"));
         };
-        scan.place = Place::Nowhere;
+        scan.position = ScanPosition::Nowhere;
         scan.single = false;
         let mode = match mode {
             Seek::First | Seek::Last => {
@@ -76,11 +76,11 @@ impl RowCursor {
                 session.lock(&scan.target, LockMode::Exclusive, Waiting::Wait)?;
             }
         }
-        let way = match mode {
-            Seek::Exact | Seek::Ge | Seek::Gt | Seek::First => Way::Forward,
-            Seek::Le | Seek::Lt | Seek::LastInPrefix | Seek::Last => Way::Backward,
+        let direction = match mode {
+            Seek::Exact | Seek::Ge | Seek::Gt | Seek::First => Direction::Forward,
+            Seek::Le | Seek::Lt | Seek::LastInPrefix | Seek::Last => Direction::Backward,
         };
-        self.ensure_open(session, way, true)?;
+        self.ensure_open(session, direction, true)?;
         let Some(scan) = &mut self.scan else {
             return Ok(false);
         };
@@ -89,10 +89,10 @@ impl RowCursor {
             // Index ids are far from the greatest number: there is always a greater key.
             prefix_end_in_place(&mut scan.target);
         }
-        match way {
-            _ if self.committed.is_some() => self.seek_both(session, way)?,
-            Way::Forward => self.walk.seek_ge(session.txn(), &scan.target)?,
-            Way::Backward => self.walk.seek_lt(session.txn(), &scan.target)?,
+        match direction {
+            _ if self.committed.is_some() => self.seek_both(session, direction)?,
+            Direction::Forward => self.cursor.seek_ge(session.txn(), &scan.target)?,
+            Direction::Backward => self.cursor.seek_lt(session.txn(), &scan.target)?,
         }
         if self.locks_ranges(session) {
             if let Some(scan) = &mut self.scan {
@@ -100,7 +100,7 @@ impl RowCursor {
             }
         }
         let same = matches!(mode, Seek::Exact | Seek::LastInPrefix);
-        self.find(session, record, way, same)
+        self.find(session, record, direction, same)
     }
 
     /// The only row that can have the whole unique key in `prefix`.
@@ -109,7 +109,7 @@ impl RowCursor {
             return Ok(false);
         };
         self.entry_key.clone_from(&scan.prefix);
-        scan.place = Place::Key;
+        scan.position = ScanPosition::Key;
         if scan.clustered {
             self.current.clone_from(&self.entry_key);
             return self.read_row(session, record);
@@ -120,7 +120,7 @@ impl RowCursor {
             if !session.txn().get(&self.entry_key, seq, &mut self.entry_value)? && !self.lock_absent(session)? {
                 return Ok(false);
             }
-            if self.take_entry(session, record, seq)? == Verdict::Take {
+            if self.fetch_entry(session, record, seq)? == Fetched::Row {
                 return Ok(true);
             }
             // While a locking read waited for the row, the value may have passed on to another row.

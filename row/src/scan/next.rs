@@ -1,12 +1,12 @@
-//! Stepping through an index.
+//! Scanning an index: to the next or the previous row.
 //!
 //! The engine cursor stays open between calls. It is opened anew when what it may see has changed: another read point,
 //! another transaction, or (at a new search only) own writes. The place is then found again by its key.
 
+use super::fetch::{Fetched, copy};
 use super::handed::Committed;
 use super::range_lock::End;
-use super::take::{Verdict, copy};
-use super::{Place, RowCursor};
+use super::{RowCursor, ScanPosition};
 use crate::error::{Error, Result};
 use crate::kv::SeqNo;
 use crate::session::Session;
@@ -14,9 +14,9 @@ use crate::session::Session;
 /// Steps between two looks at the kill flag.
 const STEPS_PER_POLL: u32 = 1024;
 
-/// Which way a walk goes.
+/// Which way a scan goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// Ascending keys.
     Forward,
     /// Descending keys.
@@ -26,30 +26,30 @@ pub(super) enum Way {
 impl RowCursor {
     /// The next row in index order; false at the end.
     pub fn next(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
-        self.step(session, record, Way::Forward, false)
+        self.step(session, record, Direction::Forward, false)
     }
 
     /// The previous row in index order; false at the end.
     pub fn prev(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
-        self.step(session, record, Way::Backward, false)
+        self.step(session, record, Direction::Backward, false)
     }
 
     /// The next row whose leading parts equal the last search key; false at the end.
     pub fn next_same(&mut self, session: &mut Session, record: &mut [u8]) -> Result<bool> {
         match &self.scan {
             Some(scan) if scan.single => Ok(false),
-            _ => self.step(session, record, Way::Forward, true),
+            _ => self.step(session, record, Direction::Forward, true),
         }
     }
 
-    fn step(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
+    fn step(&mut self, session: &mut Session, record: &mut [u8], direction: Direction, same: bool) -> Result<bool> {
         self.fresh_lock = false;
         self.has_row = false;
         let place = match &self.scan {
-            Some(scan) => scan.place,
+            Some(scan) => scan.position,
             None => return Err(Error::invalid("no scan has begun")),
         };
-        if place == Place::Nowhere {
+        if place == ScanPosition::Nowhere {
             return Ok(false);
         }
         if self.has_blobs {
@@ -57,24 +57,24 @@ impl RowCursor {
         }
         // The row given out without a lock is wanted: it is read again, this time with.
         let again = std::mem::take(&mut self.unlocked);
-        if place == Place::Engine && !self.is_stale(session) {
+        if place == ScanPosition::Engine && !self.is_stale(session) {
             if !again {
-                self.advance(session, way)?;
+                self.advance(session, direction)?;
             }
         } else {
             self.save_place();
-            self.ensure_open(session, way, false)?;
-            match way {
-                _ if self.committed.is_some() => self.go_on_both(session, way)?,
-                Way::Forward => {
-                    self.walk.seek_ge(session.txn(), &self.entry_key)?;
-                    if !again && self.walk.valid() && self.walk.key() == self.entry_key {
-                        self.walk.next(session.txn())?;
+            self.ensure_open(session, direction, false)?;
+            match direction {
+                _ if self.committed.is_some() => self.go_on_both(session, direction)?,
+                Direction::Forward => {
+                    self.cursor.seek_ge(session.txn(), &self.entry_key)?;
+                    if !again && self.cursor.valid() && self.cursor.key() == self.entry_key {
+                        self.cursor.next(session.txn())?;
                     }
                 }
-                Way::Backward => {
+                Direction::Backward => {
                     self.entry_key.extend(again.then_some(0));
-                    self.walk.seek_lt(session.txn(), &self.entry_key)?;
+                    self.cursor.seek_lt(session.txn(), &self.entry_key)?;
                 }
             }
         }
@@ -82,11 +82,11 @@ impl RowCursor {
         let locks = self.locks_ranges(session);
         if let Some(scan) = self.scan.as_mut().filter(|_| locks) {
             copy(&mut scan.frontier, &self.entry_key);
-            if way == Way::Forward {
+            if direction == Direction::Forward {
                 scan.frontier.push(0);
             }
         }
-        self.find(session, record, way, same)
+        self.find(session, record, direction, same)
     }
 
     /// The row read before is done with: two large ones need not be in memory at once.
@@ -99,59 +99,65 @@ impl RowCursor {
     }
 
     #[inline]
-    fn advance(&mut self, session: &Session, way: Way) -> Result<()> {
-        match way {
-            _ if self.committed.is_some() => self.step_both(session, way)?,
-            Way::Forward => self.walk.next(session.txn())?,
-            Way::Backward => self.walk.prev(session.txn())?,
+    fn advance(&mut self, session: &Session, direction: Direction) -> Result<()> {
+        match direction {
+            _ if self.committed.is_some() => self.step_both(session, direction)?,
+            Direction::Forward => self.cursor.next(session.txn())?,
+            Direction::Backward => self.cursor.prev(session.txn())?,
         }
         Ok(())
     }
 
     /// From the entry under the engine cursor on: the first that the read takes.
-    pub(super) fn find(&mut self, session: &mut Session, record: &mut [u8], way: Way, same: bool) -> Result<bool> {
+    pub(super) fn find(
+        &mut self,
+        session: &mut Session,
+        record: &mut [u8],
+        direction: Direction,
+        same: bool,
+    ) -> Result<bool> {
         let mut steps = 0;
         let locks = self.locks_ranges(session);
         let found = loop {
-            let at_end = !self.walk.valid() || !self.in_range(way, same);
-            let verdict = if at_end { Verdict::Stop } else { self.take(session, record)? };
-            if locks && verdict != Verdict::Reject {
+            let at_end = !self.cursor.valid() || !self.in_range(direction, same);
+            let verdict = if at_end { Fetched::Stop } else { self.fetch_row(session, record)? };
+            if locks && verdict != Fetched::Reject {
                 let end = match verdict {
-                    Verdict::Take => End::After,
+                    Fetched::Row => End::After,
                     _ if at_end => End::Limit(same),
                     _ => End::Before,
                 };
-                if !self.lock_range(session, way, end)? {
+                if !self.lock_range(session, direction, end)? {
                     continue;
                 }
             }
             match verdict {
-                Verdict::Take => break true,
-                Verdict::Stop => break false,
-                Verdict::Reject => {}
+                Fetched::Row => break true,
+                Fetched::Stop => break false,
+                Fetched::Reject => {}
             }
             steps += 1;
             if steps % STEPS_PER_POLL == 0 {
                 session.check_killed()?;
             }
-            self.advance(session, way)?;
+            self.advance(session, direction)?;
         };
         if !found {
             self.forget_row();
         }
         if let Some(scan) = &mut self.scan {
-            scan.place = if found { Place::Engine } else { Place::Nowhere };
+            scan.position = if found { ScanPosition::Engine } else { ScanPosition::Nowhere };
         }
         Ok(found)
     }
 
-    fn in_range(&self, way: Way, same: bool) -> bool {
+    fn in_range(&self, direction: Direction, same: bool) -> bool {
         let Some(scan) = &self.scan else { return false };
-        let bounded = scan.is_bounded && way == Way::Forward && !scan.ends_at_bound;
+        let bounded = scan.is_bounded && direction == Direction::Forward && !scan.ends_at_bound;
         if !bounded && !same {
             return true;
         }
-        let key = self.walk.key();
+        let key = self.cursor.key();
         (!bounded || key < scan.bound.as_slice()) && (!same || key.starts_with(&scan.prefix))
     }
 
@@ -170,11 +176,11 @@ impl RowCursor {
     /// Remembers the place by its key, since the engine cursor is about to lose it.
     pub(super) fn save_place(&mut self) {
         if let Some(scan) = &mut self.scan {
-            if scan.place == Place::Engine {
+            if scan.position == ScanPosition::Engine {
                 if !scan.entry_saved {
-                    copy(&mut self.entry_key, self.walk.key());
+                    copy(&mut self.entry_key, self.cursor.key());
                 }
-                scan.place = Place::Key;
+                scan.position = ScanPosition::Key;
             }
         }
     }
@@ -193,7 +199,7 @@ impl RowCursor {
 
     /// Opens the engine cursor if it is not open or shows the wrong state. `search`: a new search, which is to see own
     /// writes and, if it locks, the newest state.
-    pub(super) fn ensure_open(&mut self, session: &mut Session, way: Way, search: bool) -> Result<()> {
+    pub(super) fn ensure_open(&mut self, session: &mut Session, direction: Direction, search: bool) -> Result<()> {
         let seq = self.read_seq(session)?;
         let stale = self.is_stale(session);
         let consistent = self.lock.is_none() && !self.table.reads_newest();
@@ -201,7 +207,7 @@ impl RowCursor {
         let Some(scan) = &mut self.scan else {
             return Ok(());
         };
-        let ends_at_bound = scan.is_bounded && way == Way::Forward;
+        let ends_at_bound = scan.is_bounded && direction == Direction::Forward;
         let upper = if ends_at_bound { scan.bound.as_slice() } else { &scan.upper };
         scan.ends_at_bound = false;
         let outdated = search && (scan.writes != session.writes() || !consistent && scan.seq != seq);
@@ -210,19 +216,19 @@ impl RowCursor {
             return Ok(());
         }
         if let Some(mut committed) = self.committed.take() {
-            committed.restore(&mut self.walk);
+            committed.restore(&mut self.cursor);
         }
         if locks {
             scan.version = session.range_version(scan.index_id);
         }
         scan.point = if consistent { None } else { Some(session.engine().read_point()) };
         scan.seq = scan.point.as_ref().map_or(seq, |p| p.seq());
-        self.walk.open(session.txn(), scan.seq, &scan.lower, upper)?;
+        self.cursor.open(session.txn(), scan.seq, &scan.lower, upper)?;
         scan.opened_upper.clear();
         scan.opened_upper.extend_from_slice(upper);
         scan.open = true;
         if consistent && !scan.clustered && session.has_handed_over() && scan.codec.is_unique() {
-            self.committed = Some(Committed::open(session, &self.walk, self.table.engine().cursor(), scan)?);
+            self.committed = Some(Committed::open(session, &self.cursor, self.table.engine().cursor(), scan)?);
         }
         scan.ends_at_bound = ends_at_bound;
         scan.epoch = session.epoch();

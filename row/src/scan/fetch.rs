@@ -1,4 +1,4 @@
-//! What happens with one entry: the condition, the lock, the row.
+//! Fetching the row of one entry: the condition, the lock, the row.
 //!
 //! A locking read locks the clustered key of the entry and then asks whether the row has changed since the cursor was
 //! opened: mostly a look into memtables. If it has, entry and row are read again at the newest state. A row that vanished or
@@ -14,9 +14,9 @@ use strata_engine::base::value::{Value, ValueOut};
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum Fetched {
     /// The record holds the row.
-    Take,
+    Row,
     /// Not this one.
     Reject,
     /// Neither this nor any after it.
@@ -33,9 +33,9 @@ pub(super) fn copy(to: &mut Vec<u8>, from: &[u8]) {
 const LARGE_MIN: usize = 512 << 10;
 
 /// Keeps the value that the engine cursor stands on: a copy, unless it is a large one.
-fn keep(to: &mut Value, walk: &kv::Cursor) {
-    let value = walk.value();
-    match if value.len() < LARGE_MIN { None } else { walk.large_value() } {
+fn keep(to: &mut Value, cursor: &kv::Cursor) {
+    let value = cursor.value();
+    match if value.len() < LARGE_MIN { None } else { cursor.large_value() } {
         Some(large) => to.hold(large),
         None => to.copy(value),
     }
@@ -43,83 +43,83 @@ fn keep(to: &mut Value, walk: &kv::Cursor) {
 
 impl RowCursor {
     /// Takes the entry under the engine cursor, or not.
-    pub(super) fn take(&mut self, session: &mut Session, record: &mut [u8]) -> Result<Verdict> {
+    pub(super) fn fetch_row(&mut self, session: &mut Session, record: &mut [u8]) -> Result<Fetched> {
         let Some(scan) = &mut self.scan else {
-            return Ok(Verdict::Stop);
+            return Ok(Fetched::Stop);
         };
         scan.entry_saved = self.lock.is_some();
         if let Some(mode) = self.lock {
             let seq = scan.seq;
-            copy(&mut self.entry_key, self.walk.key());
-            keep(&mut self.entry_value, &self.walk);
+            copy(&mut self.entry_key, self.cursor.key());
+            keep(&mut self.entry_value, &self.cursor);
             if scan.clustered {
                 copy(&mut self.current, &self.entry_key);
                 self.note_row()?;
             } else {
                 let verdict = self.condition_on_entry(record)?;
-                if verdict != Verdict::Take {
+                if verdict != Fetched::Row {
                     return Ok(verdict);
                 }
             }
-            return self.take_locked(session, record, seq, mode);
+            return self.fetch_locked(session, record, seq, mode);
         }
         if scan.clustered {
             if self.table.def.primary.is_none() {
-                self.row_id.store(self.table.clustered.row_id(self.walk.key())?, Ordering::Relaxed);
+                self.row_id.store(self.table.clustered.row_id(self.cursor.key())?, Ordering::Relaxed);
             }
             let value = if self.table.has_blobs {
-                keep(&mut self.row_value, &self.walk);
+                keep(&mut self.row_value, &self.cursor);
                 &self.row_value
             } else {
-                self.walk.value()
+                self.cursor.value()
             };
-            self.table.row.decode(self.walk.key(), value, record, self.columns.as_ref())?;
+            self.table.row.decode(self.cursor.key(), value, record, self.columns.as_ref())?;
             return self.condition_on_row(record);
         }
         let hidden = self.table.def.primary.is_none();
         let overwritten = session.has_overwritten();
         if hidden || overwritten || !scan.covering {
-            scan.codec.clustered_key_from(self.walk.key(), self.walk.value(), &mut self.current)?;
+            scan.codec.clustered_key_from(self.cursor.key(), self.cursor.value(), &mut self.current)?;
         }
-        if overwritten && session.overwritten_entry(&self.current, self.walk.key())? {
-            return Ok(Verdict::Reject);
+        if overwritten && session.overwritten_entry(&self.current, self.cursor.key())? {
+            return Ok(Fetched::Reject);
         }
         if hidden {
             self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
         }
         if let Some(condition) = &mut self.condition {
-            scan.codec.decode_into(self.walk.key(), self.walk.value(), record, None)?;
+            scan.codec.decode_into(self.cursor.key(), self.cursor.value(), record, None)?;
             let verdict = judge(condition(record))?;
-            if verdict != Verdict::Take {
+            if verdict != Fetched::Row {
                 return Ok(verdict);
             }
         }
         if scan.covering {
-            scan.codec.decode_into(self.walk.key(), self.walk.value(), record, self.columns.as_ref())?;
-            return Ok(Verdict::Take);
+            scan.codec.decode_into(self.cursor.key(), self.cursor.value(), record, self.columns.as_ref())?;
+            return Ok(Fetched::Row);
         }
         let seq = scan.seq;
         self.fetch(session, record, seq)?;
-        Ok(Verdict::Take)
+        Ok(Fetched::Row)
     }
 
     /// Takes the secondary entry in `entry_key` and `entry_value`, as read at `seq`, or not.
-    pub(super) fn take_entry(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo) -> Result<Verdict> {
+    pub(super) fn fetch_entry(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo) -> Result<Fetched> {
         let verdict = self.condition_on_entry(record)?;
-        if verdict != Verdict::Take {
+        if verdict != Fetched::Row {
             return Ok(verdict);
         }
         if let Some(mode) = self.lock {
-            return self.take_locked(session, record, seq, mode);
+            return self.fetch_locked(session, record, seq, mode);
         }
         if session.overwritten_entry(&self.current, &self.entry_key)? {
-            return Ok(Verdict::Reject);
+            return Ok(Fetched::Reject);
         }
         match self.is_covering() {
             true => self.decode_entry(record)?,
             false => self.fetch(session, record, seq)?,
         }
-        Ok(Verdict::Take)
+        Ok(Fetched::Row)
     }
 
     /// Reads the row at the clustered key in `current`; false if there is none.
@@ -142,7 +142,7 @@ impl RowCursor {
         self.has_row = true;
         self.note_row()?;
         self.decode_row(record)?;
-        Ok(self.condition_on_row(record)? == Verdict::Take)
+        Ok(self.condition_on_row(record)? == Fetched::Row)
     }
 
     /// Releases the lock that the last read acquired, if the isolation level allows it: the row did not match.
@@ -191,7 +191,13 @@ impl RowCursor {
     }
 
     /// Locks the entry in `entry_key`, `entry_value`, whose row is at `current`, and reads again what may have changed.
-    fn take_locked(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo, mode: LockMode) -> Result<Verdict> {
+    fn fetch_locked(
+        &mut self,
+        session: &mut Session,
+        record: &mut [u8],
+        seq: SeqNo,
+        mode: LockMode,
+    ) -> Result<Fetched> {
         self.fresh_lock = false;
         let patient = std::mem::take(&mut self.patient);
         let single = self.scan.as_ref().is_none_or(|s| s.single);
@@ -201,7 +207,7 @@ impl RowCursor {
             false => self.lock_current(session, mode, self.waiting)?,
         };
         if outcome == Outcome::Busy && !semi {
-            return Ok(Verdict::Reject);
+            return Ok(Fetched::Reject);
         }
         let newest = session.engine().visible();
         let same = self.is_unchanged(session, seq, newest)?;
@@ -225,18 +231,18 @@ impl RowCursor {
         };
         if !there {
             self.release(session);
-            return Ok(Verdict::Reject);
+            return Ok(Fetched::Reject);
         }
         let verdict = if !clustered && self.is_covering() {
             self.decode_entry(record)?;
-            Verdict::Take
+            Fetched::Row
         } else {
             self.has_row = true;
             self.decode_row(record)?;
-            if clustered { self.condition_on_row(record)? } else { Verdict::Take }
+            if clustered { self.condition_on_row(record)? } else { Fetched::Row }
         };
         match verdict {
-            Verdict::Take => self.unlocked = outcome == Outcome::Busy,
+            Fetched::Row => self.unlocked = outcome == Outcome::Busy,
             _ => self.release(session),
         }
         Ok(verdict)
@@ -266,7 +272,7 @@ impl RowCursor {
         if let Some(scan) = self.scan.as_mut().filter(|s| s.open) {
             let point = session.engine().read_point();
             scan.seq = point.seq();
-            self.walk.refresh(session.txn(), scan.seq)?;
+            self.cursor.refresh(session.txn(), scan.seq)?;
             scan.point = Some(point);
         }
         Ok(())
@@ -300,22 +306,22 @@ impl RowCursor {
     }
 
     /// Finds the row of the secondary entry in `entry_key` and `entry_value`, and asks the condition about the entry.
-    fn condition_on_entry(&mut self, record: &mut [u8]) -> Result<Verdict> {
+    fn condition_on_entry(&mut self, record: &mut [u8]) -> Result<Fetched> {
         if let Some(scan) = &self.scan {
             scan.codec.clustered_key_from(&self.entry_key, &self.entry_value, &mut self.current)?;
         }
         self.note_row()?;
         let (Some(scan), Some(condition)) = (&self.scan, &mut self.condition) else {
-            return Ok(Verdict::Take);
+            return Ok(Fetched::Row);
         };
         scan.codec.decode_into(&self.entry_key, &self.entry_value, record, None)?;
         judge(condition(record))
     }
 
-    fn condition_on_row(&mut self, record: &mut [u8]) -> Result<Verdict> {
+    fn condition_on_row(&mut self, record: &mut [u8]) -> Result<Fetched> {
         match &mut self.condition {
             Some(condition) => judge(condition(record)),
-            None => Ok(Verdict::Take),
+            None => Ok(Fetched::Row),
         }
     }
 }
@@ -328,11 +334,11 @@ enum Outcome {
     Busy,
 }
 
-fn judge(check: Check) -> Result<Verdict> {
+fn judge(check: Check) -> Result<Fetched> {
     match check {
-        Check::Accept => Ok(Verdict::Take),
-        Check::Reject => Ok(Verdict::Reject),
-        Check::OutOfRange => Ok(Verdict::Stop),
+        Check::Accept => Ok(Fetched::Row),
+        Check::Reject => Ok(Fetched::Reject),
+        Check::OutOfRange => Ok(Fetched::Stop),
         Check::Aborted => Err(kv::Error::Interrupted.into()),
         Check::Failed => Err(Error::Condition),
     }
