@@ -3,14 +3,20 @@
 //! 20-byte keys (index id, 16 bytes), 100-byte values. Prints nanoseconds of processor time per operation, so that other
 //! load on the machine disturbs less (shared caches and memory still do), then of wall time.
 
+mod timing;
+
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use strata_engine::base::{Kind, SeqNo};
 use strata_engine::iter::VersionIter;
 use strata_engine::mem::{ChunkPool, InsertHint, MemTable};
+
+/// Runs `work(thread, first, last)` on `threads` threads over `0..total` and prints the time per operation.
+fn measure(name: &str, threads: u64, total: u64, work: impl Fn(u64, u64, u64) + Sync) {
+    let each = total / threads;
+    timing::measure(name, threads, each, |id| work(id, each * id, each * (id + 1)));
+}
 
 const CHUNK: usize = 4 << 20;
 
@@ -25,31 +31,6 @@ fn key(n: u64) -> [u8; 20] {
     key[..4].copy_from_slice(&7u32.to_be_bytes());
     key[4..12].copy_from_slice(&n.to_be_bytes());
     key
-}
-
-/// Processor time of this thread in nanoseconds, as Linux counts it; zero elsewhere.
-fn cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)
-}
-
-/// Runs `work(thread, first, last)` on `threads` threads over `0..total` and prints the time per operation.
-fn measure(name: &str, threads: u64, total: u64, work: impl Fn(u64, u64, u64) + Sync) {
-    let start = Instant::now();
-    let cpu = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for id in 0..threads {
-            let (work, cpu) = (&work, &cpu);
-            scope.spawn(move || {
-                let before = cpu_ns();
-                work(id, total / threads * id, total / threads * (id + 1));
-                cpu.fetch_add(cpu_ns() - before, Ordering::Relaxed);
-            });
-        }
-    });
-    let wall = start.elapsed().as_nanos() as f64 * threads as f64 / total as f64;
-    let cpu = cpu.into_inner() as f64 / total as f64;
-    println!("{name:<34} {threads} threads {cpu:8.1} ns cpu {wall:8.1} ns wall");
 }
 
 fn main() {
