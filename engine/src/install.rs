@@ -25,10 +25,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
-use crate::crash_point::CrashPoint;
-use crate::engine::Core;
-use crate::manifest::{Feature, FileEntry, Manifest, Version, VersionEdit};
+use crate::drops::Drops;
+use crate::manifest::{Feature, FileEntry, Manifest, VersionEdit};
 use crate::sst::SstMeta;
+use crate::state::StateCell;
+use crate::wal::Log;
 
 /// A dropped index of which something may be left.
 struct Dropped {
@@ -177,28 +178,55 @@ impl Remains {
 /// See the module.
 pub(crate) struct Installer {
     manifest: Mutex<Arc<Manifest>>,
+    states: Arc<StateCell>,
+    log: Arc<Log>,
+    next_file: AtomicU64,
     /// Changed under the manifest's mutex only.
     remains: RwLock<Remains>,
     /// Calls of `drop_indexes` that came so far.
     drops: AtomicU64,
     /// All that they dropped: intervals of ids that do not touch, first to last.
     void: RwLock<BTreeMap<u32, u32>>,
+    /// For cursors that are open.
+    latest: Mutex<Drops>,
 }
 
 impl Installer {
-    /// `dropped` are those of the manifest, whose files `version` has; nothing after `last` belongs to them.
+    /// `dropped` are those of the manifest, whose files the version in `states` has; nothing above what that shows belongs to
+    /// them. Files get numbers from `next_file` on.
     pub fn new(
         manifest: Arc<Manifest>,
+        states: Arc<StateCell>,
+        log: Arc<Log>,
+        next_file: FileNo,
         dropped: impl IntoIterator<Item = IndexId>,
-        version: &Version,
         flushed: SeqNo,
-        last: SeqNo,
     ) -> Installer {
+        let last = states.visible();
         let indexes = dropped.into_iter().map(|id| (id, Dropped { at: last, files: 0 })).collect();
         let mut remains = Remains { indexes, files: HashMap::new(), flushed };
-        version.files().for_each(|(_, file)| remains.add(&file.meta));
+        states.load().version.files().for_each(|(_, file)| remains.add(&file.meta));
         let remains = RwLock::new(remains);
-        Installer { manifest: Mutex::new(manifest), remains, drops: AtomicU64::new(0), void: RwLock::default() }
+        Installer {
+            manifest: Mutex::new(manifest),
+            states,
+            log,
+            next_file: AtomicU64::new(next_file.0),
+            remains,
+            drops: AtomicU64::new(0),
+            void: RwLock::default(),
+            latest: Mutex::default(),
+        }
+    }
+
+    /// A number for a new file.
+    pub fn new_file(&self) -> FileNo {
+        FileNo(self.next_file.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// False if no index with keys in `[lower, upper)` was dropped after so many flushes.
+    pub fn dropped_since(&self, flushes: u64, lower: &[u8], upper: &[u8]) -> bool {
+        self.latest.lock().since(flushes, lower, upper)
     }
 
     /// Changes with every drop; see [`Installer::is_void`].
@@ -218,9 +246,9 @@ impl Installer {
     }
 
     /// See `Engine::require`.
-    pub fn require(&self, core: &Core, feature: &Feature) -> Result<()> {
+    pub fn require(&self, feature: &Feature) -> Result<()> {
         let manifest = self.manifest.lock();
-        heed(core, &manifest, manifest.require(feature))
+        self.heed(&manifest, manifest.require(feature))
     }
 
     /// The features that the store uses.
@@ -229,10 +257,10 @@ impl Installer {
     }
 
     /// Writes down how far the log is durable (clean close).
-    pub fn note_log(&self, core: &Core) -> Result<()> {
-        let edit = VersionEdit { log_durable: Some(core.log.durable()), ..VersionEdit::default() };
+    pub fn note_log(&self) -> Result<()> {
+        let edit = VersionEdit { log_durable: Some(self.log.durable()), ..VersionEdit::default() };
         let manifest = self.manifest.lock();
-        heed(core, &manifest, manifest.append_relief(&edit))
+        self.heed(&manifest, manifest.append_relief(&edit))
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
@@ -247,9 +275,9 @@ impl Installer {
     /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
     /// in, since their indexes were dropped meanwhile. `None` if one of the files that it removes is gone already, for the
     /// same reason: then nothing happened.
-    pub fn install(&self, core: &Core, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
+    pub fn install(&self, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let manifest = self.manifest.lock();
-        let current = core.states.load().version.clone();
+        let current = self.states.load().version.clone();
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
         let Some(removed) = removed else { return Ok(None) };
@@ -265,28 +293,29 @@ impl Installer {
                 !void
             });
         }
-        edit.next_file = Some(FileNo(core.next_file.load(Ordering::Relaxed)));
-        edit.log_durable = Some(core.log.durable());
-        let state = core.states.load();
+        edit.next_file = Some(FileNo(self.next_file.load(Ordering::Relaxed)));
+        edit.log_durable = Some(self.log.durable());
+        let state = self.states.load();
         let newest_flushed = state.sealed.len().checked_sub(flushed).and_then(|at| state.sealed.get(at));
         let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
         let next = Arc::new(current.apply_with(&edit, &known)?);
         drop(state);
         edit.undropped = self.remains.read().forgettable(&edit, &removed);
-        heed(core, &manifest, manifest.append(&edit))?;
+        self.heed(&manifest, manifest.append(&edit))?;
         self.remains.write().note(&edit, &removed);
-        core.states.install(next, flushed);
+        self.states.install(next, flushed);
         current.retire(&edit);
         Ok(Some(refused))
     }
 
-    /// See `Engine::drop_indexes`.
-    pub fn drop_indexes(&self, core: &Core, ids: &[IndexId]) -> Result<()> {
+    /// See `Engine::drop_indexes`. `recorded` is called once the drop is durable; it tells the newest sequence number that was
+    /// assigned.
+    pub fn drop_indexes(&self, ids: &[IndexId], recorded: impl FnOnce() -> SeqNo) -> Result<()> {
         // The drop must not become durable before the decision of a transaction that wrote to the indexes: found
         // in doubt, it could be committed again after the last of their keys is cleared away.
-        core.log.sync(core.log.end())?;
+        self.log.sync(self.log.end())?;
         let manifest = self.manifest.lock();
-        let current = core.states.load().version.clone();
+        let current = self.states.load().version.clone();
         let ids: BTreeSet<IndexId> = ids.iter().copied().collect();
         let mut edit = VersionEdit { dropped: ids.iter().copied().collect(), ..VersionEdit::default() };
         // A file is found by each of its indexes.
@@ -300,24 +329,30 @@ impl Installer {
         }
         let dropped = edit.dropped.clone();
         let next = Arc::new(current.apply(&edit)?);
-        heed(core, &manifest, manifest.append_relief(&edit))?;
-        core.crash_point(CrashPoint::DropRecorded);
+        self.heed(&manifest, manifest.append_relief(&edit))?;
+        let at = recorded();
         {
-            let at = core.committer.last_assigned();
             let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();
             let metas = touched.values().map(|(_, file)| &file.meta);
             self.remains.write().drop_indexes(&ids, at, metas, |meta| !removed.contains(&meta.no));
         }
-        core.drops.lock().note(core.states.flushes(), &dropped);
+        self.latest.lock().note(self.states.flushes(), &dropped);
         {
             let mut void = self.void.write();
             dropped.iter().for_each(|id| insert_id(&mut void, id.0));
         }
         self.drops.fetch_add(1, Ordering::Release);
-        core.states.install(next, 0);
+        self.states.install(next, 0);
         current.retire(&edit);
-        core.background.wake_cleaner();
         Ok(())
+    }
+
+    /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
+    fn heed(&self, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
+        if let Err(Error::Poisoned(cause)) = manifest.check() {
+            self.log.stop((*cause).clone());
+        }
+        outcome
     }
 }
 
@@ -333,14 +368,6 @@ fn insert_id(set: &mut BTreeMap<u32, u32>, id: u32) {
         last = after;
     }
     set.insert(first, last);
-}
-
-/// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
-fn heed(core: &Core, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
-    if let Err(Error::Poisoned(cause)) = manifest.check() {
-        core.stop_writing(&cause);
-    }
-    outcome
 }
 
 #[cfg(test)]

@@ -8,30 +8,37 @@ use std::sync::Arc;
 
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
-use crate::engine::Core;
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in, within};
 use crate::mem::{Lookup, MemIter};
 use crate::spill;
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
+use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
+use crate::tree::Tree;
 
 /// Point read; see `Txn::get`.
-pub(crate) fn get(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
+pub(crate) fn get(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
     if read == SeqNo::MAX {
-        let newest = core.read_point();
-        return get_pinned(core, key, newest.seq(), out);
+        let newest = tree.read_point();
+        return get_pinned(tree, key, newest.seq(), out);
     }
-    get_pinned(core, key, read, out)
+    get_pinned(tree, key, read, out)
 }
 
-fn get_pinned(core: &Arc<Core>, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
-    let state = core.states.load();
-    get_in(core, &state, key, read, out)
+fn get_pinned(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
+    let state = tree.states.load();
+    get_in(&tree.ssts, &state, key, read, out)
 }
 
 /// Point read in a state that the caller holds.
-pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
+pub(crate) fn get_in(
+    ssts: &SstFiles,
+    state: &ReadState,
+    key: &[u8],
+    read: SeqNo,
+    out: &mut impl ValueOut,
+) -> Result<bool> {
     let lookup = Lookup::new(key);
     for mem in state.memtables() {
         mem.table.prepare(&lookup);
@@ -41,7 +48,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
     }
     for sealed in &state.sealed {
         if let Some(file) = find_in(&sealed.files, key) {
-            if let Some((_, kind, value)) = core.sst(file)?.get(key, read)? {
+            if let Some((_, kind, value)) = ssts.reader(file)?.get(key, read)? {
                 return Ok(deliver_pinned(kind, value, out));
             }
         }
@@ -52,7 +59,7 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
     let mut found = None;
     let hash = key_hash(key);
     state.version.visit(key, |file| {
-        let hit = core.sst(file)?.get_hashed(key, hash, read)?;
+        let hit = ssts.reader(file)?.get_hashed(key, hash, read)?;
         let done = hit.is_some();
         found = hit;
         Ok(done)
@@ -64,8 +71,8 @@ pub(crate) fn get_in(core: &Core, state: &ReadState, key: &[u8], read: SeqNo, ou
 }
 
 /// See `Engine::changed_since`. Looks only into what has versions above `read`: mostly memtables.
-pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool> {
-    let state = core.states.load();
+pub(crate) fn changed_since(tree: &Tree, key: &[u8], read: SeqNo) -> Result<bool> {
+    let state = tree.states.load();
     let lookup = Lookup::new(key);
     if let Some((seq, ..)) = state.active.table.look_up(&lookup, SeqNo::MAX) {
         return Ok(seq > read);
@@ -75,7 +82,7 @@ pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool
             return Ok(false);
         }
         if let Some(file) = find_in(&sealed.files, key) {
-            if let Some((seq, ..)) = core.sst(file)?.get(key, SeqNo::MAX)? {
+            if let Some((seq, ..)) = tree.ssts.reader(file)?.get(key, SeqNo::MAX)? {
                 return Ok(seq > read);
             }
         }
@@ -88,7 +95,7 @@ pub(crate) fn changed_since(core: &Core, key: &[u8], read: SeqNo) -> Result<bool
         if file.meta.max_seq <= read {
             return Ok(false);
         }
-        let newest = core.sst(file)?.get(key, SeqNo::MAX)?;
+        let newest = tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
         changed = newest.as_ref().is_some_and(|(seq, ..)| *seq > read);
         Ok(newest.is_some())
     })?;
@@ -236,7 +243,7 @@ impl Place {
 
 /// The files of one sorted run within the cursor's bounds. By number: a cursor over a large table copies no list.
 pub(crate) struct Files {
-    core: Arc<Core>,
+    ssts: Arc<SstFiles>,
     state: Arc<ReadState>,
     place: Place,
     files: Range<usize>,
@@ -267,14 +274,14 @@ impl SortedRun for Files {
     }
     fn open(&mut self, at: usize, former: Option<SstIter>) -> Result<SstIter> {
         let memory = former.map_or_else(|| std::mem::take(&mut self.memory), SstIter::into_memory);
-        Ok(self.core.sst(self.file(at))?.iter_in(memory, HINTS))
+        Ok(self.ssts.reader(self.file(at))?.iter_in(memory, HINTS))
     }
 }
 
 /// Adds all sources that may hold keys in the range for a reader at `read`, newest first. They take their memory from
 /// `spare` while there is some.
 pub(crate) fn add_sources(
-    core: &Arc<Core>,
+    ssts: &Arc<SstFiles>,
     state: &Arc<ReadState>,
     read: SeqNo,
     keys: Range<&[u8]>,
@@ -292,9 +299,9 @@ pub(crate) fn add_sources(
         }
         let memory = spare.pop().unwrap_or_default();
         sources.push(if files.len() == 1 {
-            Source::Sst(core.sst(&place.files(state)[files.start])?.iter_in(memory, HINTS))
+            Source::Sst(ssts.reader(&place.files(state)[files.start])?.iter_in(memory, HINTS))
         } else {
-            let files = Files { core: core.clone(), state: state.clone(), place, files, memory };
+            let files = Files { ssts: ssts.clone(), state: state.clone(), place, files, memory };
             Source::Level(LevelIter::new(files, None, None))
         });
         Ok(())
@@ -335,8 +342,8 @@ impl RangeEstimate {
 }
 
 /// Estimates the content of `[lower, upper)` from index blocks and the towers of the memtables; reads no data block.
-pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
-    let state = core.states.load();
+pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeEstimate> {
+    let state = tree.states.load();
     let mut sum = RangeEstimate { exact: true, ..RangeEstimate::default() };
     for run in state.file_runs(lower, upper) {
         for file in run {
@@ -347,10 +354,10 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
                 continue;
             }
             if meta.is_shared() {
-                add_shared(core, file, lower, upper, &mut sum)?;
+                add_shared(&tree.ssts, file, lower, upper, &mut sum)?;
                 continue;
             }
-            let part = core.sst(file)?.between(lower, upper)?;
+            let part = tree.ssts.reader(file)?.between(lower, upper)?;
             sum.bytes += part.bytes;
             sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
         }
@@ -370,7 +377,7 @@ pub(crate) fn estimate(core: &Arc<Core>, lower: &[u8], upper: &[u8]) -> Result<R
 /// Adds what a file of several indexes has in `[lower, upper)`: of indexes that lie in the range as a whole what their shares
 /// say. In the rest the blocks are counted, and where these say nothing, since a small index is within one block that is
 /// not in memory, half of its share is taken.
-fn add_shared(core: &Core, file: &FileEntry, lower: &[u8], upper: &[u8], sum: &mut RangeEstimate) -> Result<()> {
+fn add_shared(ssts: &SstFiles, file: &FileEntry, lower: &[u8], upper: &[u8], sum: &mut RangeEstimate) -> Result<()> {
     let meta = &file.meta;
     let first =
         meta.shares.partition_point(|share| share.index.prefix().as_slice() < &lower[..lower.len().min(IndexId::LEN)]);
@@ -384,7 +391,7 @@ fn add_shared(core: &Core, file: &FileEntry, lower: &[u8], upper: &[u8], sum: &m
             sum.add(part.entries, part.tombstones, part.entries, true);
             continue;
         }
-        let found = core.sst(file)?.between(from, to)?;
+        let found = ssts.reader(file)?.between(from, to)?;
         let entries =
             if found.exact || found.entries > 0 { found.entries.min(part.entries) } else { part.entries.div_ceil(2) };
         sum.bytes += found.bytes;
@@ -431,8 +438,8 @@ const SMALL_KEYS: u64 = 4096;
 const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
 
 /// Sums up one index.
-pub(crate) fn index_stats(core: &Arc<Core>, id: IndexId) -> IndexStats {
-    let state = core.states.load();
+pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
+    let state = tree.states.load();
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     let mut stats = IndexStats::default();
     for mem in state.memtables() {

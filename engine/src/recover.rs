@@ -17,22 +17,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::base::limits::KEY_BYTES_MAX;
 use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
+use crate::board::WorkBoard;
 use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
-use crate::engine::{Core, Detached, Parts, sst_path};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
+use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
 use crate::manifest::{FileEntry, Manifest, ObsoleteFiles, State, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
+use crate::parts::Core;
+use crate::read_point::ReadPoints;
+use crate::settings::Settings;
 use crate::sst::{BlockCache, ReadHints, Sst, SstMeta};
+use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
+use crate::tree::Tree;
 use crate::wal::format::{segment_number, segment_path};
 use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
 use crate::write_buffer::{BatchReader, files_of};
@@ -45,13 +52,15 @@ const LOG_BUFFER_MIN: usize = 2 << 20;
 const LOG_BUFFER_MAX: usize = 16 << 20;
 
 /// Brings the store in `dir` to the state after its last durable commit. See the module.
-pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
+pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let disk = options.disk.clone();
     disk.create_dir_all(dir)?;
     let dir_lock = disk.lock_dir(dir)?;
     let log_dir = dir.join("log");
     disk.create_dir_all(&log_dir)?;
     let obsolete_files = Arc::new(ObsoleteFiles::default());
+    let cache = BlockCache::new(options.block_cache_bytes as usize);
+    let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache });
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
     let (stored, created, state) = if Manifest::exists(&*disk, dir)? {
         let stored = Manifest::load(&disk, dir, options.features)?;
@@ -68,10 +77,11 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     };
     let version = Version::new(&state.files, &obsolete_files)?;
     if let Some(stored) = &stored {
-        check_named(&*disk, dir, &log_dir, stored)?;
+        check_named(&ssts, &log_dir, stored)?;
     }
 
-    let seal_bytes = options.memtable_budget_bytes / 4;
+    let settings = Arc::new(Settings::new(&options));
+    let seal_bytes = settings.seal_bytes();
     let pool = chunk_pool(seal_bytes);
     let mut replay = Replay {
         log_dir: &log_dir,
@@ -111,12 +121,12 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
     sealed.reverse();
     let mut named: BTreeSet<FileNo> = version.files().map(|(_, file)| file.meta.no).collect();
     for file in sealed.iter().flat_map(|sealed| sealed.files.iter()) {
-        check_table(&*disk, dir, &file.meta, "a commit in the log names it")?;
+        check_table(&ssts, &file.meta, "a commit in the log names it")?;
         named.insert(file.meta.no);
     }
     for found in in_doubt.values() {
         for meta in files_of(&found.batch).unwrap_or_default() {
-            check_table(&*disk, dir, &meta, "a prepared transaction in the log names it")?;
+            check_table(&ssts, &meta, "a prepared transaction in the log names it")?;
             named.insert(meta.no);
         }
     }
@@ -125,7 +135,6 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
 
     let locks = LockTable::new(LOCK_SHARDS);
     let mut prepared = BTreeMap::new();
-    let cache = BlockCache::new(options.block_cache_bytes as usize);
     let mut large: Vec<(Arc<LockOwner>, Bounds)> = Vec::new();
     for (&id, found) in &in_doubt {
         let owner = locks.new_owner();
@@ -138,7 +147,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
             }
         }
         for meta in &files {
-            let bounds = match bounds(&disk, dir, meta, &cache) {
+            let bounds = match bounds(&ssts, meta) {
                 Err(error) if !error.lacks_descriptors() => {
                     let xid = String::from_utf8_lossy(&found.xid).into_owned();
                     options.report(&format!(
@@ -178,22 +187,23 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Parts> {
         announced.append_relief(&VersionEdit { log_segments: Some(number), ..VersionEdit::default() })?;
         announced.check()
     });
-    let log = Log::open(disk, &log_dir, log_options, tail, announce)?;
-    let installer = Installer::new(manifest, state.dropped, &version, state.flushed_seq, last);
-    let newest = ReadState { active, sealed, version: Arc::new(version) };
-    Ok(Parts {
-        committer: Committer::new(last, in_doubt, &log),
-        states: StateCell::new(newest, pool),
+    let log = Arc::new(Log::open(disk, &log_dir, log_options, tail, announce)?);
+    let states = {
+        let newest = ReadState { active, sealed, version: Arc::new(version) };
+        Arc::new(StateCell::new(newest, last, pool))
+    };
+    let next_file = state.next_file.max(after_named);
+    let committer = Committer::new(log.clone(), states.clone(), settings.clone(), obsolete_files.clone(), in_doubt);
+    let installer = Installer::new(manifest, states.clone(), log.clone(), next_file, state.dropped, state.flushed_seq);
+    Ok(Core {
+        tree: Tree { ssts, states, read_points: ReadPoints::new(), installer, obsolete_files },
+        journal: Journal::new(log, committer, settings.clone(), prepared),
         locks,
-        installer,
-        prepared,
-        cache,
-        next_file: state.next_file.max(after_named),
-        dir: dir.to_owned(),
-        dir_lock,
-        obsolete_files,
-        log,
+        board: WorkBoard::new(options.compaction_threads.max(1)),
+        write_buffer_bytes: AtomicU64::new(0),
+        settings,
         options,
+        _dir_lock: dir_lock,
     })
 }
 
@@ -323,11 +333,12 @@ fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
 /// What the manifest names must be there. Where it is not, either the file is lost or the manifest's last edits are, one of which
 /// removed the file. SSTs that are newer than all that the manifest knows of tell the second: each edit that brings
 /// files in says which numbers are used.
-fn check_named(disk: &dyn Disk, dir: &Path, log_dir: &Path, stored: &Stored) -> Result<()> {
+fn check_named(ssts: &SstFiles, log_dir: &Path, stored: &Stored) -> Result<()> {
+    let (disk, dir) = (&ssts.disk, &ssts.dir);
     let state = &stored.state;
     let tables = state.files.iter().try_for_each(|(level, meta)| {
         let why = format!("{}, which ends at {}, names it at level {level}", stored.path.display(), stored.end);
-        check_table(disk, dir, meta, &why)
+        check_table(ssts, meta, &why)
     });
     let first = state.log_start.0 / state.log_segment_bytes;
     let log_begins = disk.list(log_dir)?.iter().filter_map(|name| segment_number(name)).min();
@@ -354,8 +365,8 @@ fn sst_number(name: &Path) -> Option<FileNo> {
     digits.parse().ok().map(FileNo)
 }
 
-fn check_table(disk: &dyn Disk, dir: &Path, meta: &SstMeta, why: &str) -> Result<()> {
-    let path = sst_path(dir, meta.no);
+fn check_table(ssts: &SstFiles, meta: &SstMeta, why: &str) -> Result<()> {
+    let (disk, path) = (&ssts.disk, ssts.path(meta.no));
     let expected = meta.file_bytes;
     if !disk.exists(&path)? {
         return Err(Error::corruption(&path, 0, format!("file missing; {why} with {expected} bytes")));
@@ -372,11 +383,11 @@ fn check_table(disk: &dyn Disk, dir: &Path, meta: &SstMeta, why: &str) -> Result
 type Bounds = (Vec<u8>, Vec<u8>);
 
 /// The bounds of each index of a file. Of a shared one they are read.
-fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &SstMeta, cache: &Arc<BlockCache>) -> Result<Vec<Bounds>> {
+fn bounds(ssts: &SstFiles, meta: &SstMeta) -> Result<Vec<Bounds>> {
     if !meta.is_shared() {
         return Ok(vec![(meta.smallest.clone(), meta.largest.clone())]);
     }
-    let mut iter = Sst::open(disk, &sst_path(dir, meta.no), meta.no, cache.clone())?.iter(ReadHints::default());
+    let mut iter = Sst::open(&ssts.disk, &ssts.path(meta.no), meta.no, ssts.cache.clone())?.iter(ReadHints::default());
     let mut bounds = Vec::with_capacity(meta.shares.len());
     for share in meta.shares.iter() {
         iter.seek_ge(&share.index.prefix())?;
@@ -389,7 +400,7 @@ fn bounds(disk: &Arc<dyn Disk>, dir: &Path, meta: &SstMeta, cache: &Arc<BlockCac
         if IndexId::of(&first) != share.index || IndexId::of(&last) != share.index {
             let what =
                 format!("no key of index {}, of which a prepared transaction in the log has some there", share.index);
-            return Err(Error::corruption(&sst_path(dir, meta.no), 0, what));
+            return Err(Error::corruption(&ssts.path(meta.no), 0, what));
         }
         bounds.push((first, last));
     }
@@ -407,9 +418,10 @@ fn whole_indexes(meta: &SstMeta) -> Vec<Bounds> {
 ///
 /// Errors: what cannot be read, with its file.
 pub(crate) fn check_spilled(core: &Core, id: TxnId) -> Result<()> {
-    for meta in files_of(&core.committer.prepared_batch(id)?).unwrap_or_default() {
-        let path = sst_path(&core.dir, meta.no);
-        let sound = Sst::open(&core.options.disk, &path, meta.no, core.cache.clone()).and_then(|sst| sst.verify());
+    for meta in files_of(&core.journal.committer.prepared_batch(id)?).unwrap_or_default() {
+        let ssts = &core.tree.ssts;
+        let sst = Sst::open(&ssts.disk, &ssts.path(meta.no), meta.no, ssts.cache.clone());
+        let sound = sst.and_then(|sst| sst.verify());
         sound.map_err(|error| match error {
             Error::Corruption { path, offset, what } => {
                 let what = format!("{what}; the transaction that wrote it stays prepared, and can be rolled back");

@@ -1,4 +1,5 @@
-//! What a reader sees: the memtables and the version, as one immutable value behind an atomic pointer.
+//! What a reader sees: the memtables and the version, as one immutable value behind an atomic pointer, and the sequence
+//! number up to which it may look.
 //!
 //! A reader loads the pointer once and holds everything it needs by reference count: no lock, no epoch. The writers of
 //! the pointer (rotation of the memtable, installation of a flush or a compaction) serialise on a mutex of their own and
@@ -101,6 +102,8 @@ pub(crate) fn chunk_pool(seal_bytes: u64) -> Arc<ChunkPool> {
 /// The pointer and the right to change it.
 pub(crate) struct StateCell {
     current: ArcSwap<ReadState>,
+    /// Newest sequence number that readers may use.
+    visible: AtomicU64,
     change: Mutex<()>,
     /// Replacements of the value so far.
     changes: AtomicU64,
@@ -113,15 +116,27 @@ pub(crate) struct StateCell {
 }
 
 impl StateCell {
-    pub fn new(state: ReadState, pool: Arc<ChunkPool>) -> StateCell {
+    pub fn new(state: ReadState, visible: SeqNo, pool: Arc<ChunkPool>) -> StateCell {
         StateCell {
             current: ArcSwap::from_pointee(state),
+            visible: AtomicU64::new(visible.0),
             change: Mutex::new(()),
             changes: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             flushed: Mutex::default(),
             pool,
         }
+    }
+
+    /// Newest sequence number that readers may use.
+    #[inline]
+    pub fn visible(&self) -> SeqNo {
+        SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Shows readers everything up to `seq`, which is more than they saw, all in a memtable.
+    pub fn show(&self, seq: SeqNo) {
+        self.visible.store(seq.0, Ordering::Release);
     }
 
     /// Bytes that wait for memtables to come.

@@ -25,21 +25,21 @@
 
 #![allow(clippy::missing_safety_doc)]
 
-pub mod auto_increment;
-pub mod binlog;
-pub mod collation;
-pub mod crash;
-pub mod cursor;
-pub mod decisions;
-pub mod definition;
-pub mod fault;
-pub mod machine;
-pub mod maintenance;
-pub mod orphans;
-pub mod outcome;
-pub mod report;
-pub mod session;
-pub mod stats;
-pub mod store;
 pub mod types;
+pub mod outcome;
+pub mod orphans;
+pub mod collation;
+pub mod definition;
+pub mod machine;
 pub mod waits;
+pub mod binlog;
+pub mod decisions;
+pub mod fault;
+pub mod crash;
+pub mod store;
+pub mod auto_increment;
+pub mod session;
+pub mod cursor;
+pub mod stats;
+pub mod maintenance;
+pub mod report;

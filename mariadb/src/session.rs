@@ -3,7 +3,7 @@
 use crate::decisions::Decisions;
 use crate::outcome::{bytes, code, guard, reference, store_out};
 use crate::store::StoreHandle;
-use crate::waits::Waits;
+use crate::waits::{Thd, Waits};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -28,15 +28,6 @@ impl SessionHandle {
         unsafe { Ok(&mut *reference(handle)?.session.get()) }
     }
 }
-
-/// A connection: a pointer that only goes back to the server.
-#[derive(Clone, Copy)]
-pub struct Thd(pub *const c_void);
-
-// SAFETY: never dereferenced here.
-unsafe impl Send for Thd {}
-// SAFETY: the same.
-unsafe impl Sync for Thd {}
 
 pub(crate) fn isolation(number: u32) -> Result<Isolation> {
     match number {

@@ -19,15 +19,23 @@
 //! Lock order: the list of sessions -> a session's owner -> the server's own mutexes that its functions below take. Neither
 //! of the first two is held when a session begins or ends work in the server.
 
-use crate::session::Thd;
 use crate::types::CCallbacks;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
 use strata_engine::lock::WaitObserver;
 use strata_row::session::KillSwitch;
+
+/// A connection: a pointer that only goes back to the server.
+#[derive(Clone, Copy)]
+pub struct Thd(pub *const c_void);
+
+// SAFETY: never dereferenced here.
+unsafe impl Send for Thd {}
+// SAFETY: the same.
+unsafe impl Sync for Thd {}
 
 type Sessions = BTreeMap<usize, (Arc<KillSwitch>, Thd)>;
 

@@ -1,45 +1,44 @@
 //! The thread that keeps house.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{RETRY, sleep_or_stop};
+use super::{Chores, RETRY};
 use crate::base::FileNo;
 use crate::base::backoff::Backoff;
 use crate::compact::rate_meter::RateMeter;
-use crate::engine::{Core, Engine, sst_path};
 use crate::options::Durability;
+use crate::parts::Core;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
 /// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
 /// grows, does the chore of the layer above.
-pub(super) fn clean_loop(core: &Arc<Core>) {
-    let background = &core.background;
+pub(super) fn clean_loop(core: &Core, chores: &Chores) {
+    let board = &core.board;
     let mut log_failed = false;
     let mut logged = RateMeter::default();
     let mut leftover = Leftover::default();
     loop {
-        sleep_or_stop(background, &background.clean_wake, Duration::from_secs(1));
-        if background.stopping() {
+        board.sleep_or_stop(&board.clean_wake, Duration::from_secs(1));
+        if board.stopping() {
             return;
         }
-        if let Some(rate) = logged.per_second(core.log.counters().payload_bytes, core.options.clock.now_us()) {
-            background.logged_per_s.store(rate, Ordering::Relaxed);
+        if let Some(rate) = logged.per_second(core.journal.log.counters().payload_bytes, core.options.clock.now_us()) {
+            board.logged_per_s.store(rate, Ordering::Relaxed);
         }
-        core.read_points.tick(core.options.clock.now_us());
+        core.tree.read_points.tick(core.options.clock.now_us());
         core.share_memory();
         leftover.remove_files(core);
-        let limit = core.log_bytes_max();
-        if core.log.end().0 > core.states.load().active.min_lsn().0 + limit {
-            core.committer.seal(core.sinks(), limit);
-            background.wake_flush();
+        let limit = core.settings.log_bytes_max();
+        if core.journal.log.end().0 > core.tree.states.load().active.min_lsn().0 + limit {
+            core.journal.committer.seal();
+            board.wake_flush();
         }
-        let mut log = core.log.prepare_next();
-        if core.durability() != Durability::EveryCommit {
-            log = log.and_then(|()| core.log.sync(core.log.records_end()));
+        let mut log = core.journal.log.prepare_next();
+        if core.settings.durability() != Durability::EveryCommit {
+            log = log.and_then(|()| core.journal.log.sync(core.journal.log.records_end()));
         }
-        log = log.and(core.log.witness());
+        log = log.and(core.journal.log.witness());
         if let Err(error) = &log {
             // Once, not every second.
             if !log_failed {
@@ -47,7 +46,7 @@ pub(super) fn clean_loop(core: &Arc<Core>) {
             }
         }
         log_failed = log.is_err();
-        Engine::do_chore(core);
+        chores();
     }
 }
 
@@ -72,23 +71,22 @@ impl Leftover {
             true => std::mem::take(&mut self.files),
             false => Vec::new(),
         };
+        let ssts = &core.tree.ssts;
         let known = again.len();
         let mut refused = false;
-        for (at, no) in again.into_iter().chain(core.obsolete_files.drain()).enumerate() {
-            core.cache.erase_file(no);
-            let (disk, path) = (&core.options.disk, sst_path(&core.dir, no));
-            let Err(error) = disk.remove(&path) else { continue };
+        for (at, no) in again.into_iter().chain(core.tree.obsolete_files.drain()).enumerate() {
+            let Err(error) = ssts.remove(no) else { continue };
             // Once for each.
             if at >= known {
                 core.options.report(&format!("cannot remove a file that is no longer needed: {error}"));
             }
             // It may be gone all the same.
-            if disk.exists(&path).unwrap_or(true) {
+            if ssts.disk.exists(&ssts.path(no)).unwrap_or(true) {
                 self.files.push(no);
                 refused = true;
             }
         }
-        core.obsolete_files.note_refused(self.files.len());
+        core.tree.obsolete_files.note_refused(self.files.len());
         if refused {
             self.pauses.failed(now);
         } else if self.files.is_empty() {

@@ -12,153 +12,125 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::output::{Filters, discard, not_installed, version_gc, with_env};
-use super::{Background, RETRY, Shared, shape, sleep_or_stop, with_input};
+use super::{RETRY, look, shape, with_input};
 use crate::base::Result;
+use crate::board::Shared;
 use crate::compact::manual::{Manual, manual};
 use crate::compact::merge::{MergeResult, OutputPlan, Progress, SstSource, merge_of_files};
 use crate::compact::pick::{Action, CompactionJob, LAST, PickInput, Reason, pick};
 use crate::compact::quantum::Quantum;
 use crate::compact::quarantine::MergeFailure;
 use crate::compact::throttle::{merge_us, nice, tree_pressure};
-use crate::engine::{Core, sst_path};
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, Version, VersionEdit};
+use crate::output::{Filters, discard, not_installed, version_gc, with_env};
+use crate::parts::Core;
 use crate::sst::{Residence, Sst, SstMeta};
 
 /// A merge sleeps no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a sleep.
 const LIMIT_MAX_US: u64 = 100_000;
 
-impl Background {
-    /// Ranks the calling thread, which compacts, among the threads of users.
-    fn rank_compaction(&self, core: &Core) {
-        core.options.scheduler.set_nice(nice(tree_pressure(&self.loads(core)), NICE_MAX));
-    }
+/// Ranks the calling thread, which compacts, among the threads of users.
+fn rank_compaction(core: &Core) {
+    core.options.scheduler.set_nice(nice(tree_pressure(&core.loads()), NICE_MAX));
+}
 
-    /// Keeps a merge that has taken in `bytes` in `work_us` of work to its rate, see `throttle`, unless somebody waits for merges.
-    fn limit_rate(&self, core: &Core, bytes: u64, work_us: u64) {
-        let may_take = merge_us(bytes, self.logged_per_s.load(Ordering::Relaxed), tree_pressure(&self.loads(core)));
-        let sleep = may_take.saturating_sub(work_us).min(LIMIT_MAX_US);
-        if sleep == 0 {
-            return;
-        }
-        let mut shared = self.shared.lock();
-        if shared.stopping || shared.awaiting > 0 {
-            return;
-        }
-        let is_whole = self.rest_wake.wait_for(&mut shared, Duration::from_micros(sleep)).timed_out();
-        drop(shared);
-        if is_whole {
-            self.counters.lock().compact_rest_us += sleep;
-        }
+/// Keeps a merge that has taken in `bytes` in `work_us` of work to its rate, see `throttle`, unless somebody waits for merges.
+fn limit_rate(core: &Core, bytes: u64, work_us: u64) {
+    let may_take = merge_us(bytes, core.board.logged_per_s.load(Ordering::Relaxed), tree_pressure(&core.loads()));
+    let sleep = may_take.saturating_sub(work_us).min(LIMIT_MAX_US);
+    if sleep == 0 {
+        return;
     }
-
-    /// Merges do not sleep while what is returned is held: somebody waits for them. Those that sleep go on at once.
-    pub(super) fn await_merges(&self) -> Awaiting<'_> {
-        self.shared.lock().awaiting += 1;
-        self.rest_wake.notify_all();
-        Awaiting(self)
+    let mut shared = core.board.shared.lock();
+    if shared.stopping || shared.awaiting > 0 {
+        return;
     }
-
-    /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
-    fn take_job(
-        &self,
-        core: &Core,
-        shared: &mut Shared,
-        ahead_of: Option<Reason>,
-    ) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
-        let version = core.states.load().version.clone();
-        let job =
-            with_input(core, &version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options))?;
-        let job = Arc::new(job);
-        shared.running.push(job.clone());
-        Some((version, job))
+    let is_whole = core.board.rest_wake.wait_for(&mut shared, Duration::from_micros(sleep)).timed_out();
+    drop(shared);
+    if is_whole {
+        core.board.counters.lock().compact_rest_us += sleep;
     }
+}
 
-    /// Counts time at work for a job.
-    fn count_work(&self, job: &CompactionJob, us: u64) {
-        if job.action == Action::Merge {
-            self.counters.lock().levels[usize::from(job.output_level)].us += us;
-        }
+/// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
+fn take_job(core: &Core, shared: &mut Shared, ahead_of: Option<Reason>) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
+    let version = core.tree.states.load().version.clone();
+    let job = with_input(core, &version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options))?;
+    let job = Arc::new(job);
+    shared.running.push(job.clone());
+    Some((version, job))
+}
+
+/// Counts time at work for a job.
+fn count_work(core: &Core, job: &CompactionJob, us: u64) {
+    if job.action == Action::Merge {
+        core.board.counters.lock().levels[usize::from(job.output_level)].us += us;
     }
+}
 
-    /// Takes a job off the list of those that run.
-    pub(super) fn end_job(&self, job: &Arc<CompactionJob>) {
-        self.shared.lock().running.retain(|other| !Arc::ptr_eq(other, job));
-    }
+fn finish_job(core: &Core, job: &Arc<CompactionJob>) {
+    core.board.end_job(job);
+    core.board.progress.notify_all();
+    core.board.wake_cleaner();
+    look(core);
+}
 
-    fn finish_job(&self, core: &Core, job: &Arc<CompactionJob>) {
-        self.end_job(job);
-        self.progress.notify_all();
-        self.wake_cleaner();
-        self.look(core);
-    }
-
-    /// Merges all files with keys in `[lower, upper)` into the last level, see [`manual`], until `tick`, asked again and
-    /// again, fails.
-    pub fn compact_range(&self, core: &Core, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        // Files may be in merges of the background.
-        let _awaiting = self.await_merges();
-        loop {
-            tick()?;
-            let mut shared = self.shared.lock();
-            shared.check()?;
-            let version = core.states.load().version.clone();
-            let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
-            let void = core.installer.void_bytes();
-            let void_bytes = |no| void.get(&no).copied().unwrap_or(0);
-            match manual(&shape(&version), &running, &void_bytes, (lower, upper)) {
-                Manual::Done => return Ok(()),
-                Manual::Blocked => {
-                    let _waiting = Waiting::begin(Blocking::Background);
-                    self.progress.wait_for(&mut shared, Duration::from_millis(100));
-                    drop(shared);
-                }
-                Manual::Job(job) => {
-                    let job = Arc::new(job);
-                    shared.running.push(job.clone());
-                    drop(shared);
-                    let begun_us = core.options.clock.now_us();
-                    let result = run_job(core, &version, &job, &mut |_| tick());
-                    self.count_work(&job, core.options.clock.now_us().saturating_sub(begun_us));
-                    drop(version);
-                    self.finish_job(core, &job);
-                    result?;
-                }
+/// Merges all files with keys in `[lower, upper)` into the last level, see [`manual`], until `tick`, asked again and
+/// again, fails.
+pub(crate) fn compact_range(core: &Core, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
+    // Files may be in merges of the background.
+    let _awaiting = core.board.await_merges();
+    loop {
+        tick()?;
+        let mut shared = core.board.shared.lock();
+        shared.check()?;
+        let version = core.tree.states.load().version.clone();
+        let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
+        let void = core.tree.installer.void_bytes();
+        let void_bytes = |no| void.get(&no).copied().unwrap_or(0);
+        match manual(&shape(&version), &running, &void_bytes, (lower, upper)) {
+            Manual::Done => return Ok(()),
+            Manual::Blocked => {
+                let _waiting = Waiting::begin(Blocking::Background);
+                core.board.progress.wait_for(&mut shared, Duration::from_millis(100));
+                drop(shared);
+            }
+            Manual::Job(job) => {
+                let job = Arc::new(job);
+                shared.running.push(job.clone());
+                drop(shared);
+                let begun_us = core.options.clock.now_us();
+                let result = run_job(core, &version, &job, &mut |_| tick());
+                count_work(core, &job, core.options.clock.now_us().saturating_sub(begun_us));
+                drop(version);
+                finish_job(core, &job);
+                result?;
             }
         }
     }
 }
 
 /// Carries out what is due until the store is closed.
-pub(super) fn compact_loop(core: &Arc<Core>) {
-    let background = &core.background;
+pub(super) fn compact_loop(core: &Core) {
+    let board = &core.board;
     loop {
-        background.rank_compaction(core);
+        rank_compaction(core);
         let (version, job) = {
-            let mut shared = background.shared.lock();
+            let mut shared = board.shared.lock();
             loop {
                 if shared.stopping {
                     return;
                 }
-                if let Some(taken) = background.take_job(core, &mut shared, None) {
+                if let Some(taken) = take_job(core, &mut shared, None) {
                     break taken;
                 }
-                background.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
+                board.compact_wake.wait_for(&mut shared, Duration::from_secs(1));
             }
         };
         if !work_on(core, version, &job) {
-            sleep_or_stop(background, &background.retry_wake, RETRY);
+            board.sleep_or_stop(&board.retry_wake, RETRY);
         }
-    }
-}
-
-/// Somebody waits for merges, see [`Background::await_merges`].
-pub(super) struct Awaiting<'a>(&'a Background);
-
-impl Drop for Awaiting<'_> {
-    fn drop(&mut self) {
-        self.0.shared.lock().awaiting -= 1;
     }
 }
 
@@ -183,15 +155,15 @@ impl Turns<'_> {
 
     /// A slice that took in `bytes` is done.
     fn next(&mut self, bytes: u64) {
-        let (core, background) = (self.core, &self.core.background);
+        let (core, board) = (self.core, &self.core.board);
         let now_us = || core.options.clock.now_us();
         let work_us = now_us().saturating_sub(self.working_since_us);
         self.worked_us += work_us;
-        background.limit_rate(core, bytes, work_us);
+        limit_rate(core, bytes, work_us);
         if self.quantum.is_over(bytes, now_us()) {
-            background.rank_compaction(core);
+            rank_compaction(core);
             while self.may_yield {
-                let taken = background.take_job(core, &mut background.shared.lock(), Some(self.reason));
+                let taken = take_job(core, &mut board.shared.lock(), Some(self.reason));
                 let Some((version, urgent)) = taken else { break };
                 self.may_yield = work_on(core, version, &urgent);
             }
@@ -214,24 +186,24 @@ fn work_on(core: &Core, version: Arc<Version>, job: &Arc<CompactionJob>) -> bool
         turns.next(bytes);
         Ok(())
     });
-    core.background.count_work(job, turns.worked_us());
+    count_work(core, job, turns.worked_us());
     // The inputs are held no longer: the cleaner, who is woken below, finds them.
     drop(version);
     let go_on = note_outcome(core, job, result);
-    core.background.finish_job(core, job);
+    finish_job(core, job);
     go_on
 }
 
 /// Keeps the error of a job, if it failed, and reports it the first time. See `work_on` for the result.
 fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
-    let mut guard = core.background.shared.lock();
+    let mut guard = core.board.shared.lock();
     let shared = &mut *guard;
     let Err(error) = result else {
         shared.compact_error = None;
         return true;
     };
     let verdict =
-        shared.quarantine.failed(job.files(), |no| sst_path(&core.dir, no), &error, core.options.clock.now_us());
+        shared.quarantine.failed(job.files(), |no| core.tree.ssts.path(no), &error, core.options.clock.now_us());
     let is_new = match verdict {
         MergeFailure::General => shared.compact_error.is_none(),
         MergeFailure::New => true,
@@ -260,7 +232,7 @@ impl SstSource for Input<'_> {
         &self.file.meta
     }
     fn sst(&self) -> Result<Arc<Sst>> {
-        self.core.sst(self.file).cloned()
+        self.core.tree.ssts.reader(self.file).cloned()
     }
 }
 
@@ -288,7 +260,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, turn: &mut dyn F
                 .map(|level| version.level(level).iter().map(|file| &file.meta).collect())
                 .collect();
             let below: Vec<&[&SstMeta]> = below.iter().map(Vec::as_slice).collect();
-            let target = core.sst_bytes();
+            let target = core.settings.sst_bytes();
             let plan = match job.output_level {
                 0 => OutputPlan::for_l0(target, &[], None),
                 _ => OutputPlan::for_level(target, &below),
@@ -312,7 +284,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, turn: &mut dyn F
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }
     }
-    match core.installer.install(core, edit, 0) {
+    match core.tree.installer.install(edit, 0) {
         Ok(Some(refused)) => discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no))),
         // An input went with its dropped index: the outputs are of no use.
         Ok(None) => {
@@ -324,7 +296,7 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, turn: &mut dyn F
             return Err(error);
         }
     }
-    let mut counters = core.background.counters.lock();
+    let mut counters = core.board.counters.lock();
     match job.action {
         Action::Merge => {
             counters.compactions += 1;

@@ -5,56 +5,54 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
-use super::output::{Filters, discard, not_installed, version_gc, with_env};
-use super::{Background, RETRY, shape};
+use super::{RETRY, look, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
 use crate::compact::pick::{CompactionJob, LAST};
 use crate::compact::throttle::{memory_pressure, nice};
 use crate::crash_point::CrashPoint;
-use crate::engine::Core;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
+use crate::output::{Filters, discard, not_installed, version_gc, with_env};
+use crate::parts::Core;
 use crate::sst::{Residence, SstMeta};
 
-impl Background {
-    /// Ranks the calling thread, which flushes, among the threads of users.
-    fn rank_flush(&self, core: &Core) {
-        core.options.scheduler.set_nice(nice(memory_pressure(&self.loads(core)), NICE_MAX / 2));
-    }
+/// Ranks the calling thread, which flushes, among the threads of users.
+fn rank_flush(core: &Core) {
+    core.options.scheduler.set_nice(nice(memory_pressure(&core.loads()), NICE_MAX / 2));
+}
 
-    /// Waits until no sealed memtable is left, or `tick`, asked again and again, fails.
-    pub fn flush_and_wait(&self, core: &Core, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        let _waiting = Waiting::begin(Blocking::Background);
-        let mut shared = self.shared.lock();
-        // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
-        let enough = shared.attempts + 1 + u64::from(shared.flushing);
-        loop {
-            shared.check()?;
-            if core.states.load().sealed.is_empty() && !shared.flushing {
-                return Ok(());
-            }
-            if let Some(error) = shared.flush_error.as_ref().filter(|_| shared.attempts >= enough) {
-                return Err(error.clone());
-            }
-            shared.hurry = true;
-            self.flush_wake.notify_one();
-            self.progress.wait_for(&mut shared, Duration::from_millis(50));
-            MutexGuard::unlocked(&mut shared, tick)?;
+/// Waits until no sealed memtable is left, or `tick`, asked again and again, fails.
+pub(crate) fn flush_and_wait(core: &Core, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+    let _waiting = Waiting::begin(Blocking::Background);
+    let mut shared = core.board.shared.lock();
+    // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
+    let enough = shared.attempts + 1 + u64::from(shared.flushing);
+    loop {
+        shared.check()?;
+        if core.tree.states.load().sealed.is_empty() && !shared.flushing {
+            return Ok(());
         }
+        if let Some(error) = shared.flush_error.as_ref().filter(|_| shared.attempts >= enough) {
+            return Err(error.clone());
+        }
+        shared.hurry = true;
+        core.board.flush_wake.notify_one();
+        core.board.progress.wait_for(&mut shared, Duration::from_millis(50));
+        MutexGuard::unlocked(&mut shared, tick)?;
     }
 }
 
 /// Flushes what is sealed until the store is closed.
-pub(super) fn flush_loop(core: &Arc<Core>) {
-    let background = &core.background;
+pub(super) fn flush_loop(core: &Core) {
+    let board = &core.board;
     let mut batch = usize::MAX;
     loop {
         {
-            let mut shared = background.shared.lock();
-            while !shared.stopping && core.states.load().sealed.is_empty() {
-                background.flush_wake.wait_for(&mut shared, Duration::from_millis(100));
+            let mut shared = board.shared.lock();
+            while !shared.stopping && core.tree.states.load().sealed.is_empty() {
+                board.flush_wake.wait_for(&mut shared, Duration::from_millis(100));
             }
             if shared.stopping {
                 return;
@@ -62,30 +60,30 @@ pub(super) fn flush_loop(core: &Arc<Core>) {
             shared.flushing = true;
             shared.hurry = false;
         }
-        background.rank_flush(core);
+        rank_flush(core);
         let result = flush_as_room_allows(core, &mut batch);
         let failed = result.is_err();
         let news = {
-            let mut shared = background.shared.lock();
+            let mut shared = board.shared.lock();
             shared.flushing = false;
             shared.attempts += 1;
             let news = result.as_ref().err().filter(|_| shared.flush_error.is_none()).cloned();
             shared.flush_error = result.err();
-            background.progress.notify_all();
+            board.progress.notify_all();
             news
         };
         // Who listens may ask for the status, which needs the lock.
         if let Some(error) = news {
             core.options.report(&format!("flush failed: {error}"));
         }
-        background.look(core);
-        background.wake_cleaner();
+        look(core);
+        board.wake_cleaner();
         if failed {
-            let mut shared = background.shared.lock();
+            let mut shared = board.shared.lock();
             let until = Instant::now() + RETRY;
             while !shared.stopping && !shared.hurry {
                 // Every commit wakes this thread.
-                if background.flush_wake.wait_until(&mut shared, until).timed_out() {
+                if board.flush_wake.wait_until(&mut shared, until).timed_out() {
                     break;
                 }
             }
@@ -96,7 +94,7 @@ pub(super) fn flush_loop(core: &Arc<Core>) {
 /// Flushes up to `batch` sealed memtables. Several at once write the fewest bytes. Where the disk is too full for them
 /// there may be room for one: then the oldest goes alone, and after each success the next flush tries twice as many.
 fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
-    let several = core.states.load().sealed.len().min(*batch) > 1;
+    let several = core.tree.states.load().sealed.len().min(*batch) > 1;
     let mut result = flush_oldest(core, *batch);
     if several && result.as_ref().is_err_and(Error::is_disk_full) {
         *batch = 1;
@@ -125,7 +123,7 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if let Some(job) = &self.job {
-            self.core.background.end_job(job);
+            self.core.board.end_job(job);
         }
     }
 }
@@ -135,9 +133,9 @@ fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMe
     if files.is_empty() {
         return Reserved { core, files: Vec::new(), job: None };
     }
-    let mut shared = core.background.shared.lock();
+    let mut shared = core.board.shared.lock();
     // What a job that is over has written is in the version.
-    let version = core.states.load().version.clone();
+    let version = core.tree.states.load().version.clone();
     let mut ranges = Vec::new();
     let mut placed = Vec::new();
     for file in files {
@@ -157,38 +155,38 @@ fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMe
 /// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
 /// newest number in a file is its age.
 fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
-    let state = core.states.pin();
+    let state = core.tree.states.pin();
     let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
     let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
     let Some(newest) = sealed.first() else { return Ok(()) };
     let begun_us = core.options.clock.now_us();
     let last = newest.mem.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
-    core.committer.publish(last);
+    core.journal.committer.publish(last);
     let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
-    if let Err(error) = core.committer.relocate(&core.log, next.min_lsn(), core.prepared_slack()) {
+    if let Err(error) = core.journal.committer.relocate(next.min_lsn(), core.settings.prepared_slack()) {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }
     core.crash_point(CrashPoint::Relocated);
-    let logged = core.log.end();
+    let logged = core.journal.log.end();
     let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
-    let base = core.background.last_scores().base;
+    let base = core.board.last_scores().base;
     let shape = shape(&state.version);
     let guides = &shape.levels[usize::from(base.max(1))];
     let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
     let tick = |_| {
-        core.background.rank_flush(core);
+        rank_flush(core);
         Ok(())
     };
     let filters = Filters::new(core, &state.version, 0);
     // What was in memory stays there if it costs nobody his place.
     let probation = Residence { queue: Queue::Probation, compressed: false };
-    let residence = |_: &[u8]| core.cache.has_room().then_some(probation);
+    let residence = |_: &[u8]| core.tree.ssts.cache.has_room().then_some(probation);
     let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
-        flush::flush(&tables, version_gc(core), core.sst_bytes(), guides, &below, env)
+        flush::flush(&tables, version_gc(core), core.settings.sst_bytes(), guides, &below, env)
     })?;
-    let log_start = core.committer.log_start_after(&core.log, &core.states, sealed.len());
+    let log_start = core.journal.committer.log_start_after(sealed.len());
     let reserved = reserve_behind(core, &newest.files, &result.outputs);
     let edit = VersionEdit {
         added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(reserved.files()).collect(),
@@ -202,7 +200,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
-    let installed = core.log.sync(logged).and_then(|()| core.installer.install(core, edit, sealed.len()));
+    let installed = core.journal.log.sync(logged).and_then(|()| core.tree.installer.install(edit, sealed.len()));
     drop(reserved);
     match installed {
         Ok(refused) => {
@@ -218,12 +216,12 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     if takes_over {
         core.crash_point(CrashPoint::TakenOver);
     }
-    if let Err(error) = core.log.release_before(log_start) {
+    if let Err(error) = core.journal.log.release_before(log_start) {
         // The segments are given up by the next flush.
         core.options.report(&format!("cannot recycle the log: {error}"));
     }
     let bytes_in = sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum::<u64>();
-    let mut counters = core.background.counters.lock();
+    let mut counters = core.board.counters.lock();
     counters.flushes += sealed.len() as u64;
     counters.flush_bytes_in += bytes_in;
     counters.flush_us += core.options.clock.now_us().saturating_sub(begun_us);

@@ -44,6 +44,7 @@ use self::relocation::{PrepareRecord, to_relocate};
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, ObsoleteFiles};
+use crate::settings::Settings;
 use crate::sst::SstMeta;
 use crate::state::{Mem, StateCell};
 use crate::wal::{Body, Log, Span};
@@ -59,16 +60,6 @@ pub(crate) struct Ordered {
     mem: Arc<Mem>,
     /// Where the commit record ends in the log: durable up to here means committed for good.
     pub log_end: Lsn,
-}
-
-/// Where commits go.
-#[derive(Clone, Copy)]
-pub(crate) struct Sinks<'a> {
-    pub log: &'a Log,
-    pub states: &'a StateCell,
-    /// Size at which the active memtable is sealed.
-    pub seal_bytes: u64,
-    pub obsolete_files: &'a Arc<ObsoleteFiles>,
 }
 
 enum Slot {
@@ -91,12 +82,16 @@ struct Queue {
 
 /// See the module.
 pub(crate) struct Committer {
+    /// Where commits go.
+    log: Arc<Log>,
+    states: Arc<StateCell>,
+    settings: Arc<Settings>,
+    obsolete_files: Arc<ObsoleteFiles>,
     /// The last sequence number that was assigned. Held by who orders.
     order: Mutex<SeqNo>,
     in_doubt: Mutex<InDoubt>,
     queue: Mutex<Queue>,
     published: Condvar,
-    visible: AtomicU64,
     counts: Counts,
 }
 
@@ -119,26 +114,37 @@ pub(crate) fn apply(mem: &Mem, batch: &[u8], seq: SeqNo) -> bool {
 }
 
 impl Committer {
-    /// A pipeline whose last committed number is `last` and which knows the transactions left prepared by recovery.
-    pub fn new(last: SeqNo, prepared: impl IntoIterator<Item = (TxnId, Prepared)>, log: &Log) -> Committer {
+    /// A pipeline into `log` and `states`, whose last committed number is the newest that `states` shows, and which knows the
+    /// transactions left prepared by recovery.
+    pub fn new(
+        log: Arc<Log>,
+        states: Arc<StateCell>,
+        settings: Arc<Settings>,
+        obsolete_files: Arc<ObsoleteFiles>,
+        prepared: impl IntoIterator<Item = (TxnId, Prepared)>,
+    ) -> Committer {
         let mut in_doubt = InDoubt::default();
         for (id, prepared) in prepared {
             log.pledge_end();
             in_doubt.insert(id, prepared);
         }
+        let last = states.visible();
         Committer {
+            log,
+            states,
+            settings,
+            obsolete_files,
             order: Mutex::new(last),
             in_doubt: Mutex::new(in_doubt),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
-            visible: AtomicU64::new(last.0),
             counts: Counts { before: last, internal: AtomicU64::new(0), rollbacks: AtomicU64::new(0) },
         }
     }
 
     /// Newest sequence number that readers may use.
     pub fn visible(&self) -> SeqNo {
-        SeqNo(self.visible.load(Ordering::Acquire))
+        self.states.visible()
     }
 
     /// Commits since the store was opened. Sequence numbers are dense, so none is counted on its way.
@@ -174,26 +180,25 @@ impl Committer {
     fn take_number(
         &self,
         last: &mut SeqNo,
-        sinks: Sinks<'_>,
         header: &[u8],
         body: &Body<'_>,
         files: Vec<SstMeta>,
         slot: impl FnOnce(&Arc<Mem>) -> Slot,
     ) -> Result<Ordered> {
         let seq = last.next();
-        let Span { start, end: log_end } = sinks.log.append_parts(header, body)?;
-        let mut mem = sinks.states.load().active.clone();
-        if mem.table.bytes() as u64 >= sinks.seal_bytes {
-            sinks.states.rotate(*last, start, sinks.seal_bytes, Arc::default());
-            mem = sinks.states.load().active.clone();
+        let Span { start, end: log_end } = self.log.append_parts(header, body)?;
+        let mut mem = self.states.load().active.clone();
+        if mem.table.bytes() as u64 >= self.settings.seal_bytes() {
+            self.states.rotate(*last, start, self.settings.seal_bytes(), Arc::default());
+            mem = self.states.load().active.clone();
         }
         *last = seq;
         let slot = slot(&mem);
         let by_name = !files.is_empty();
         if by_name {
-            let stamp = |meta: SstMeta| Arc::new(FileEntry::new(meta.stamp(seq), sinks.obsolete_files.clone()));
+            let stamp = |meta: SstMeta| Arc::new(FileEntry::new(meta.stamp(seq), self.obsolete_files.clone()));
             let files = files.into_iter().map(stamp).collect();
-            sinks.states.rotate(seq, log_end, sinks.seal_bytes, files);
+            self.states.rotate(seq, log_end, self.settings.seal_bytes(), files);
         }
         let mut queue = self.queue.lock();
         debug_assert_eq!(queue.first + queue.slots.len() as u64, seq.0);
@@ -205,19 +210,19 @@ impl Committer {
     }
 
     /// Orders a whole batch in one phase. The caller goes on with `apply_own` without delay.
-    pub fn order_batch(&self, sinks: Sinks<'_>, batch: &[u8]) -> Result<Ordered> {
+    pub fn order_batch(&self, batch: &[u8]) -> Result<Ordered> {
         let body = Body::compress(batch);
         let mut last = self.order.lock();
         let header = record::commit_batch_header(last.next());
-        self.take_number(&mut last, sinks, &header, &body, Vec::new(), |_| Slot::Busy)
+        self.take_number(&mut last, &header, &body, Vec::new(), |_| Slot::Busy)
     }
 
     /// Orders a large transaction in one phase. `batch` names its files, which belong to the store from now on unless
     /// this fails. There is nothing to apply: see [`Committer::publish`].
-    pub fn order_files(&self, sinks: Sinks<'_>, batch: &[u8], files: Vec<SstMeta>) -> Result<Ordered> {
+    pub fn order_files(&self, batch: &[u8], files: Vec<SstMeta>) -> Result<Ordered> {
         let mut last = self.order.lock();
         let header = record::commit_batch_header(last.next());
-        self.take_number(&mut last, sinks, &header, &Body::Plain(batch), files, |_| Slot::Busy)
+        self.take_number(&mut last, &header, &Body::Plain(batch), files, |_| Slot::Busy)
     }
 
     /// Applies and publishes a batch that `order_batch` ordered; returns once it is visible.
@@ -229,40 +234,40 @@ impl Committer {
     }
 
     /// Logs a prepare record. The transaction holds back the log until it is ordered or rolled back.
-    pub fn prepare(&self, log: &Log, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
+    pub fn prepare(&self, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
         let header = record::prepare_header(xid);
         let body = Body::compress(&batch);
         let floor = {
             let mut in_doubt = self.in_doubt.lock();
-            let floor = log.end_at_least();
+            let floor = self.log.end_at_least();
             in_doubt.arrives(floor);
             floor
         };
-        let appended = log.append_parts(&header, &body);
+        let appended = self.log.append_parts(&header, &body);
         let xid = xid.into();
         let mut in_doubt = self.in_doubt.lock();
         in_doubt.arrived(floor);
         let span = appended?;
-        log.pledge_end();
+        self.log.pledge_end();
         let id = TxnId(span.start.0);
         in_doubt.insert(id, Prepared { xid, batch, record: PrepareRecord::of(span) });
         Ok((id, span.end))
     }
 
     /// Orders a prepared batch; it becomes visible as soon as anybody needs it to be.
-    pub fn order_prepared(&self, sinks: Sinks<'_>, id: TxnId) -> Result<Ordered> {
+    pub fn order_prepared(&self, id: TxnId) -> Result<Ordered> {
         let mut last = self.order.lock();
         let Prepared { batch, record: prepare, .. } = self.in_doubt.lock().get(id)?.clone();
         let files = files_of(&batch).unwrap_or_default();
         let record = record::commit_prepared(id, last.next());
-        let ordered = self.take_number(&mut last, sinks, &record, &Body::Plain(&[]), files, |mem| {
+        let ordered = self.take_number(&mut last, &record, &Body::Plain(&[]), files, |mem| {
             mem.needs_log_from(prepare.at);
             Slot::Waiting { mem: mem.clone(), batch }
         })?;
         let decided = self.in_doubt.lock().remove(id);
         drop(last);
         drop(decided);
-        sinks.log.redeem_end();
+        self.log.redeem_end();
         Ok(ordered)
     }
 
@@ -298,26 +303,26 @@ impl Committer {
     }
 
     /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
-    pub fn rollback_prepared(&self, log: &Log, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
+    pub fn rollback_prepared(&self, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
         let _order = self.order.lock();
         let batch = self.in_doubt.lock().get(id)?.batch.clone();
-        let span = log.append(&record::rollback_prepared(id))?;
+        let span = self.log.append(&record::rollback_prepared(id))?;
         self.in_doubt.lock().remove(id);
-        log.redeem_end();
+        self.log.redeem_end();
         self.count_rollback();
         Ok((span.end, batch))
     }
 
     /// Logs the prepare record again, with another xid; where the new record ends. The old one is needed, and holds back the
     /// log, until both are relocated: nobody waits here for the new one to become durable.
-    pub fn rename_prepared(&self, log: &Log, id: TxnId, xid: &[u8]) -> Result<Lsn> {
+    pub fn rename_prepared(&self, id: TxnId, xid: &[u8]) -> Result<Lsn> {
         let batch = self.in_doubt.lock().get(id)?.batch.clone();
         // A start needs it, also of a full disk.
-        let room = log.reserve_relief(xid.len() + batch.len())?;
+        let room = self.log.reserve_relief(xid.len() + batch.len())?;
         let header = record::relocated_header(id, xid);
         let body = Body::compress(&batch);
         let _order = self.order.lock();
-        let span = log.append_parts(&header, &body)?;
+        let span = self.log.append_parts(&header, &body)?;
         drop(room);
         self.in_doubt.lock().rename(id, xid);
         Ok(span.end)
@@ -325,7 +330,7 @@ impl Committer {
 
     /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`relocation`].
     /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
-    pub fn relocate(&self, log: &Log, floor: Lsn, slack: u64) -> Result<()> {
+    pub fn relocate(&self, floor: Lsn, slack: u64) -> Result<()> {
         let (ids, records): (Vec<TxnId>, Vec<PrepareRecord>) = {
             let in_doubt = self.in_doubt.lock();
             match in_doubt.log_start() {
@@ -336,13 +341,13 @@ impl Committer {
         let mut buffered = 0;
         for &id in &ids[..to_relocate(&records, floor, slack)] {
             let Ok(Prepared { xid, batch, .. }) = self.in_doubt.lock().get(id).cloned() else { continue };
-            let room = log.reserve(xid.len() + batch.len())?;
+            let room = self.log.reserve(xid.len() + batch.len())?;
             let header = record::relocated_header(id, &xid);
             let body = Body::compress(&batch);
             // The append below, under the lock, must not find the log's buffer full.
             buffered += batch.len();
             if buffered > RELOCATE_BUFFERED_BYTES {
-                log.write(log.end())?;
+                self.log.write(self.log.end())?;
                 buffered = batch.len();
             }
             let order = self.order.lock();
@@ -350,7 +355,7 @@ impl Committer {
             // In a statement of its own, which ends the look: the list is locked again below.
             let in_doubt = self.in_doubt.lock().get(id).cloned();
             if let Some(prepared) = in_doubt.ok().filter(|prepared| prepared.xid == xid) {
-                let record = log.append_parts(&header, &body).map_or(prepared.record, PrepareRecord::of);
+                let record = self.log.append_parts(&header, &body).map_or(prepared.record, PrepareRecord::of);
                 let mut in_doubt = self.in_doubt.lock();
                 in_doubt.remove(id);
                 in_doubt.insert(id, Prepared { record, ..prepared });
@@ -383,7 +388,7 @@ impl Committer {
             queue.first += 1;
         }
         if queue.first != before {
-            self.visible.store(queue.first - 1, Ordering::Release);
+            self.states.show(SeqNo(queue.first - 1));
             if queue.waiters > 0 {
                 self.published.notify_all();
             }
@@ -416,32 +421,33 @@ impl Committer {
 
     /// Seals a memtable unless somebody else has.
     #[cold]
-    pub fn seal_full(&self, sinks: Sinks<'_>, full: &Arc<Mem>) {
+    pub fn seal_full(&self, full: &Arc<Mem>) {
         let last = self.order.lock();
-        if Arc::ptr_eq(&sinks.states.load().active, full) {
-            sinks.states.rotate(*last, sinks.log.end(), sinks.seal_bytes, Arc::default());
+        if Arc::ptr_eq(&self.states.load().active, full) {
+            self.states.rotate(*last, self.log.end(), self.settings.seal_bytes(), Arc::default());
         }
     }
 
-    /// Seals the active memtable if it holds anything, or if more than `log_bytes` of log are kept for it: transactions
-    /// that are rolled back fill the log and no memtable.
-    pub fn seal(&self, sinks: Sinks<'_>, log_bytes: u64) {
+    /// Seals the active memtable if it holds anything, or if too much log is kept for it: transactions that are rolled back fill
+    /// the log and no memtable.
+    pub fn seal(&self) {
+        let log_bytes = self.settings.log_bytes_max();
         let last = self.order.lock();
-        let active = sinks.states.load().active.clone();
-        let end = sinks.log.end();
+        let active = self.states.load().active.clone();
+        let end = self.log.end();
         if !active.table.is_empty() || active.min_lsn().0 + log_bytes < end.0 {
-            sinks.states.rotate(*last, end, sinks.seal_bytes, Arc::default());
+            self.states.rotate(*last, end, self.settings.seal_bytes(), Arc::default());
         }
     }
 
     /// From which position recovery needs the log once the `flushed` oldest sealed memtables are in SSTs.
-    pub fn log_start_after(&self, log: &Log, states: &StateCell, flushed: usize) -> Lsn {
+    pub fn log_start_after(&self, flushed: usize) -> Lsn {
         // In this order: what arrives after the second look begins behind the end that was seen before it, and what was
         // decided before it is needed by a memtable that is seen after it.
-        let end = log.end();
+        let end = self.log.end();
         let prepared = self.in_doubt.lock().log_start();
         let _order = self.order.lock();
-        let state = states.load();
+        let state = self.states.load();
         let kept = state.sealed.len() - flushed;
         let kept = state.sealed[..kept].iter().map(|sealed| &sealed.mem);
         let mems = std::iter::once(&state.active).chain(kept).map(|mem| mem.min_lsn());

@@ -1,7 +1,7 @@
 //! Numbers about an open store, taken at one moment. They are read, never acted upon.
 
-use crate::background::WorkCounters;
 use crate::base::FailureCounts;
+use crate::board::WorkCounters;
 use crate::compact::pick::LEVELS;
 use crate::wal::GROUP_SIZES;
 

@@ -7,16 +7,17 @@
 
 use std::sync::Arc;
 
-use super::{SpillFile, SstOpener};
+use super::SpillFile;
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 use crate::iter::{Picked, SortedRun, VersionIter};
 use crate::sst::{ReadHints, SstIter};
+use crate::sst_files::SstFiles;
 
 /// Files of a run, to be read as `I` reads them.
 pub(crate) struct Files<I> {
     pub files: Vec<SpillFile>,
-    pub ssts: Arc<dyn SstOpener>,
+    pub ssts: Arc<SstFiles>,
     pub open: fn(SstIter, SeqNo, SeqNo) -> I,
     pub hints: ReadHints,
     /// The number that `Newest` shows.
@@ -36,7 +37,7 @@ impl<I: VersionIter> SortedRun for Files<I> {
     }
     fn open(&mut self, i: usize, _: Option<I>) -> Result<I> {
         let file = &self.files[i];
-        Ok((self.open)(self.ssts.sst(&file.entry)?.iter(self.hints), file.limit, self.shown))
+        Ok((self.open)(self.ssts.reader(&file.entry)?.iter(self.hints), file.limit, self.shown))
     }
 }
 

@@ -46,19 +46,14 @@ use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
 use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
 use crate::manifest::{FileEntry, ObsoleteFiles};
-use crate::sst::{PinnedValue, ReadHints, Sst, SstMeta, SstWriter};
+use crate::sst::{PinnedValue, ReadHints, SstMeta, SstWriter};
+use crate::sst_files::SstFiles;
 
 /// Number of all versions of the last merge. Nobody asks for numbers after it, and equal ones take no space in a block.
 const LAST_NUMBER: SeqNo = SeqNo(1);
 
 /// Runs of one tier that are merged into one of the next.
 const FAN: usize = 8;
-
-/// Opens SSTs.
-pub(crate) trait SstOpener: Send + Sync {
-    /// The reader of a file, opened on first use.
-    fn sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>>;
-}
 
 /// A file of a run.
 #[derive(Clone)]
@@ -118,14 +113,14 @@ pub(crate) struct SpilledRuns {
     alone: Vec<IndexId>,
     /// Dropped indexes that shared files may have keys of.
     void: BTreeSet<IndexId>,
-    ssts: Arc<dyn SstOpener>,
+    ssts: Arc<SstFiles>,
     obsolete_files: Arc<ObsoleteFiles>,
     generation: u64,
     written_bytes: u64,
 }
 
 impl SpilledRuns {
-    pub fn new(ssts: Arc<dyn SstOpener>, obsolete_files: Arc<ObsoleteFiles>) -> SpilledRuns {
+    pub fn new(ssts: Arc<SstFiles>, obsolete_files: Arc<ObsoleteFiles>) -> SpilledRuns {
         let (runs, alone, void) = (Vec::new(), Vec::new(), BTreeSet::new());
         SpilledRuns { runs, alone, void, ssts, obsolete_files, generation: 0, written_bytes: 0 }
     }
@@ -308,7 +303,7 @@ impl SpilledRuns {
         for file in self.runs.iter().rev().filter_map(|run| run.find(key, head)) {
             let limit = file.limit.min(SeqNo(kept));
             if limit >= file.meta().min_seq {
-                if let Some((_, kind, value)) = self.ssts.sst(&file.entry)?.get(key, limit)? {
+                if let Some((_, kind, value)) = self.ssts.reader(&file.entry)?.get(key, limit)? {
                     return Ok(Some((kind, value)));
                 }
             }
@@ -362,7 +357,7 @@ fn newest_versions() -> VersionGc {
 
 /// Makes one run of several.
 struct Merge<'a> {
-    ssts: &'a Arc<dyn SstOpener>,
+    ssts: &'a Arc<SstFiles>,
     obsolete_files: &'a Arc<ObsoleteFiles>,
     alone: &'a [IndexId],
     void: &'a BTreeSet<IndexId>,

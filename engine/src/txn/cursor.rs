@@ -25,10 +25,12 @@ use super::Txn;
 use crate::base::interrupt::interruptible;
 use crate::base::value::{LargeValue, Unread};
 use crate::base::{Kind, Result, SeqNo};
-use crate::engine::{Core, DEAD_RUN};
+
 use crate::iter::{MergeIter, VisibleIter};
+use crate::parts::{Core, DEAD_RUN};
 use crate::read::{Source, add_sources, get_in};
 use crate::sst::IterMemory;
+use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
@@ -149,10 +151,10 @@ impl Cursor {
     /// Prepares to read keys in `[lower, upper)` at `read`, for which the caller holds a read point until `close`.
     pub fn open(&mut self, own: &Txn, read: SeqNo, lower: &[u8], upper: &[u8]) -> Result<()> {
         self.close();
-        self.flushes = self.core.states.flushes();
-        let pin = self.core.states.pin();
+        self.flushes = self.core.tree.states.flushes();
+        let pin = self.core.tree.states.pin();
         let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
-        merge.refill(|sources| all_sources(&self.core, own, &pin, read, lower..upper, spare, sources))?;
+        merge.refill(|sources| all_sources(&self.core.tree.ssts, own, &pin, read, lower..upper, spare, sources))?;
         self.pin = Some(pin);
         // A kill ends the passage of dead rows. A transaction's owner is a new one each time.
         self.base.set_interrupt(own.owner.interrupt_flag());
@@ -189,20 +191,20 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
-        self.flushes = self.core.states.flushes();
-        self.rebuild(own, self.core.states.pin(), read)
+        self.flushes = self.core.tree.states.flushes();
+        self.rebuild(own, self.core.tree.states.pin(), read)
     }
 
     /// Lets go of memtables that have been flushed. See the module.
     #[cold]
     fn renew(&mut self, own: &Txn) -> Result<()> {
         let Some(held) = &self.pin else { return Ok(()) };
-        let flushes = self.core.states.flushes();
-        let now = self.core.states.pin();
+        let flushes = self.core.tree.states.flushes();
+        let now = self.core.tree.states.pin();
         let is_flushed = |mem: &Arc<Mem>| !now.memtables().any(|other| Arc::ptr_eq(mem, other));
         let holds = held.memtables().any(|mem| !mem.table.is_empty() && is_flushed(mem));
         let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
-        if holds && !self.core.drops.lock().since(self.flushes, lower, upper) {
+        if holds && !self.core.tree.installer.dropped_since(self.flushes, lower, upper) {
             self.rebuild(own, now, self.base.read_point())?;
         }
         self.flushes = flushes;
@@ -219,7 +221,7 @@ impl Cursor {
     fn rebuild(&mut self, own: &Txn, pin: Arc<ReadState>, read: SeqNo) -> Result<()> {
         let mut sources = Vec::new();
         let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
-        all_sources(&self.core, own, &pin, read, lower..upper, &mut self.spare, &mut sources)?;
+        all_sources(&self.core.tree.ssts, own, &pin, read, lower..upper, &mut self.spare, &mut sources)?;
         if self.side == Side::Base {
             self.key.clear();
             self.key.extend_from_slice(self.base.key());
@@ -271,7 +273,7 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
-        if self.flushes != self.core.states.flushes() {
+        if self.flushes != self.core.tree.states.flushes() {
             self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
@@ -295,7 +297,7 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
-        if self.flushes != self.core.states.flushes() {
+        if self.flushes != self.core.tree.states.flushes() {
             self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
@@ -336,7 +338,7 @@ impl Cursor {
         if self.pin.is_none() {
             return Ok(());
         }
-        if self.flushes != self.core.states.flushes() {
+        if self.flushes != self.core.tree.states.flushes() {
             self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
@@ -439,7 +441,7 @@ impl Cursor {
             return Ok(kind == Kind::Put);
         }
         match &self.pin {
-            Some(pin) => get_in(&self.core, pin, key, self.base.read_point(), &mut Unread),
+            Some(pin) => get_in(&self.core.tree.ssts, pin, key, self.base.read_point(), &mut Unread),
             None => Ok(false),
         }
     }
@@ -447,7 +449,7 @@ impl Cursor {
 
 /// The transaction's runs, then what is committed.
 fn all_sources(
-    core: &Arc<Core>,
+    ssts: &Arc<SstFiles>,
     own: &Txn,
     pin: &Arc<ReadState>,
     read: SeqNo,
@@ -458,5 +460,5 @@ fn all_sources(
     if !own.runs.is_empty() {
         sources.extend(own.runs.sources(read, keys.start, keys.end).into_iter().map(|run| Source::Own(Box::new(run))));
     }
-    add_sources(core, pin, read, keys, spare, sources)
+    add_sources(ssts, pin, read, keys, spare, sources)
 }

@@ -16,7 +16,6 @@ pub(crate) mod cursor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::background::with_env;
 use crate::base::interrupt::interruptible;
 use crate::base::limits::{check_key, check_value};
 use crate::base::slots::LARGE;
@@ -26,8 +25,10 @@ use crate::budget::spills;
 use crate::commit::Ordered;
 use crate::compact::merge::{MergeEnv, MergeResult};
 use crate::crash_point::CrashPoint;
-use crate::engine::Core;
+use crate::journal::{Detached, Journal};
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
+use crate::output::with_env;
+use crate::parts::Core;
 use crate::read::{deliver, deliver_pinned};
 use crate::spill::SpilledRuns;
 use crate::sst::SstMeta;
@@ -74,10 +75,10 @@ const COUNT_STEP: usize = 64 << 10;
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
         let owner = core.locks.new_owner();
-        let runs = SpilledRuns::new(core.clone(), core.obsolete_files.clone());
-        let roomy = COUNT_STEP.min(core.transaction_bytes());
+        let runs = SpilledRuns::new(core.tree.ssts.clone(), core.tree.obsolete_files.clone());
+        let roomy = COUNT_STEP.min(core.settings.transaction_bytes());
         let buffer = WriteBuffer::new();
-        let drops = core.installer.drops();
+        let drops = core.tree.installer.drops();
         Txn { core, buffer, runs, owner, state: State::Active, decides: false, counted: 0, roomy, drops }
     }
 
@@ -106,7 +107,7 @@ impl Txn {
         self.check_key(key)?;
         let bytes = parts.iter().map(|part| part.len()).sum();
         check_value(bytes)?;
-        if bytes >= self.core.transaction_bytes().max(LARGE) {
+        if bytes >= self.core.settings.transaction_bytes().max(LARGE) {
             self.spill_value(key, bytes, parts)?;
         } else {
             self.make_room(key.len() + bytes)?;
@@ -135,7 +136,7 @@ impl Txn {
     /// Counts what is going to be in the write buffer, or moves what is there to files.
     #[cold]
     fn grow(&mut self, bytes: usize) -> Result<()> {
-        let (full, budget) = (self.core.transaction_bytes(), self.core.memtable_budget());
+        let (full, budget) = (self.core.settings.transaction_bytes(), self.core.settings.memtable_budget());
         let size = self.buffer.memory() + bytes;
         let all = self.count(size.next_multiple_of(COUNT_STEP).max(self.counted));
         // What comes counts in advance only if it is much.
@@ -166,7 +167,7 @@ impl Txn {
         self.buffer.renew();
         if self.counted > 0 {
             self.count(0);
-            self.roomy = COUNT_STEP.min(self.core.transaction_bytes());
+            self.roomy = COUNT_STEP.min(self.core.settings.transaction_bytes());
         }
     }
 
@@ -177,7 +178,7 @@ impl Txn {
             self.spill()?;
         }
         let core = self.core.clone();
-        core.background.admit(&core, bytes as u64, &|| self.owner.is_interrupted())?;
+        core.pass(bytes as u64, &|| self.owner.is_interrupted())?;
         let kept = self.buffer.begin().0;
         let spilled = self.with_files(|runs, _, env| runs.spill_value(key, kept + 1, parts, env));
         if spilled.is_err() {
@@ -199,7 +200,7 @@ impl Txn {
             return Ok(());
         }
         let core = self.core.clone();
-        self.with_files(|runs, _, env| runs.tidy(core.sst_bytes(), env))
+        self.with_files(|runs, _, env| runs.tidy(core.settings.sst_bytes(), env))
     }
 
     /// Moves what is in the write buffer to files. On failure nothing has changed.
@@ -207,8 +208,9 @@ impl Txn {
     fn spill(&mut self) -> Result<()> {
         let core = self.core.clone();
         // What an ordinary commit pays for as many bytes.
-        core.background.admit(&core, self.buffer.bytes() as u64, &|| self.owner.is_interrupted())?;
-        let spilled = self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.sst_bytes(), env));
+        core.pass(self.buffer.bytes() as u64, &|| self.owner.is_interrupted())?;
+        let spilled =
+            self.with_files(|runs, buffer, env| runs.spill(buffer.versions(), core.settings.sst_bytes(), env));
         if spilled.is_err() {
             // The files may be there, though not for certain after a crash.
             self.runs.rollback_to(self.buffer.begin().0);
@@ -232,7 +234,7 @@ impl Txn {
             done = Some(interruptible(owner.interrupt_flag(), || work(runs, buffer, env))?);
             Ok(MergeResult::default())
         })?;
-        core.background.count_spill(self.runs.take_written_bytes());
+        core.board.count_spill(self.runs.take_written_bytes());
         done.ok_or(Error::Closed)
     }
 
@@ -251,7 +253,7 @@ impl Txn {
             if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
                 return Ok(deliver_pinned(kind, value, out));
             }
-            crate::read::get(&self.core, key, read, out)
+            crate::read::get(&self.core.tree, key, read, out)
         })
     }
 
@@ -298,7 +300,7 @@ impl Txn {
         self.buffer.rollback_to(savepoint);
         if in_runs {
             self.runs.rollback_to(savepoint.0);
-            self.core.background.wake_cleaner();
+            self.core.board.wake_cleaner();
         }
     }
 
@@ -328,15 +330,15 @@ impl Txn {
             (self.buffer.encode().into(), room)
         } else {
             let batch = encode_files(&self.finish_files()?);
-            let room = self.core.log.reserve(batch.len() + xid.len())?;
+            let room = self.core.journal.log.reserve(batch.len() + xid.len())?;
             (batch.into(), room)
         };
-        let (id, end) = self.core.committer.prepare(&self.core.log, xid, batch)?;
+        let (id, end) = self.core.journal.committer.prepare(xid, batch)?;
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
         self.state = State::Prepared { id, xid: xid.to_vec(), end };
         self.core.crash_point(CrashPoint::PrepareLogged);
-        self.core.make_durable(end)?;
+        self.core.journal.make_durable(end)?;
         self.core.crash_point(CrashPoint::PrepareDurable);
         Ok(())
     }
@@ -352,15 +354,13 @@ impl Txn {
     pub fn commit_ordered(&mut self) {
         let State::Prepared { id, end, .. } = self.state else { return };
         let core = &self.core;
-        core.crash_point(CrashPoint::OrderBegins);
-        let ordered = core.committer.order_prepared(core.sinks(), id);
+        let ordered = core.order(|committer| committer.order_prepared(id));
         // Even if the log refuses: its prepare record names the files.
         self.runs.release();
-        core.crash_point(CrashPoint::Ordered);
         self.state = match ordered {
             // The store has stopped between the prepare and the decision, which is durable elsewhere. The next start finds
             // the prepare record and is told the decision: it would be wrong to say that the transaction failed.
-            Err(_) if !self.decides && core.log.durable() >= end => State::Decided,
+            Err(_) if !self.decides && core.journal.log.durable() >= end => State::Decided,
             ordered => State::Ordered(ordered),
         };
     }
@@ -381,8 +381,7 @@ impl Txn {
             let end = ordered.as_ref().ok().map(|ordered| ordered.log_end).filter(|_| self.decides);
             self.finish_ordered()?;
             if let Some(end) = end {
-                self.core.make_durable(end)?;
-                self.core.crash_point(CrashPoint::CommitDurable);
+                self.core.end_commit(end, Journal::make_durable)?;
             }
             return Ok(());
         }
@@ -400,38 +399,26 @@ impl Txn {
     /// would stay for ever.
     #[inline]
     fn forget_dropped(&mut self) {
-        let drops = self.core.installer.drops();
+        let drops = self.core.tree.installer.drops();
         if self.drops != drops {
             self.drops = drops;
-            let installer = &self.core.installer;
+            let installer = &self.core.tree.installer;
             self.buffer.forget(|id| installer.is_void(id));
             if !self.runs.is_empty() {
                 self.runs.forget(|id| installer.is_void(id));
-                self.core.background.wake_cleaner();
+                self.core.board.wake_cleaner();
             }
         }
     }
 
     fn commit_one_phase(&mut self) -> Result<()> {
         let core = self.core.clone();
-        core.crash_point(CrashPoint::OrderBegins);
         let room = admit(&core, &self.buffer, 0, &self.owner)?;
         let batch = self.buffer.encode();
-        let ordered = core.committer.order_batch(core.sinks(), batch)?;
+        let ordered = core.order(|committer| committer.order_batch(batch))?;
         drop(room);
-        core.crash_point(CrashPoint::Ordered);
-        core.committer.apply_own(&ordered, batch);
-        self.after_order(ordered.log_end)
-    }
-
-    /// What follows when a commit in one phase is ordered and visible.
-    fn after_order(&self, log_end: Lsn) -> Result<()> {
-        self.core.after_commit();
-        self.core.locks.release_all(&self.owner);
-        self.core.crash_point(CrashPoint::CommitVisible);
-        self.core.make_durable(log_end)?;
-        self.core.crash_point(CrashPoint::CommitDurable);
-        Ok(())
+        core.show(&ordered, Some(batch), Some(&self.owner));
+        core.end_commit(ordered.log_end, Journal::make_durable)
     }
 
     /// Everything in files, ready to be taken over.
@@ -440,7 +427,7 @@ impl Txn {
             self.spill()?;
         }
         let core = self.core.clone();
-        self.with_files(|runs, _, env| runs.finish(core.sst_bytes(), env))
+        self.with_files(|runs, _, env| runs.finish(core.settings.sst_bytes(), env))
     }
 
     fn commit_files(&mut self) -> Result<()> {
@@ -452,24 +439,18 @@ impl Txn {
         let batch = encode_files(&files);
         let core = self.core.clone();
         core.crash_point(CrashPoint::FilesWritten);
-        core.crash_point(CrashPoint::OrderBegins);
-        let room = core.log.reserve(batch.len())?;
-        let ordered = core.committer.order_files(core.sinks(), &batch, files)?;
+        let room = core.journal.log.reserve(batch.len())?;
+        let ordered = core.order(|committer| committer.order_files(&batch, files))?;
         self.runs.release();
         drop(room);
-        core.crash_point(CrashPoint::Ordered);
-        core.committer.publish(ordered.seq);
-        self.after_order(ordered.log_end)
+        core.show(&ordered, None, Some(&self.owner));
+        core.end_commit(ordered.log_end, Journal::make_durable)
     }
 
     fn finish_ordered(&mut self) -> Result<()> {
         let State::Ordered(ordered) = std::mem::replace(&mut self.state, State::Active) else { return Ok(()) };
-        let result = ordered.map(|ordered| {
-            self.core.committer.publish(ordered.seq);
-            self.core.after_commit();
-        });
+        let result = ordered.map(|ordered| self.core.show(&ordered, None, Some(&self.owner)));
         self.end();
-        self.core.crash_point(CrashPoint::CommitVisible);
         result
     }
 
@@ -480,7 +461,7 @@ impl Txn {
         let result = match state {
             State::Active => {
                 if self.has_writes() {
-                    self.core.committer.count_rollback();
+                    self.core.journal.committer.count_rollback();
                 }
                 Ok(())
             }
@@ -502,9 +483,9 @@ impl Txn {
     fn rollback_prepared(&mut self, id: TxnId) -> Result<()> {
         let undone = self.core.rollback_prepared(id);
         let result = undone.and_then(|(end, _)| match self.runs.is_empty() {
-            true => self.core.make_durable(end),
+            true => self.core.journal.make_durable(end),
             // The files may go only when nothing durable asks for them any more.
-            false => self.core.log.sync(end),
+            false => self.core.journal.log.sync(end),
         });
         if result.is_err() {
             self.runs.release();
@@ -520,8 +501,7 @@ impl Txn {
     pub fn detach(&mut self) {
         if let State::Prepared { id, xid, .. } = std::mem::replace(&mut self.state, State::Active) {
             let owner = std::mem::replace(&mut self.owner, self.core.locks.new_owner());
-            self.core.prepared.lock().insert(xid, crate::engine::Detached { id, owner, is_recovered: false });
-            self.core.detached.notify_all();
+            self.core.journal.detach(xid, Detached { id, owner, is_recovered: false });
             self.renew_buffer();
             self.decides = false;
             self.runs.release();
@@ -531,14 +511,14 @@ impl Txn {
     fn end(&mut self) {
         if !self.runs.is_empty() {
             self.runs.discard();
-            self.core.background.wake_cleaner();
+            self.core.board.wake_cleaner();
         }
         self.core.locks.release_all(&self.owner);
         self.owner = self.core.locks.new_owner();
         self.renew_buffer();
         self.state = State::Active;
         self.decides = false;
-        self.drops = self.core.installer.drops();
+        self.drops = self.core.tree.installer.drops();
     }
 }
 
@@ -547,10 +527,10 @@ impl Txn {
 fn admit<'a>(core: &'a Arc<Core>, buffer: &WriteBuffer, more: usize, owner: &LockOwner) -> Result<Room<'a>> {
     let bytes = buffer.bytes() + more;
     core.admit(bytes, &|| owner.is_interrupted()).or_else(|error| {
-        let exists = |key| crate::read::get(core, key, SeqNo::MAX, &mut Vec::new()).unwrap_or(false);
+        let exists = |key| crate::read::get(&core.tree, key, SeqNo::MAX, &mut Vec::new()).unwrap_or(false);
         let stays = |(kind, key)| kind == Kind::Delete || exists(key);
         match error.is_disk_full() && buffer.writes().all(stays) {
-            true => core.log.reserve_stay(bytes).map_err(|_| error),
+            true => core.journal.log.reserve_stay(bytes).map_err(|_| error),
             false => Err(error),
         }
     })

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::base::{Error, IndexId, Result};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
-use crate::engine::{Core, sst_path};
 use crate::manifest::{FileEntry, Version, find_in};
+use crate::parts::Core;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
 /// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
@@ -20,21 +20,21 @@ pub(crate) fn with_env(
     residence: &dyn Fn(&[u8]) -> Option<Residence>,
     work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
 ) -> Result<MergeResult> {
-    core.installer.check()?;
+    core.tree.installer.check()?;
     let result = work(&MergeEnv {
-        disk: &core.options.disk,
-        path_of: &|no| sst_path(&core.dir, no),
-        next_file: &|| core.new_file(),
-        is_dropped: &|id| core.installer.is_dropped(id),
+        disk: &core.tree.ssts.disk,
+        path_of: &|no| core.tree.ssts.path(no),
+        next_file: &|| core.tree.installer.new_file(),
+        is_dropped: &|id| core.tree.installer.is_dropped(id),
         sst_options: &|index| sst_options(core, index),
         excludes,
-        tick: &|bytes| if core.background.stopping() { Err(Error::Closed) } else { tick(bytes) },
-        ahead_bytes: ahead_bytes(core.cache_budget()),
-        buffer_bytes: &core.background.buffer_bytes,
-        prepopulate: Prepopulate { cache: &core.cache, residence },
+        tick: &|bytes| if core.board.stopping() { Err(Error::Closed) } else { tick(bytes) },
+        ahead_bytes: ahead_bytes(core.settings.cache_budget()),
+        buffer_bytes: &core.board.buffer_bytes,
+        prepopulate: Prepopulate { cache: &core.tree.ssts.cache, residence },
     })?;
     // The names of the new files are durable before the manifest speaks of them (invariant 8).
-    if let Err(error) = core.options.disk.sync_dir(&core.dir) {
+    if let Err(error) = core.tree.ssts.disk.sync_dir(&core.tree.ssts.dir) {
         discard(core, &result.outputs);
         return Err(error);
     }
@@ -43,12 +43,12 @@ pub(crate) fn with_env(
 
 /// Options of the SSTs of an index.
 fn sst_options(core: &Core, index: IndexId) -> SstOptions {
-    SstOptions { compression: core.compression(index), ..SstOptions::default() }
+    SstOptions { compression: core.settings.compression(index), ..SstOptions::default() }
 }
 
 /// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read
 /// per [`Filters::ASKED_PER_READ`] keys, so that a store much larger than its memory is not read in vain.
-pub(super) struct Filters<'a> {
+pub(crate) struct Filters<'a> {
     core: &'a Core,
     version: &'a Version,
     /// Data below this level are older than the inputs. For a flush 0: all files are.
@@ -77,7 +77,7 @@ impl Filters<'_> {
         let excluded = |file: &Arc<FileEntry>| {
             let sst = match file.sst.get() {
                 Some(sst) => sst.clone(),
-                None if self.may_read() => self.core.sst(file)?.clone(),
+                None if self.may_read() => self.core.tree.ssts.reader(file)?.clone(),
                 None => return Ok(false),
             };
             sst.excludes(key, hash, || self.may_read())
@@ -92,24 +92,23 @@ impl Filters<'_> {
 }
 
 /// The garbage collection of this moment: what live readers need, and what readers to come may need.
-pub(super) fn version_gc(core: &Core) -> VersionGc {
-    let (visible, live) = core.read_points.survey(|| core.committer.visible());
+pub(crate) fn version_gc(core: &Core) -> VersionGc {
+    let (visible, live) = core.tree.read_points.survey(|| core.tree.states.visible());
     VersionGc::new(&live, visible)
 }
 
 /// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store
 /// is opened next: then they stay.
-pub(super) fn not_installed(core: &Core, outputs: &[SstMeta], error: &Error) {
+pub(crate) fn not_installed(core: &Core, outputs: &[SstMeta], error: &Error) {
     if !matches!(error, Error::Poisoned(_)) {
         discard(core, outputs);
     }
 }
 
 /// Files that were written and that no manifest names.
-pub(super) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
+pub(crate) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
-        drop(core.options.disk.remove(&sst_path(&core.dir, meta.no)));
-        core.cache.erase_file(meta.no);
+        drop(core.tree.ssts.remove(meta.no));
     }
 }

@@ -1,0 +1,154 @@
+//! The parts of an open store, and the few things that take more than one of them.
+//!
+//! ```text
+//! tree      what readers see: memtables, SSTs, read points; who changes the set of files     crate::tree
+//! journal   what makes it durable: log, order of commits, prepared transactions              crate::journal
+//! locks     who may write and read with locks                                                crate::lock
+//! board     what background work there is                                                    crate::board
+//! ```
+//!
+//! None of these knows another but the journal, which commits into the tree's state. Reads take the tree alone. Admission of
+//! writes, output of files, transactions and background threads stand above, and the façade above them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::{IndexId, Lsn, Result, TxnId, slots};
+use crate::board::WorkBoard;
+use crate::budget::{Beside, cache_capacity};
+use crate::commit::{Committer, Ordered};
+use crate::crash_point::CrashPoint;
+use crate::journal::Journal;
+use crate::lock::{LockOwner, LockTable};
+use crate::options::Options;
+use crate::settings::Settings;
+use crate::tree::Tree;
+use crate::write_buffer::files_of;
+
+/// Dead rows that a seek may step over, some tenths of a millisecond, before something is done about them.
+pub(crate) const DEAD_RUN: u64 = 4096;
+/// Keys looked at to find out whether they lie in the memtable.
+const DEAD_RUN_SAMPLE: u64 = 64;
+
+/// See the module.
+pub(crate) struct Core {
+    pub options: Options,
+    pub settings: Arc<Settings>,
+    pub tree: Tree,
+    pub journal: Journal,
+    pub locks: LockTable,
+    pub board: WorkBoard,
+    /// Bytes of the write buffers of open transactions, in steps.
+    pub write_buffer_bytes: AtomicU64,
+    /// Held while the store is open.
+    pub _dir_lock: Box<dyn Send + Sync>,
+}
+
+impl Core {
+    /// Leaves the block cache what its budget has for it.
+    pub fn share_memory(&self) {
+        let cache = &self.tree.ssts.cache;
+        let beside = Beside {
+            tables: self.tree.states.load().version.sst_bytes(),
+            log: self.journal.log.buffer_bytes(),
+            buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
+            pinned: self.tree.states.pinned_bytes(),
+            large: slots::large_bytes() as u64 + cache.bypass_bytes(),
+            compactors: self.board.compactors() as u64,
+        };
+        cache.set_capacity(cache_capacity(self.settings.cache_budget(), beside) as usize);
+    }
+
+    /// Tells whoever watches that a transaction has come to this crash point.
+    #[inline]
+    pub fn crash_point(&self, point: CrashPoint) {
+        if let Some(hook) = &self.options.on_crash_point {
+            hook(point);
+        }
+    }
+
+    /// Cheap; wakes the flusher if there is something to flush.
+    pub fn after_commit(&self) {
+        let state = self.tree.states.load();
+        let mut wake = !state.sealed.is_empty();
+        if state.active.table.bytes() as u64 > self.settings.memtable_budget() / 2 {
+            // Nobody may come to seal it, and it has twice what it should: a long value at the end.
+            self.journal.committer.seal_full(&state.active);
+            wake = true;
+        }
+        if wake {
+            self.board.wake_flush();
+        }
+    }
+
+    /// The second half of every commit: what is ordered becomes visible, then the locks of its transaction are free, in this
+    /// order (invariant 4). `batch` is what `Committer::order_batch` has ordered on this thread.
+    pub fn show(&self, ordered: &Ordered, batch: Option<&[u8]>, owner: Option<&Arc<LockOwner>>) {
+        match batch {
+            Some(batch) => self.journal.committer.apply_own(ordered, batch),
+            None => self.journal.committer.publish(ordered.seq),
+        }
+        self.after_commit();
+        if let Some(owner) = owner {
+            self.locks.release_all(owner);
+            self.crash_point(CrashPoint::CommitVisible);
+        }
+    }
+
+    /// Makes the commit of a transaction as durable as `sync` does.
+    pub fn end_commit(&self, log_end: Lsn, sync: impl FnOnce(&Journal, Lsn) -> Result<()>) -> Result<()> {
+        sync(&self.journal, log_end)?;
+        self.crash_point(CrashPoint::CommitDurable);
+        Ok(())
+    }
+
+    /// Orders the commit of a transaction.
+    pub fn order(&self, order: impl FnOnce(&Committer) -> Result<Ordered>) -> Result<Ordered> {
+        self.crash_point(CrashPoint::OrderBegins);
+        let ordered = order(&self.journal.committer)?;
+        self.crash_point(CrashPoint::Ordered);
+        Ok(ordered)
+    }
+
+    /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain, and
+    /// what the transaction had written.
+    pub fn rollback_prepared(&self, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
+        self.crash_point(CrashPoint::RollbackBegins);
+        let undone = self.journal.committer.rollback_prepared(id)?;
+        self.crash_point(CrashPoint::RollbackLogged);
+        Ok(undone)
+    }
+
+    /// Deletes the files of a large transaction that was rolled back for good. Nobody reads them.
+    pub fn give_up_files(&self, batch: &[u8]) {
+        let files = files_of(batch).unwrap_or_default();
+        files.iter().for_each(|meta| self.tree.obsolete_files.add(meta.no));
+        if !files.is_empty() {
+            self.board.wake_cleaner();
+        }
+    }
+
+    /// See `Engine::drop_indexes`.
+    pub fn drop_indexes(&self, ids: &[IndexId]) -> Result<()> {
+        let recorded = || {
+            self.crash_point(CrashPoint::DropRecorded);
+            self.journal.committer.last_assigned()
+        };
+        self.tree.installer.drop_indexes(ids, recorded)?;
+        self.board.wake_cleaner();
+        Ok(())
+    }
+
+    /// A seek found `DEAD_RUN` dead rows or more in `[from, to)`. If they lie in the active memtable, as at the head of a
+    /// table that is used as a queue, it is sealed early: its flush drops rows that came and went in it. Others are
+    /// the business of compaction, which counts tombstones as garbage.
+    #[cold]
+    pub fn passed_dead_run(&self, from: &[u8], to: &[u8]) {
+        let state = self.tree.states.load();
+        // While a flush is under way, the run may lie in what it is about to drop.
+        if state.sealed.is_empty() && state.active.table.estimate_keys(from, to, DEAD_RUN_SAMPLE) >= DEAD_RUN / 2 {
+            self.journal.committer.seal();
+            self.board.wake_flush();
+        }
+    }
+}
