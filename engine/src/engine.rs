@@ -11,13 +11,13 @@ use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
 use crate::crash_point::CrashPoint;
 use crate::io::BoundedDisk;
 use crate::lock::LockTable;
-use crate::manifest::{FEATURES, Feature, FileEntry};
+use crate::manifest::{FEATURES, Feature};
 use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
-use crate::state::Mem;
+use crate::sources::Place;
 use crate::txn::{Cursor, Txn};
 use crate::wal::Room;
 use crate::write_buffer::WriteBuffer;
@@ -270,18 +270,17 @@ impl Engine {
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
     pub fn place_of(&self, key: &[u8]) -> String {
         let state = self.core.tree.states.pin();
-        let lookup = |mem: &Arc<Mem>| mem.table.get(key, SeqNo::MAX).is_some();
         let mut place = format!("the log in {}", self.core.tree.ssts.dir.join("log").display());
-        if !state.memtables().any(lookup) {
-            let holds = |file: &Arc<FileEntry>| {
-                let found = self.core.tree.ssts.reader(file)?.get(key, SeqNo::MAX)?.is_some();
-                if found {
-                    place = self.core.tree.ssts.path(file.meta.no).display().to_string();
-                }
-                Ok(found)
-            };
-            // A file that cannot be read is not to blame.
-            drop(state.version.visit(key, holds));
+        let found = state.look_up(key, |at| match at {
+            Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
+            Place::File(file) => {
+                let found = self.core.tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
+                Ok(found.map(|_| Some(self.core.tree.ssts.path(file.meta.no))))
+            }
+        });
+        // A file that cannot be read is not to blame.
+        if let Ok(Some(Some(path))) = found {
+            place = path.display().to_string();
         }
         place
     }

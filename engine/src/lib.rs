@@ -20,6 +20,7 @@ mod crash_point;
 mod options;
 mod settings;
 mod state;
+mod sources;
 mod drops;
 mod inventory;
 mod sst_files;

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::base::{Error, IndexId, Result};
+use crate::base::{Error, FileNo, IndexId, Result};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
-use crate::manifest::{FileEntry, Version, find_in};
+use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::parts::Core;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
@@ -97,16 +97,28 @@ pub(crate) fn version_gc(core: &Core) -> VersionGc {
     VersionGc::new(&live, visible)
 }
 
-/// Files that were written and could not be installed. If the manifest failed half way, it may name them when the store
-/// is opened next: then they stay.
-pub(crate) fn not_installed(core: &Core, outputs: &[SstMeta], error: &Error) {
-    if !matches!(error, Error::Poisoned(_)) {
-        discard(core, outputs);
+/// Installs an edit that names `outputs`, once `ready`; see `Installer::install`. Those that do not become part of the store are
+/// removed: files that are refused, all if nothing happened. If the manifest failed half way, it may name them when the
+/// store is opened next: then they stay.
+pub(crate) fn install(
+    core: &Core,
+    ready: Result<()>,
+    edit: VersionEdit,
+    flushed: usize,
+    outputs: &[SstMeta],
+) -> Result<Option<Vec<FileNo>>> {
+    let installed = ready.and_then(|()| core.tree.installer.install(edit, flushed));
+    match &installed {
+        Ok(Some(refused)) => discard(core, outputs.iter().filter(|meta| refused.contains(&meta.no))),
+        Ok(None) => discard(core, outputs),
+        Err(Error::Poisoned(_)) => {}
+        Err(_) => discard(core, outputs),
     }
+    installed
 }
 
 /// Files that were written and that no manifest names.
-pub(crate) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
+fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
         drop(core.tree.ssts.remove(meta.no));

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
-use crate::manifest::{FileEntry, find_in, within};
+use crate::manifest::{FileEntry, find_in};
 use crate::mem::{Lookup, MemIter};
-use crate::spill;
+use crate::sources::{Place, Run};
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
 use crate::tree::Tree;
+use crate::{sources, spill};
 
 /// Point read; see `Txn::get`.
 pub(crate) fn get(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
@@ -43,6 +44,7 @@ pub(crate) fn get_in(
     for mem in state.memtables() {
         mem.table.prepare(&lookup);
     }
+    // In the order of `ReadState::look_up`, whose call-back would cost a twentieth of the instructions here.
     if let Some((_, kind, value)) = state.active.table.look_up(&lookup, read) {
         return Ok(deliver(kind, value, out));
     }
@@ -74,32 +76,16 @@ pub(crate) fn get_in(
 pub(crate) fn changed_since(tree: &Tree, key: &[u8], read: SeqNo) -> Result<bool> {
     let state = tree.states.load();
     let lookup = Lookup::new(key);
-    if let Some((seq, ..)) = state.active.table.look_up(&lookup, SeqNo::MAX) {
-        return Ok(seq > read);
-    }
-    for sealed in &state.sealed {
-        if sealed.mem.last_seq() <= read {
-            return Ok(false);
-        }
-        if let Some(file) = find_in(&sealed.files, key) {
-            if let Some((seq, ..)) = tree.ssts.reader(file)?.get(key, SeqNo::MAX)? {
-                return Ok(seq > read);
-            }
-        }
-        if let Some((seq, ..)) = sealed.mem.table.look_up(&lookup, SeqNo::MAX) {
-            return Ok(seq > read);
-        }
-    }
-    let mut changed = false;
-    state.version.visit(key, |file| {
-        if file.meta.max_seq <= read {
-            return Ok(false);
-        }
-        let newest = tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
-        changed = newest.as_ref().is_some_and(|(seq, ..)| *seq > read);
-        Ok(newest.is_some())
+    let newest = |mem: &Mem| mem.table.look_up(&lookup, SeqNo::MAX).map(|(seq, ..)| seq > read);
+    let changed = state.look_up(key, |place| match place {
+        Place::Active(mem) => Ok(newest(mem)),
+        // Neither it nor what comes after it.
+        Place::Sealed(mem) if mem.last_seq() <= read => Ok(Some(false)),
+        Place::Sealed(mem) => Ok(newest(mem)),
+        Place::File(file) if file.meta.max_seq <= read => Ok(None),
+        Place::File(file) => Ok(tree.ssts.reader(file)?.get(key, SeqNo::MAX)?.map(|(seq, ..)| seq > read)),
     })?;
-    Ok(changed)
+    Ok(changed.unwrap_or(false))
 }
 
 /// Hands out a value that was found; true if there is one.
@@ -224,28 +210,11 @@ impl VersionIter for Source {
     }
 }
 
-/// Where a sorted run of files is, by number.
-#[derive(Clone, Copy)]
-enum Place {
-    /// Behind a sealed memtable.
-    Sealed(usize),
-    Version(usize),
-}
-
-impl Place {
-    fn files(self, state: &ReadState) -> &[Arc<FileEntry>] {
-        match self {
-            Place::Sealed(number) => &state.sealed[number].files,
-            Place::Version(run) => state.version.run(run),
-        }
-    }
-}
-
 /// The files of one sorted run within the cursor's bounds. By number: a cursor over a large table copies no list.
 pub(crate) struct Files {
     ssts: Arc<SstFiles>,
     state: Arc<ReadState>,
-    place: Place,
+    run: Run,
     files: Range<usize>,
     /// For the first file that is opened.
     memory: IterMemory,
@@ -253,7 +222,7 @@ pub(crate) struct Files {
 
 impl Files {
     fn file(&self, at: usize) -> &FileEntry {
-        &self.place.files(&self.state)[self.files.start + at]
+        &self.run.files(&self.state)[self.files.start + at]
     }
 }
 
@@ -286,33 +255,22 @@ pub(crate) fn add_sources(
     read: SeqNo,
     keys: Range<&[u8]>,
     spare: &mut Vec<IterMemory>,
-    sources: &mut Vec<Source>,
+    out: &mut Vec<Source>,
 ) -> Result<()> {
-    let add_mem = |sources: &mut Vec<Source>, mem: &Mem| {
-        if !mem.table.is_empty() {
-            sources.push(Source::Mem(mem.table.iter_at(read)));
-        }
-    };
-    let mut add_run = |sources: &mut Vec<Source>, place: Place, files: Range<usize>| -> Result<()> {
-        if files.is_empty() {
-            return Ok(());
-        }
-        let memory = spare.pop().unwrap_or_default();
-        sources.push(if files.len() == 1 {
-            Source::Sst(ssts.reader(&place.files(state)[files.start])?.iter_in(memory, HINTS))
-        } else {
-            let files = Files { ssts: ssts.clone(), state: state.clone(), place, files, memory };
-            Source::Level(LevelIter::new(files, None, None))
+    for source in state.sources(keys) {
+        out.push(match source {
+            sources::Source::Mem(mem) if mem.table.is_empty() => continue,
+            sources::Source::Mem(mem) => Source::Mem(mem.table.iter_at(read)),
+            sources::Source::Files(run, files) => {
+                let memory = spare.pop().unwrap_or_default();
+                if files.len() == 1 {
+                    Source::Sst(ssts.reader(&run.files(state)[files.start])?.iter_in(memory, HINTS))
+                } else {
+                    let files = Files { ssts: ssts.clone(), state: state.clone(), run, files, memory };
+                    Source::Level(LevelIter::new(files, None, None))
+                }
+            }
         });
-        Ok(())
-    };
-    add_mem(sources, &state.active);
-    for (number, sealed) in state.sealed.iter().enumerate() {
-        add_run(sources, Place::Sealed(number), within(&sealed.files, keys.start, keys.end))?;
-        add_mem(sources, &sealed.mem);
-    }
-    for (run, files) in state.version.run_numbers(keys.start, keys.end) {
-        add_run(sources, Place::Version(run), files)?;
     }
     Ok(())
 }

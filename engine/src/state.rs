@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::base::{Lsn, SeqNo};
-use crate::manifest::{FileEntry, Version, overlapping};
+use crate::manifest::{FileEntry, Version};
 use crate::mem::{ChunkPool, MemTable};
 
 /// A memtable and what the log needs to know about it.
@@ -74,16 +74,6 @@ impl ReadState {
     /// Memtables, newest first.
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<Mem>> {
         std::iter::once(&self.active).chain(self.sealed.iter().map(|sealed| &sealed.mem))
-    }
-
-    /// Runs of files that may hold keys in `[lower, upper)`: those behind memtables and those of the version.
-    pub fn file_runs<'a>(
-        &'a self,
-        lower: &'a [u8],
-        upper: &'a [u8],
-    ) -> impl Iterator<Item = &'a [Arc<FileEntry>]> + 'a {
-        let waiting = self.sealed.iter().map(move |sealed| overlapping(&sealed.files, lower, upper));
-        waiting.chain(self.version.runs(lower, upper))
     }
 
     /// Bytes of all memtables.

@@ -23,7 +23,7 @@ use crate::compact::quarantine::MergeFailure;
 use crate::compact::throttle::{merge_us, nice, tree_pressure};
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, Version, VersionEdit};
-use crate::output::{Filters, discard, not_installed, version_gc, with_env};
+use crate::output::{self, Filters, version_gc, with_env};
 use crate::parts::Core;
 use crate::sst::{Residence, Sst, SstMeta};
 
@@ -284,17 +284,9 @@ fn run_job(core: &Core, version: &Version, job: &CompactionJob, turn: &mut dyn F
             edit.added = result.outputs.iter().map(|meta| (job.output_level, meta.clone())).collect();
         }
     }
-    match core.tree.installer.install(edit, 0) {
-        Ok(Some(refused)) => discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no))),
+    if output::install(core, Ok(()), edit, 0, &result.outputs)?.is_none() {
         // An input went with its dropped index: the outputs are of no use.
-        Ok(None) => {
-            discard(core, &result.outputs);
-            return Ok(());
-        }
-        Err(error) => {
-            not_installed(core, &result.outputs, &error);
-            return Err(error);
-        }
+        return Ok(());
     }
     let mut counters = core.board.counters.lock();
     match job.action {

@@ -14,7 +14,7 @@ use crate::crash_point::CrashPoint;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
-use crate::output::{Filters, discard, not_installed, version_gc, with_env};
+use crate::output::{self, Filters, version_gc, with_env};
 use crate::parts::Core;
 use crate::sst::{Residence, SstMeta};
 
@@ -200,19 +200,11 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
-    let installed = core.journal.log.sync(logged).and_then(|()| core.tree.installer.install(edit, sealed.len()));
+    let ready = core.journal.log.sync(logged);
+    let installed = output::install(core, ready, edit, sealed.len(), &result.outputs);
     drop(reserved);
-    match installed {
-        Ok(refused) => {
-            let refused = refused.unwrap_or_default();
-            discard(core, result.outputs.iter().filter(|meta| refused.contains(&meta.no)));
-            newest.files.iter().filter(|file| refused.contains(&file.meta.no)).for_each(|file| file.mark_obsolete());
-        }
-        Err(error) => {
-            not_installed(core, &result.outputs, &error);
-            return Err(error);
-        }
-    }
+    let refused = installed?.unwrap_or_default();
+    newest.files.iter().filter(|file| refused.contains(&file.meta.no)).for_each(|file| file.mark_obsolete());
     if takes_over {
         core.crash_point(CrashPoint::TakenOver);
     }
