@@ -101,8 +101,9 @@ pub(crate) struct StateCell {
     flushes: AtomicU64,
     /// Memtables that are in SSTs but may be held by cursors.
     flushed: Mutex<Vec<Weak<MemTable>>>,
-    /// Memory of memtables that are gone, for those to come.
-    pool: Arc<ChunkPool>,
+    /// Memory of memtables that are gone, for those to come. Another pool takes its place when memtables have become larger
+    /// or smaller: one chunk of a large memtable may be more than the whole budget of small ones.
+    pool: Mutex<Arc<ChunkPool>>,
 }
 
 impl StateCell {
@@ -114,7 +115,7 @@ impl StateCell {
             changes: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             flushed: Mutex::default(),
-            pool,
+            pool: Mutex::new(pool),
         }
     }
 
@@ -131,7 +132,7 @@ impl StateCell {
 
     /// Bytes that wait for memtables to come.
     pub fn unused_bytes(&self) -> u64 {
-        self.pool.unused_bytes() as u64
+        self.pool.lock().unused_bytes() as u64
     }
 
     /// Counts the flushes: a state that was pinned after the last of them has no memtable that is in SSTs.
@@ -174,9 +175,16 @@ impl StateCell {
     /// order lock, so that memtable order equals sequence order. `files` are those of the commit `last`, if it is that of
     /// a large transaction.
     pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64, files: Arc<[Arc<FileEntry>]>) {
+        let pool = {
+            let mut pool = self.pool.lock();
+            if pool.keep_bytes() as u64 != seal_bytes {
+                *pool = chunk_pool(seal_bytes);
+            }
+            pool.clone()
+        };
         self.change(|state| {
             state.active.seal(last);
-            let mem = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &self.pool));
+            let mem = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &pool));
             state.sealed.insert(0, Sealed { mem, files });
         });
     }

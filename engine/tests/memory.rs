@@ -313,3 +313,19 @@ fn replaced_files_go_while_all_rest() {
         workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }
+
+/// A memtable that was made for a large budget takes more than a small one allows before anything is in it. It gives way to one
+/// of the right size when the budget has become small: writers wait for that, not for ever.
+#[test]
+fn a_budget_may_become_smaller_than_an_empty_memtable() {
+    within("smaller budget", 60, || {
+        let engine = open(&MemDisk::new(), 1 << 30);
+        engine.set_memtable_budget_bytes(1);
+        assert!(engine.metrics().memtable_bytes > engine.metrics().memtable_budget_bytes, "{:?}", engine.metrics());
+        let mut rng = Rng::new(1);
+        for k in 0..1000 {
+            engine.write(&[(key(1, k), Some(value(&mut rng, k, 5000)))], false).unwrap();
+        }
+        assert!(engine.metrics().memtable_bytes <= 4 << 20, "{:?}", engine.metrics());
+    });
+}

@@ -435,7 +435,9 @@ impl Committer {
         let last = self.order.lock();
         let active = self.states.load().active.clone();
         let end = self.log.end();
-        if !active.table.is_empty() || active.min_lsn().0 + log_bytes < end.0 {
+        // One that was made for a larger budget may be too large before anything is in it.
+        let is_large = active.table.bytes() as u64 > self.settings.seal_bytes();
+        if !active.table.is_empty() || is_large || active.min_lsn().0 + log_bytes < end.0 {
             self.states.rotate(*last, end, self.settings.seal_bytes(), Arc::default());
         }
     }

@@ -58,7 +58,7 @@ fn take(size: usize) -> Memory {
 /// Memory of memtables that are gone, for those to come. Share one pool among the memtables of a store.
 pub struct ChunkPool {
     chunk_bytes: usize,
-    keep: usize,
+    keep_bytes: usize,
     free: Mutex<Vec<Memory>>,
 }
 
@@ -67,13 +67,23 @@ impl ChunkPool {
     /// unused memory.
     pub fn new(chunk_bytes: usize, keep_bytes: usize) -> Arc<ChunkPool> {
         let chunk_bytes = chunk_bytes.max(CHUNK_BYTES_MIN).next_multiple_of(CHUNK_ALIGN);
-        Arc::new(ChunkPool { chunk_bytes, keep: keep_bytes / chunk_bytes, free: Mutex::new(Vec::new()) })
+        Arc::new(ChunkPool { chunk_bytes, keep_bytes, free: Mutex::new(Vec::new()) })
+    }
+
+    /// The most unused memory that the pool keeps, in bytes.
+    pub fn keep_bytes(&self) -> usize {
+        self.keep_bytes
+    }
+
+    /// The same in chunks.
+    fn keep(&self) -> usize {
+        self.keep_bytes / self.chunk_bytes
     }
 
     /// Takes and touches memory until `bytes` are ready (at most what the pool keeps), so that no insertion pays for
     /// it. For a background thread: this may take milliseconds per chunk.
     pub fn prepare(&self, bytes: usize) {
-        let want = (bytes / self.chunk_bytes).min(self.keep);
+        let want = (bytes / self.chunk_bytes).min(self.keep());
         while self.unused_bytes() < want * self.chunk_bytes {
             let memory = self.fresh();
             // SAFETY: the chunk has this size and belongs to nobody else yet.
@@ -89,7 +99,7 @@ impl ChunkPool {
 
     fn fresh(&self) -> Memory {
         let memory = take(self.chunk_bytes);
-        if self.keep > 0 {
+        if self.keep() > 0 {
             advise_huge(memory.start().as_ptr(), memory.size());
         }
         memory
@@ -104,7 +114,7 @@ impl ChunkPool {
     fn give(&self, memory: Memory) {
         if memory.size() == self.chunk_bytes {
             let mut free = self.free.lock();
-            if free.len() < self.keep {
+            if free.len() < self.keep() {
                 free.push(memory);
             }
         }
