@@ -102,7 +102,7 @@ pub struct Log {
     /// The highest durable position that a written unit states.
     pub(super) stated: AtomicU64,
     on_stop: OnceLock<OnStop>,
-    /// Bytes that holders of [`Room`] may still append.
+    /// Bytes that holders of [`super::Room`] may still append.
     pub(super) pledged: AtomicU64,
     /// End of the last segment that has a file.
     pub(super) room_end: AtomicU64,

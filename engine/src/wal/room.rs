@@ -39,7 +39,7 @@ impl Drop for Room<'_> {
 
 impl Log {
     /// Makes the next segment's file unless it is there, so that the leader need not. For a background thread; call it
-    /// after each change of [`LogCounters::segments`]. An error here does not poison the log.
+    /// after each change of [`super::LogCounters::segments`]. An error here does not poison the log.
     pub fn prepare_next(&self) -> Result<()> {
         let next = self.current_segment.load(Ordering::Acquire) + 1;
         self.make_segment(next * self.options.segment_bytes, self.options.fill_new_segments)
