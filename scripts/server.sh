@@ -12,6 +12,7 @@
 # "kill" is SIGKILL, for crash tests. Environment:
 #   STRATA_RUN_DIR   another folder than run/, for a second server
 #   STRATA_PLUGIN    another plugin than target/plugin/ha_strata.so, or "none"
+#   STRATA_WRAPPER   a command that runs the server, as "valgrind --tool=callgrind"
 set -euo pipefail
 me=server
 # shellcheck source=scripts/lib.sh
@@ -118,7 +119,9 @@ start() {
   install_data
   rm -f "$pid_file"
   printf '\n' >>"$log"
-  setsid "$MARIADBD" --defaults-file="$cnf" "$@" </dev/null >>"$log" 2>&1 &
+  # A command and its options: words of their own.
+  # shellcheck disable=SC2086
+  setsid ${STRATA_WRAPPER:-} "$MARIADBD" --defaults-file="$cnf" "$@" </dev/null >>"$log" 2>&1 &
   p=$!
   for ((i = 0; i < 1200; i++)); do
     if admin ping >/dev/null 2>&1; then break; fi
