@@ -20,6 +20,10 @@
 //! makes it a user's for the server. `XA RECOVER` lists it, and somebody decides (docs/use/errors.md). The id is changed
 //! durably, so that no later start takes it for one of its own time.
 //!
+//! The same becomes of one that is to be committed, by the server's decision or by this module's, whose rows are damaged on
+//! disk: the server does not ask again about a transaction that it has decided about, and its later runs give the number to
+//! others.
+//!
 //! Rejected: to leave this to the administrator in each case (it is what other engines do that can be absent: the server
 //! refuses to start, and `--tc-heuristic-recover` treats all transactions alike); to write the binary log's place with each
 //! commit, as InnoDB does (bytes and instructions for each transaction, where one note for each file is enough).
@@ -34,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strata_row::catalog::format::DecisionLog;
 use strata_row::store::Store;
-use strata_row::{Error, Result};
+use strata_row::{Error, Result, kv};
 
 /// What the server gives to its own transactions as the first part of their ids, before its number and theirs.
 const PREFIX: &[u8] = b"MySQLXid";
@@ -44,6 +48,37 @@ const FIRST: u8 = 24;
 const PARTS: usize = 10;
 /// The second part of the id of one that nobody can decide about.
 const UNDECIDED: &[u8] = b"undecided";
+
+/// Commits a prepared transaction, for the server. If its rows are damaged on disk and the server has prepared it, it becomes a
+/// user's, which [`tell`](settle) explains. False if there is none of this id.
+///
+/// Errors: the store's, and the damage.
+pub fn commit(store: &Store, xid: &[u8], tell: &dyn Fn(c_int, &str)) -> Result<bool> {
+    let engine = store.engine();
+    let error = match engine.commit_prepared(xid) {
+        Err(error @ kv::Error::Corruption { .. }) => error,
+        done => return Ok(done?),
+    };
+    if let Some((server, number)) = own_number(xid) {
+        set_aside(store, xid)?;
+        let what = format!(
+            "the server prepared a transaction (Xid = {number} of server {server}) before a crash, and its log says that it is \
+             committed, but what it wrote cannot be read: {error}. It stays prepared and keeps its locks. XA RECOVER \
+             FORMAT='SQL' names it; XA ROLLBACK gives its locks and files back; the binary log has its changes"
+        );
+        tell(2, &what);
+    }
+    Err(error.into())
+}
+
+/// Makes a transaction of the server's a user's.
+fn set_aside(store: &Store, xid: &[u8]) -> Result<()> {
+    let engine = store.engine();
+    let taken: HashSet<Vec<u8>> = engine.prepared().into_iter().collect();
+    let free = (0..).map(|n| users(xid, n)).find(|to| !taken.contains(to));
+    engine.rename_prepared(xid, &free.unwrap_or_default())?;
+    Ok(())
+}
 
 /// The server's and the transaction's number, if the server made this id.
 fn own_number(xid: &[u8]) -> Option<(u64, u64)> {
@@ -146,26 +181,28 @@ pub fn settle(store: &Store, start: &Start<'_>, tell: &dyn Fn(c_int, &str)) -> R
     };
     match answer {
         Ok((last, found)) => {
+            let mut damaged = 0;
             for (xid, (_, number)) in &open {
                 match found.contains(number) {
-                    true => engine.commit_prepared(xid)?,
-                    false => engine.rollback_prepared(xid)?,
-                };
+                    true => match commit(store, xid, tell) {
+                        Err(Error::Engine(kv::Error::Corruption { .. })) => damaged += 1,
+                        done => drop(done?),
+                    },
+                    false => drop(engine.rollback_prepared(xid)?),
+                }
             }
             let what = format!(
                 "a crash left transactions prepared ({}) about which the server does not decide at this start. Of these the \
                  binary logs up to {} have {}: they are committed now, the others are rolled back",
-                open.len(),
+                open.len() - damaged,
                 last.display(),
-                open.iter().filter(|(_, (_, number))| found.contains(number)).count()
+                open.iter().filter(|(_, (_, number))| found.contains(number)).count() - damaged
             );
             tell(0, &what);
         }
         Err(why) => {
             for (xid, (server, number)) in &open {
-                let taken: HashSet<Vec<u8>> = engine.prepared().into_iter().collect();
-                let free = (0..).map(|n| users(xid, n)).find(|to| !taken.contains(to));
-                engine.rename_prepared(xid, &free.unwrap_or_default())?;
+                set_aside(store, xid)?;
                 let what = format!(
                     "the server prepared a transaction (Xid = {number} of server {server}) before a crash, and it cannot be told \
                      any more whether it was committed: {why}. It stays prepared and keeps its locks. If the binary log from \
@@ -392,6 +429,61 @@ mod tests {
         let index = world.index(&["bin.000003", "bin.000004", "bin.000005"]);
         world.settle(Some(&index), false);
         assert!(world.has(&id(5)) && world.has(&id(6)) && !world.has(&id(7)) && world.prepared().is_empty());
+    }
+
+    /// A transaction whose spilled rows are damaged does not keep the server from starting, whoever decides about it.
+    #[test]
+    fn one_that_is_damaged_is_set_aside_and_the_start_goes_on() {
+        for server_decides in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let small = || Options { transaction_bytes: 64 << 10, ..Options::default() };
+            let open = || Store::open(&folder.path().join("store"), small()).unwrap();
+            let world = World { store: open(), folder: tempfile::tempdir().unwrap() };
+            let body = [checkpoint("bin.000003"), xid(5), xid(6)];
+            world.write("bin.000003", file(30, true, true, &body));
+            world.prepare("bin.000003", &[id(6)]);
+            let mut large = world.store.engine().begin();
+            for n in 0..2000u32 {
+                large.put(&row(&n.to_be_bytes()), &[n as u8; 100]).unwrap();
+            }
+            large.prepare(&id(5)).unwrap();
+            large.detach();
+            drop(large);
+            let World { store, folder: logs } = world;
+            store.close().unwrap();
+            drop(store);
+            // Spills that were merged since are gone with the closing.
+            let files = std::fs::read_dir(folder.path().join("store")).unwrap().map(|entry| entry.unwrap().path());
+            let spilled = files.filter(|path| path.extension().is_some_and(|end| end == "sst"));
+            let largest = spilled.max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
+            let mut bytes = std::fs::read(&largest).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&largest, bytes).unwrap();
+
+            let world = World { store: open(), folder: logs };
+            let told: RefCell<Vec<(c_int, String)>> = RefCell::default();
+            let tell = |severity, what: &str| told.borrow_mut().push((severity, what.to_owned()));
+            if server_decides {
+                assert!(matches!(
+                    commit(&world.store, &id(5), &tell),
+                    Err(Error::Engine(kv::Error::Corruption { .. }))
+                ));
+                assert!(commit(&world.store, &id(6), &tell).unwrap());
+            } else {
+                let index = world.index(&["bin.000003"]);
+                settle(&world.store, &Start { binlog_index: Some(&index), tc_log: &index, is_over: true }, &tell)
+                    .unwrap();
+            }
+            let told = told.into_inner();
+            let name = largest.file_name().unwrap().to_str().unwrap();
+            let is_told =
+                |(severity, what): &(c_int, String)| *severity == 2 && what.contains(name) && what.contains("offset");
+            assert_eq!(told.iter().filter(|line| is_told(line)).count(), 1, "{told:?}");
+            assert!(world.has(&id(6)) && !world.has(&7u32.to_be_bytes()), "{told:?}");
+            assert_eq!(world.prepared(), [users(&id(5), 0)]);
+            assert!(world.store.engine().rollback_prepared(&users(&id(5), 0)).unwrap());
+        }
     }
 
     /// It stays prepared as a user's transaction, also at the start after one that crashed, and beside another of that number.

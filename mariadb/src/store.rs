@@ -377,7 +377,11 @@ fn known(found: bool) -> Result<()> {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_commit_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
-    unsafe { on_store(store, |s| known(s.store.engine().commit_prepared(bytes(xid, len))?)) }
+    unsafe {
+        on_store(store, |s| {
+            known(decisions::commit(&s.store, bytes(xid, len), &|severity, what| log(&s.calls, severity, what))?)
+        })
+    }
 }
 
 /// See the header.
