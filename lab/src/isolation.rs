@@ -162,6 +162,7 @@ fn make_history(
                 if phase < args.kill {
                     shared.down.store(true, Ordering::SeqCst);
                     server.end()?;
+                    shared.server_ended();
                     server = instance.launch(conditions)?;
                     server.wait_ready(PATIENCE)?;
                     whole.extend(read_everything(&instance, &shared)?);
@@ -197,9 +198,8 @@ fn disturb(instance: &Instance, shared: &Shared, rng: &mut SmallRng, until: Inst
             return Ok(());
         }
         std::thread::sleep(left.min(Duration::from_millis(rng.random_range(20..200))));
-        let session = rng.random_range(0..shared.connections.len());
-        let id = shared.connections[session].load(Ordering::SeqCst);
-        if id != 0 {
+        let session = rng.random_range(0..shared.kills.len());
+        if let Some(id) = shared.victim(session) {
             let what = if rng.random_range(0..6) == 0 { "CONNECTION" } else { "QUERY" };
             match shared.kills[session].during(|| conn.query_drop(format!("KILL {what} {id}"))) {
                 // 1094: it is gone already.

@@ -121,24 +121,25 @@ impl<'a> Session<'a> {
     /// Runs transactions until it shall stop. An error is one that a correct server does not return.
     pub fn run(&mut self) -> Result<()> {
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let Some(mut conn) = self.connect()? else {
+            let Some((mut conn, server_run)) = self.connect()? else {
                 return Ok(());
             };
-            self.shared.connections[self.number as usize].store(conn.connection_id(), Ordering::SeqCst);
+            self.shared.connected(self.number, server_run, conn.connection_id());
             while !self.shared.stop.load(Ordering::Relaxed) {
                 if !self.transaction(&mut conn)? {
                     break;
                 }
             }
-            self.shared.connections[self.number as usize].store(0, Ordering::SeqCst);
+            self.shared.connected(self.number, server_run, 0);
         }
         Ok(())
     }
 
-    /// A connection; `None` when the load ends before there is one.
-    fn connect(&self) -> Result<Option<Conn>> {
+    /// A connection and the server's run that it is of; `None` when the load ends before there is one.
+    fn connect(&self) -> Result<Option<(Conn, u32)>> {
         let mut refused = Instant::now();
         loop {
+            let server_run = self.shared.server_run();
             let open = || -> mysql::Result<Conn> {
                 let mut conn = self.instance.connect(Some(DATABASE))?;
                 let level = self.manner.level.name().replace('-', " ");
@@ -151,7 +152,7 @@ impl<'a> Session<'a> {
                 Ok(conn)
             };
             match open() {
-                Ok(conn) => return Ok(Some(conn)),
+                Ok(conn) => return Ok(Some((conn, server_run))),
                 Err(_) if self.shared.stop.load(Ordering::Relaxed) => return Ok(None),
                 Err(_) if self.shared.down.load(Ordering::Relaxed) => refused = Instant::now(),
                 Err(error) if refused.elapsed() > Duration::from_secs(10) => return Err(error.into()),

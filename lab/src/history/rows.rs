@@ -40,7 +40,7 @@ pub fn read_everything(instance: &Instance, shared: &Shared) -> Result<Vec<Trans
         let end = shared.now();
         let action = Action::Read { locking: false, group: None, seen: seen(rows, &asked, query.contains("last"))? };
         let statements = vec![Statement { begin, end, failed: false, action }];
-        let session = shared.connections.len() as u32;
+        let session = shared.kills.len() as u32;
         transactions.push(Transaction { session, alone: true, statements, outcome: Outcome::Committed, begin, end });
     }
     Ok(transactions)

@@ -7,7 +7,7 @@
 use super::{Key, KeyKind, Value, Version};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A key with so many numbers makes room for a fresh one.
@@ -33,8 +33,10 @@ pub struct Shared {
     pub(super) overgrown: Mutex<BTreeSet<u32>>,
     pub(super) next_id: AtomicU32,
     pub(super) next_version: AtomicU32,
-    /// Connection of each session, for the killer; 0 for none.
-    pub connections: Vec<AtomicU32>,
+    /// Connection of each session, for the killer: the run of the server above its id, which is 0 for none.
+    connections: Vec<AtomicU64>,
+    /// How often the server was started again: its ids begin anew.
+    server_run: AtomicU32,
     /// The killer's doings with each session.
     pub kills: Vec<Kills>,
     pub stop: AtomicBool,
@@ -79,7 +81,8 @@ impl Shared {
             overgrown: Mutex::default(),
             next_id: AtomicU32::new(1),
             next_version: AtomicU32::new(1),
-            connections: (0..sessions).map(|_| AtomicU32::new(0)).collect(),
+            connections: (0..sessions).map(|_| AtomicU64::new(0)).collect(),
+            server_run: AtomicU32::new(0),
             kills: (0..sessions).map(|_| Kills::default()).collect(),
             stop: AtomicBool::new(false),
             down: AtomicBool::new(false),
@@ -88,6 +91,28 @@ impl Shared {
             slot.store(shared.fresh(kind).0, Ordering::Relaxed);
         }
         shared
+    }
+
+    /// The server has ended: what its connections were called another one's may be called.
+    pub fn server_ended(&self) {
+        self.server_run.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The run of the server, for [`Shared::connected`]; to be asked for before the session connects.
+    pub(super) fn server_run(&self) -> u32 {
+        self.server_run.load(Ordering::SeqCst)
+    }
+
+    /// A session has this connection now, made in this run of the server or the next; 0: none.
+    pub(super) fn connected(&self, session: u32, server_run: u32, id: u32) {
+        self.connections[session as usize].store(u64::from(server_run) << 32 | u64::from(id), Ordering::SeqCst);
+    }
+
+    /// The connection of a session, unless it has none, or one of a server that is gone.
+    pub fn victim(&self, session: usize) -> Option<u32> {
+        let connection = self.connections[session].load(Ordering::SeqCst);
+        let id = connection as u32;
+        (id != 0 && (connection >> 32) as u32 == self.server_run()).then_some(id)
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -122,6 +147,25 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A session may still have its old connection when the server is there again, with another connection, perhaps the killer's
+    /// own, under that id.
+    #[test]
+    fn a_connection_of_an_earlier_run_of_the_server_is_nobodys_victim() {
+        let shared = Shared::new(2);
+        assert_eq!(shared.victim(1), None);
+        shared.connected(1, shared.server_run(), 7);
+        assert_eq!((shared.victim(0), shared.victim(1)), (None, Some(7)));
+        let before = shared.server_run();
+        shared.server_ended();
+        assert_eq!(shared.victim(1), None);
+        shared.connected(1, before, 7);
+        assert_eq!(shared.victim(1), None, "it was connecting when the server ended");
+        shared.connected(1, shared.server_run(), 7);
+        assert_eq!(shared.victim(1), Some(7));
+        shared.connected(1, shared.server_run(), 0);
+        assert_eq!(shared.victim(1), None);
+    }
 
     /// A row that is in no slot any more would grow with each write to its group until it does not fit into its column.
     #[test]
