@@ -89,8 +89,6 @@ pub(crate) struct WorkBoard {
     pub flush_wake: Condvar,
     pub compact_wake: Condvar,
     pub clean_wake: Condvar,
-    /// Signalled at the end only: cuts short the pause after a failed merge.
-    pub retry_wake: Condvar,
     /// Signalled at the end, and when somebody begins to wait for merges: cuts short their sleep.
     pub rest_wake: Condvar,
     pub progress: Condvar,
@@ -103,7 +101,7 @@ pub(crate) struct WorkBoard {
     pub sublevels: AtomicU64,
     pub debt_bytes: AtomicU64,
     /// Buffers of the merges at work.
-    pub buffer_bytes: AtomicU64,
+    pub buffer_bytes: Arc<AtomicU64>,
     /// Bytes of log records that users write in a second.
     pub logged_per_s: AtomicU64,
 }
@@ -115,7 +113,6 @@ impl WorkBoard {
             flush_wake: Condvar::new(),
             compact_wake: Condvar::new(),
             clean_wake: Condvar::new(),
-            retry_wake: Condvar::new(),
             rest_wake: Condvar::new(),
             progress: Condvar::new(),
             compactors,
@@ -124,7 +121,7 @@ impl WorkBoard {
             scores: Mutex::default(),
             sublevels: AtomicU64::new(0),
             debt_bytes: AtomicU64::new(0),
-            buffer_bytes: AtomicU64::new(0),
+            buffer_bytes: Arc::default(),
             logged_per_s: AtomicU64::new(0),
         }
     }
@@ -135,7 +132,6 @@ impl WorkBoard {
         self.flush_wake.notify_all();
         self.compact_wake.notify_all();
         self.clean_wake.notify_all();
-        self.retry_wake.notify_all();
         self.rest_wake.notify_all();
         self.progress.notify_all();
     }

@@ -1,44 +1,57 @@
-//! What flushes, merges and transactions that spill need of the store to write files, and what becomes of files that cannot be
-//! installed.
+//! The files that flushes, merges and large transactions write: what they need of the store for that, and the one way in which
+//! such files become part of it or are removed.
 
-use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, FileNo, IndexId, Result};
+use crate::board::WorkCounters;
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
 use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::parts::Core;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
-/// Runs `work` with what a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. The names of the
-/// new files are durable when this returns.
-pub(crate) fn with_env(
-    core: &Core,
-    excludes: &dyn Fn(&[u8]) -> bool,
-    tick: &dyn Fn(u64) -> Result<()>,
-    residence: &dyn Fn(&[u8]) -> Option<Residence>,
-    work: impl FnOnce(&MergeEnv<'_>) -> Result<MergeResult>,
-) -> Result<MergeResult> {
+/// What a merge needs of the store; `excludes`, `tick` and `residence` as in [`MergeEnv`]. Fails where the manifest accepts
+/// nothing any more.
+pub(crate) fn merge_env<'a>(
+    core: &Arc<Core>,
+    excludes: impl Fn(&[u8]) -> bool + Send + Sync + 'a,
+    tick: impl Fn() -> Result<()> + Send + Sync + 'a,
+    residence: impl Fn(&[u8]) -> Option<Residence> + Send + Sync + 'a,
+) -> Result<MergeEnv<'a>> {
     core.tree.installer.check()?;
-    let result = work(&MergeEnv {
-        disk: &core.tree.ssts.disk,
-        path_of: &|no| core.tree.ssts.path(no),
-        next_file: &|| core.tree.installer.new_file(),
-        is_dropped: &|id| core.tree.installer.is_dropped(id),
-        sst_options: &|index| sst_options(core, index),
-        excludes,
-        tick: &|bytes| if core.board.stopping() { Err(Error::Closed) } else { tick(bytes) },
+    let ssts = core.tree.ssts.clone();
+    let [files, dropped, options, stop] = std::array::from_fn(|_| core.clone());
+    Ok(MergeEnv {
+        disk: ssts.disk.clone(),
+        prepopulate: Prepopulate { cache: ssts.cache.clone(), residence: Arc::new(residence) },
+        path_of: Arc::new(move |no| ssts.path(no)),
+        next_file: Arc::new(move || files.tree.installer.new_file()),
+        is_dropped: Arc::new(move |id| dropped.tree.installer.is_dropped(id)),
+        sst_options: Arc::new(move |index| sst_options(&options, index)),
+        excludes: Arc::new(excludes),
+        tick: Arc::new(move || if stop.board.stopping() { Err(Error::Closed) } else { tick() }),
         ahead_bytes: ahead_bytes(core.settings.cache_budget()),
-        buffer_bytes: &core.board.buffer_bytes,
-        prepopulate: Prepopulate { cache: &core.tree.ssts.cache, residence },
-    })?;
-    // The names of the new files are durable before the manifest speaks of them (invariant 8).
-    if let Err(error) = core.tree.ssts.disk.sync_dir(&core.tree.ssts.dir) {
-        discard(core, &result.outputs);
-        return Err(error);
-    }
-    Ok(result)
+        buffer_bytes: core.board.buffer_bytes.clone(),
+    })
+}
+
+/// Writes files that belong to a transaction. Their names are durable when this returns: its log record may tell them
+/// (invariant 8). If that fails the files are there, though not for certain after a crash.
+pub(crate) fn write_private<R>(
+    core: &Arc<Core>,
+    tick: impl Fn() -> Result<()> + Send + Sync,
+    work: impl FnOnce(&MergeEnv<'_>) -> Result<R>,
+) -> Result<R> {
+    // Every tombstone stays: what it hides is in the store.
+    let done = work(&merge_env(core, |_| false, tick, |_| None)?)?;
+    sync_names(core)?;
+    Ok(done)
+}
+
+fn sync_names(core: &Core) -> Result<()> {
+    core.tree.ssts.disk.sync_dir(&core.tree.ssts.dir)
 }
 
 /// Options of the SSTs of an index.
@@ -48,31 +61,40 @@ fn sst_options(core: &Core, index: IndexId) -> SstOptions {
 
 /// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read
 /// per [`Filters::ASKED_PER_READ`] keys, so that a store much larger than its memory is not read in vain.
-pub(crate) struct Filters<'a> {
-    core: &'a Core,
-    version: &'a Version,
+pub(crate) struct Filters {
+    core: Arc<Core>,
+    version: Arc<Version>,
     /// Data below this level are older than the inputs. For a flush 0: all files are.
     level: u8,
-    asked: Cell<u64>,
-    read: Cell<u64>,
+    /// Counted by the one thread that has the merge in hand.
+    asked: AtomicU64,
+    read: AtomicU64,
 }
 
-impl Filters<'_> {
+/// Adds to a figure that one thread at a time changes; the figure before.
+fn add(figure: &AtomicU64, more: u64) -> u64 {
+    let before = figure.load(Ordering::Relaxed);
+    figure.store(before + more, Ordering::Relaxed);
+    before
+}
+
+impl Filters {
     const ASKED_PER_READ: u64 = 32;
 
-    pub fn new<'a>(core: &'a Core, version: &'a Version, level: u8) -> Filters<'a> {
-        Filters { core, version, level, asked: Cell::new(0), read: Cell::new(0) }
+    pub fn new(core: &Arc<Core>, version: &Arc<Version>, level: u8) -> Filters {
+        let (core, version) = (core.clone(), version.clone());
+        Filters { core, version, level, asked: AtomicU64::new(0), read: AtomicU64::new(0) }
     }
 
     fn may_read(&self) -> bool {
-        let may = self.read.get() * Filters::ASKED_PER_READ < self.asked.get();
-        self.read.set(self.read.get() + u64::from(may));
+        let may = self.read.load(Ordering::Relaxed) * Filters::ASKED_PER_READ < self.asked.load(Ordering::Relaxed);
+        add(&self.read, u64::from(may));
         may
     }
 
     /// True if no file below holds the key. A file that cannot be read might.
     pub fn exclude(&self, key: &[u8]) -> bool {
-        self.asked.set(self.asked.get() + 1);
+        add(&self.asked, 1);
         let hash = sst::key_hash(key);
         let excluded = |file: &Arc<FileEntry>| {
             let sst = match file.sst.get() {
@@ -97,19 +119,29 @@ pub(crate) fn version_gc(core: &Core) -> VersionGc {
     VersionGc::new(&live, visible)
 }
 
-/// Installs an edit that names `outputs`, once `ready`; see `Installer::install`. Those that do not become part of the store are
-/// removed: files that are refused, all if nothing happened. If the manifest failed half way, it may name them when the
-/// store is opened next: then they stay.
+/// The end of every flush and job: makes the names of the `written` files durable, installs an edit that names them, once
+/// `ready`, and counts what was done; see `Installer::install`. Files that do not become part of the store are removed: those that
+/// are refused, all if nothing happened. If the manifest failed half way, it may name them when the store is opened next:
+/// then they stay.
 pub(crate) fn install(
     core: &Core,
-    ready: Result<()>,
+    written: &MergeResult,
+    ready: impl FnOnce() -> Result<()>,
     edit: VersionEdit,
     flushed: usize,
-    outputs: &[SstMeta],
+    count: impl FnOnce(&mut WorkCounters),
 ) -> Result<Option<Vec<FileNo>>> {
-    let installed = ready.and_then(|()| core.tree.installer.install(edit, flushed));
+    let outputs = &written.outputs;
+    // The names of the new files are durable before the manifest speaks of them (invariant 8).
+    let named = if outputs.is_empty() { Ok(()) } else { sync_names(core) };
+    let installed = named.and_then(|()| ready()).and_then(|()| core.tree.installer.install(edit, flushed));
     match &installed {
-        Ok(Some(refused)) => discard(core, outputs.iter().filter(|meta| refused.contains(&meta.no))),
+        Ok(Some(refused)) => {
+            discard(core, outputs.iter().filter(|meta| refused.contains(&meta.no)));
+            let mut counters = core.board.counters.lock();
+            counters.dropped_versions += written.stats.puts_dropped + written.stats.tombstones_dropped;
+            count(&mut counters);
+        }
         Ok(None) => discard(core, outputs),
         Err(Error::Poisoned(_)) => {}
         Err(_) => discard(core, outputs),

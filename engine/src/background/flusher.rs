@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
-use super::{RETRY, look, shape};
+use super::RETRY;
+use super::scheduler::{look, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
 use crate::compact::pick::{CompactionJob, LAST};
@@ -14,7 +15,7 @@ use crate::crash_point::CrashPoint;
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
-use crate::output::{self, Filters, version_gc, with_env};
+use crate::output::{self, Filters, merge_env, version_gc};
 use crate::parts::Core;
 use crate::sst::{Residence, SstMeta};
 
@@ -45,7 +46,7 @@ pub(crate) fn flush_and_wait(core: &Core, tick: &dyn Fn() -> Result<()>) -> Resu
 }
 
 /// Flushes what is sealed until the store is closed.
-pub(super) fn flush_loop(core: &Core) {
+pub(super) fn flush_loop(core: &Arc<Core>) {
     let board = &core.board;
     let mut batch = usize::MAX;
     loop {
@@ -93,7 +94,7 @@ pub(super) fn flush_loop(core: &Core) {
 
 /// Flushes up to `batch` sealed memtables. Several at once write the fewest bytes. Where the disk is too full for them
 /// there may be room for one: then the oldest goes alone, and after each success the next flush tries twice as many.
-fn flush_as_room_allows(core: &Core, batch: &mut usize) -> Result<()> {
+fn flush_as_room_allows(core: &Arc<Core>, batch: &mut usize) -> Result<()> {
     let several = core.tree.states.load().sealed.len().min(*batch) > 1;
     let mut result = flush_oldest(core, *batch);
     if several && result.as_ref().is_err_and(Error::is_disk_full) {
@@ -154,7 +155,7 @@ fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMe
 /// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
 /// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
 /// newest number in a file is its age.
-fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
+pub(super) fn flush_oldest(core: &Arc<Core>, batch: usize) -> Result<()> {
     let state = core.tree.states.pin();
     let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
     let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
@@ -175,7 +176,7 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     let shape = shape(&state.version);
     let guides = &shape.levels[usize::from(base.max(1))];
     let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
-    let tick = |_| {
+    let tick = || {
         rank_flush(core);
         Ok(())
     };
@@ -183,9 +184,8 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     // What was in memory stays there if it costs nobody his place.
     let probation = Residence { queue: Queue::Probation, compressed: false };
     let residence = |_: &[u8]| core.tree.ssts.cache.has_room().then_some(probation);
-    let result = with_env(core, &|key| filters.exclude(key), &tick, &residence, |env| {
-        flush::flush(&tables, version_gc(core), core.settings.sst_bytes(), guides, &below, env)
-    })?;
+    let env = merge_env(core, |key| filters.exclude(key), tick, residence)?;
+    let result = flush::flush(&tables, version_gc(core), core.settings.sst_bytes(), guides, &below, &env)?;
     let log_start = core.journal.committer.log_start_after(sealed.len());
     let reserved = reserve_behind(core, &newest.files, &result.outputs);
     let edit = VersionEdit {
@@ -200,8 +200,14 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
     }
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
-    let ready = core.journal.log.sync(logged);
-    let installed = output::install(core, ready, edit, sealed.len(), &result.outputs);
+    let ready = || core.journal.log.sync(logged);
+    let bytes_in = sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum::<u64>();
+    let installed = output::install(core, &result, ready, edit, sealed.len(), |counters| {
+        counters.flushes += sealed.len() as u64;
+        counters.flush_bytes_in += bytes_in;
+        counters.flush_us += core.options.clock.now_us().saturating_sub(begun_us);
+        counters.flush_bytes += result.stats.bytes_written;
+    });
     drop(reserved);
     let refused = installed?.unwrap_or_default();
     newest.files.iter().filter(|file| refused.contains(&file.meta.no)).for_each(|file| file.mark_obsolete());
@@ -212,12 +218,5 @@ fn flush_oldest(core: &Core, batch: usize) -> Result<()> {
         // The segments are given up by the next flush.
         core.options.report(&format!("cannot recycle the log: {error}"));
     }
-    let bytes_in = sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum::<u64>();
-    let mut counters = core.board.counters.lock();
-    counters.flushes += sealed.len() as u64;
-    counters.flush_bytes_in += bytes_in;
-    counters.flush_us += core.options.clock.now_us().saturating_sub(begun_us);
-    counters.flush_bytes += result.stats.bytes_written;
-    counters.dropped_versions += result.stats.puts_dropped + result.stats.tombstones_dropped;
     Ok(())
 }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gc::{Retention, VersionGc};
 use super::outputs::Outputs;
-pub use super::outputs::{MergeEnv, MergeResult, MergeStats, OutputPlan};
+pub use super::outputs::{MergeEnv, MergeResult, MergeStats, MetaRun, OutputPlan};
 use crate::base::{IndexId, Kind, Result};
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::SstMeta;
@@ -59,19 +59,19 @@ pub(crate) fn ahead_each(bytes: u64, sources: usize) -> u64 {
 }
 
 /// Bytes counted in a total as long as they are held.
-pub(crate) struct Held<'a> {
-    total: &'a AtomicU64,
+pub(crate) struct Held {
+    total: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl<'a> Held<'a> {
-    pub fn new(total: &'a AtomicU64, bytes: u64) -> Held<'a> {
+impl Held {
+    pub fn new(total: &Arc<AtomicU64>, bytes: u64) -> Held {
         total.fetch_add(bytes, Ordering::Relaxed);
-        Held { total, bytes }
+        Held { total: total.clone(), bytes }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -116,8 +116,8 @@ pub type FileMerge<'a, S> = Merge<'a, Box<MergeIter<LevelIter<SstRun<S>>>>>;
 pub fn merge_of_files<'a, S: SstSource>(
     files: Vec<S>,
     gc: VersionGc,
-    plan: &'a OutputPlan<'a>,
-    env: &'a MergeEnv<'a>,
+    plan: &OutputPlan<'a>,
+    env: &MergeEnv<'a>,
 ) -> FileMerge<'a, S> {
     let runs = sorted_runs(files);
     let read_ahead = ahead_each(env.ahead_bytes, runs.len());
@@ -125,7 +125,7 @@ pub fn merge_of_files<'a, S: SstSource>(
     let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
     let sources = runs.into_iter().map(|files| LevelIter::new(SstRun { files, hints }, None, None));
     let input = Box::new(MergeIter::new(sources.collect()));
-    Merge { _ahead: Some(Held::new(env.buffer_bytes, ahead_bytes)), ..Merge::new(input, gc, plan, env) }
+    Merge { _ahead: Some(Held::new(&env.buffer_bytes, ahead_bytes)), ..Merge::new(input, gc, plan, env) }
 }
 
 /// Distributes files into few sorted runs. Which run comes first does not matter to a merge: versions found twice are
@@ -153,7 +153,7 @@ pub fn merge<I: VersionIter>(
     let mut merge = Merge::new(input, gc, plan, env);
     loop {
         match merge.run_slice()? {
-            Progress::More(bytes) => (env.tick)(bytes)?,
+            Progress::More(_) => (env.tick)()?,
             Progress::Done(result) => return Ok(result),
         }
     }
@@ -174,36 +174,35 @@ pub struct Merge<'a, P> {
     input: P,
     is_begun: bool,
     gc: VersionGc,
-    bottom: Bottom<'a>,
-    plan: &'a OutputPlan<'a>,
-    env: &'a MergeEnv<'a>,
+    /// `None` if no key may be taken to be at the bottom.
+    bottom: Option<Bottom<'a>>,
+    env: MergeEnv<'a>,
     /// The key at hand.
     key: Vec<u8>,
     outputs: Outputs<'a>,
-    _buffers: Held<'a>,
-    _ahead: Option<Held<'a>>,
+    _buffers: Held,
+    _ahead: Option<Held>,
 }
 
 impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
     /// A merge of `input` that has not begun.
-    pub fn new(input: P, gc: VersionGc, plan: &'a OutputPlan<'a>, env: &'a MergeEnv<'a>) -> Merge<'a, P> {
+    pub fn new(input: P, gc: VersionGc, plan: &OutputPlan<'a>, env: &MergeEnv<'a>) -> Merge<'a, P> {
         Merge {
             input,
             is_begun: false,
             gc: if plan.numbers_stay { gc.with_numbers() } else { gc },
-            bottom: Bottom::new(plan.below),
-            plan,
-            env,
+            bottom: plan.below.clone().map(Bottom::new),
+            env: env.clone(),
             key: Vec::new(),
-            outputs: Outputs::new(plan, env),
-            _buffers: Held::new(env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below),
+            outputs: Outputs::new(plan.clone(), env.clone()),
+            _buffers: Held::new(&env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below),
             _ahead: None,
         }
     }
 
     /// Goes on for about a MiB of input. To be called until it is done or fails.
     pub fn run_slice(&mut self) -> Result<Progress> {
-        let Merge { input, gc, bottom, plan, env, key, outputs, .. } = self;
+        let Merge { input, gc, bottom, env, key, outputs, .. } = self;
         let input = &mut **input;
         if !std::mem::replace(&mut self.is_begun, true) {
             input.seek_first()?;
@@ -224,14 +223,14 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
                 key.clear();
                 key.extend_from_slice(input.key());
                 outputs.begin_key(key, new_index)?;
-                gc.start_key(bottom.reached(key));
+                gc.start_key(bottom.as_mut().is_some_and(|bottom| bottom.reached(key)));
             }
             let (seq, kind) = (input.seq(), input.kind());
             let bytes = (key.len() + input.value_len()) as u64;
             let stats = &mut outputs.result.stats;
             stats.entries_in += 1;
             stats.bytes_in += bytes;
-            if plan.below.is_some() && !gc.is_settled(seq, kind) && (env.excludes)(key) {
+            if bottom.is_some() && !gc.is_settled(seq, kind) && (env.excludes)(key) {
                 gc.reached_bottom();
             }
             match gc.version(seq, kind) {
@@ -260,26 +259,26 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
 
 /// Tells for ascending keys whether any file below may hold them.
 struct Bottom<'a> {
-    runs: Option<Vec<&'a [&'a SstMeta]>>,
+    /// With the number of the first file of each that is not yet passed.
+    runs: Vec<(MetaRun<'a>, usize)>,
 }
 
 impl<'a> Bottom<'a> {
-    fn new(below: Option<&'a [&'a [&'a SstMeta]]>) -> Bottom<'a> {
-        Bottom { runs: below.map(<[_]>::to_vec) }
+    fn new(below: Vec<MetaRun<'a>>) -> Bottom<'a> {
+        Bottom { runs: below.into_iter().map(|run| (run, 0)).collect() }
     }
 
     #[inline]
     fn reached(&mut self, key: &[u8]) -> bool {
-        let Some(runs) = &mut self.runs else { return false };
-        for run in runs {
-            while let [first, rest @ ..] = run {
-                if first.largest.as_slice() >= key {
-                    if first.smallest.as_slice() <= key {
+        for (run, at) in &mut self.runs {
+            while let Some(file) = run.get(*at) {
+                if file.largest.as_slice() >= key {
+                    if file.smallest.as_slice() <= key {
                         return false;
                     }
                     break;
                 }
-                *run = rest;
+                *at += 1;
             }
         }
         true
@@ -303,7 +302,7 @@ mod tests {
 
     #[test]
     fn held_bytes_are_counted_while_held() {
-        let total = AtomicU64::new(0);
+        let total = Arc::new(AtomicU64::new(0));
         let first = Held::new(&total, 5);
         {
             let _second = Held::new(&total, 7);

@@ -22,7 +22,8 @@ use std::sync::atomic::AtomicU64;
 
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
-use crate::sst::{Prepopulate, SstMeta, SstOptions, SstWriter};
+use crate::manifest::FileEntry;
+use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter};
 
 /// The part of a file's target size from which on an index has files of its own, in L0 and below. A file costs a sync, as much
 /// as some hundred kilobytes do; one that an index has for itself makes narrow jobs and goes with its index by name. Below
@@ -33,28 +34,27 @@ const OWN_FILE_PART: u64 = 16;
 const OWN_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a merge needs of the store.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct MergeEnv<'a> {
     /// Where files are.
-    pub disk: &'a Arc<dyn Disk>,
+    pub disk: Arc<dyn Disk>,
     /// Path of an SST.
-    pub path_of: &'a dyn Fn(FileNo) -> PathBuf,
+    pub path_of: Arc<dyn Fn(FileNo) -> PathBuf + Send + Sync + 'a>,
     /// A number never used before.
-    pub next_file: &'a dyn Fn() -> FileNo,
+    pub next_file: Arc<dyn Fn() -> FileNo + Send + Sync + 'a>,
     /// True for an index whose data is to vanish.
-    pub is_dropped: &'a dyn Fn(IndexId) -> bool,
+    pub is_dropped: Arc<dyn Fn(IndexId) -> bool + Send + Sync + 'a>,
     /// Format of the outputs of an index, compression included.
-    pub sst_options: &'a dyn Fn(IndexId) -> SstOptions,
+    pub sst_options: Arc<dyn Fn(IndexId) -> SstOptions + Send + Sync + 'a>,
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
     /// for tombstones, in the order of keys.
-    pub excludes: &'a dyn Fn(&[u8]) -> bool,
-    /// Asked by whoever drives a merge, between two slices, with the bytes (keys and values) that the last one took in; an error
-    /// cancels the merge.
-    pub tick: &'a dyn Fn(u64) -> Result<()>,
+    pub excludes: AskKey<'a, bool>,
+    /// Asked by [`merge`](super::merge::merge), between two slices; an error cancels it.
+    pub tick: Arc<dyn Fn() -> Result<()> + Send + Sync + 'a>,
     /// Bytes that the sources of a merge may read ahead.
     pub ahead_bytes: u64,
     /// Bytes of buffers that merges at work may fill; kept by the merges.
-    pub buffer_bytes: &'a AtomicU64,
+    pub buffer_bytes: Arc<AtomicU64>,
     /// Which blocks of the outputs go into the cache.
     pub prepopulate: Prepopulate<'a>,
 }
@@ -85,6 +85,33 @@ pub struct MergeResult {
     pub stats: MergeStats,
 }
 
+/// The files of a sorted run, of which a merge needs to know where they lie.
+#[derive(Clone, Debug)]
+pub enum MetaRun<'a> {
+    /// As its caller lists them.
+    Listed(&'a [&'a SstMeta]),
+    /// As a version holds them, for a merge that outlives whoever begins it.
+    Held(Arc<Vec<Arc<FileEntry>>>),
+}
+
+impl MetaRun<'_> {
+    fn is_empty(&self) -> bool {
+        match self {
+            MetaRun::Listed(metas) => metas.is_empty(),
+            MetaRun::Held(files) => files.is_empty(),
+        }
+    }
+
+    /// The file at `at`, in key order.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<&SstMeta> {
+        match self {
+            MetaRun::Listed(metas) => metas.get(at).copied(),
+            MetaRun::Held(files) => files.get(at).map(|file| &file.meta),
+        }
+    }
+}
+
 /// Where outputs are cut and what lies below them.
 #[derive(Clone, Debug)]
 pub struct OutputPlan<'a> {
@@ -96,9 +123,9 @@ pub struct OutputPlan<'a> {
     pub max_guide_bytes: u64,
     /// Sorted run whose boundaries outputs are aligned with: the level below the output level, or for a flush the base
     /// level.
-    pub guides: &'a [&'a SstMeta],
+    pub guides: MetaRun<'a>,
     /// All sorted runs with data older than the inputs; `None` if no key may be taken to be at the bottom.
-    pub below: Option<&'a [&'a [&'a SstMeta]]>,
+    pub below: Option<Vec<MetaRun<'a>>>,
     /// For outputs to L0, whose files are ordered by the numbers in them.
     pub numbers_stay: bool,
     /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
@@ -106,13 +133,13 @@ pub struct OutputPlan<'a> {
     /// Indexes that have files of their own whatever the merge keeps of them, and that no shared file spans; in order.
     pub alone: &'a [IndexId],
     /// Disjoint ranges of a job, in key order: an output ends before the lower bound of one. Bounds are such of indexes.
-    pub ranges: &'a [(Vec<u8>, Vec<u8>)],
+    pub ranges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl<'a> OutputPlan<'a> {
     /// Outputs of a compaction to a level whose lower levels are `below`, the nearest first.
-    pub fn for_level(target_file_bytes: u64, below: &'a [&'a [&'a SstMeta]]) -> OutputPlan<'a> {
-        let guides = below.first().copied().unwrap_or_default();
+    pub fn for_level(target_file_bytes: u64, below: Vec<MetaRun<'a>>) -> OutputPlan<'a> {
+        let guides = below.first().cloned().unwrap_or(MetaRun::Listed(&[]));
         OutputPlan {
             cut_at_guide_from: target_file_bytes / 4 * 3,
             cut_from: if guides.is_empty() { target_file_bytes } else { target_file_bytes / 4 * 5 },
@@ -122,7 +149,7 @@ impl<'a> OutputPlan<'a> {
             numbers_stay: false,
             share_below: (target_file_bytes / OWN_FILE_PART).min(OWN_FILE_BYTES_MAX),
             alone: &[],
-            ranges: &[],
+            ranges: Vec::new(),
         }
     }
 
@@ -137,17 +164,17 @@ impl<'a> OutputPlan<'a> {
             cut_at_guide_from: target_file_bytes,
             cut_from: target_file_bytes.saturating_mul(if base.is_empty() { 1 } else { 2 }),
             max_guide_bytes: u64::MAX,
-            guides: base,
-            below,
+            guides: MetaRun::Listed(base),
+            below: below.map(|runs| runs.iter().map(|run| MetaRun::Listed(run)).collect()),
             numbers_stay: true,
             share_below: (target_file_bytes / OWN_FILE_PART_L0).min(OWN_FILE_BYTES_MAX),
             alone: &[],
-            ranges: &[],
+            ranges: Vec::new(),
         }
     }
 
     /// The same for a job with these ranges.
-    pub fn within(self, ranges: &'a [(Vec<u8>, Vec<u8>)]) -> OutputPlan<'a> {
+    pub fn within(self, ranges: Vec<(Vec<u8>, Vec<u8>)>) -> OutputPlan<'a> {
         OutputPlan { ranges, ..self }
     }
 
@@ -159,7 +186,7 @@ impl<'a> OutputPlan<'a> {
 
 /// Walks along the files that outputs are aligned with.
 struct Guides<'a> {
-    files: &'a [&'a SstMeta],
+    files: MetaRun<'a>,
     at: usize,
     /// Bytes of the files left behind since the current output began.
     passed_bytes: u64,
@@ -193,10 +220,11 @@ struct Pending {
 /// Makes files of versions. Whether an index shares one is known when it has ended or grown too large for that; until
 /// then its versions wait in memory.
 pub(super) struct Outputs<'a> {
-    plan: &'a OutputPlan<'a>,
-    env: &'a MergeEnv<'a>,
+    plan: OutputPlan<'a>,
+    env: MergeEnv<'a>,
     guides: Guides<'a>,
-    ranges: &'a [(Vec<u8>, Vec<u8>)],
+    /// The range of the job that the outputs are in by now.
+    range: usize,
     alone: &'a [IndexId],
     writer: Option<SstWriter<'a>>,
     /// The index at hand may be small: its versions are pending.
@@ -210,13 +238,13 @@ pub(super) struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    pub fn new(plan: &'a OutputPlan<'a>, env: &'a MergeEnv<'a>) -> Outputs<'a> {
+    pub fn new(plan: OutputPlan<'a>, env: MergeEnv<'a>) -> Outputs<'a> {
         Outputs {
+            guides: Guides { files: plan.guides.clone(), at: 0, passed_bytes: 0 },
+            range: 0,
+            alone: plan.alone,
             plan,
             env,
-            guides: Guides { files: plan.guides, at: 0, passed_bytes: 0 },
-            ranges: plan.ranges,
-            alone: plan.alone,
             writer: None,
             is_small: false,
             pending: Pending::default(),
@@ -249,9 +277,9 @@ impl<'a> Outputs<'a> {
     fn begin_index(&mut self, key: &[u8]) -> Result<()> {
         self.end_index()?;
         self.began_at_guide = self.guides.advance(key);
-        let in_range = self.ranges.partition_point(|(low, _)| low.as_slice() <= key);
-        if in_range > 1 {
-            self.ranges = &self.ranges[in_range - 1..];
+        let range = self.plan.ranges.partition_point(|(low, _)| low.as_slice() <= key).saturating_sub(1);
+        if range > self.range {
+            self.range = range;
             self.finish_file()?;
         }
         let index = IndexId::of(key);
@@ -342,8 +370,8 @@ impl<'a> Outputs<'a> {
             none => {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
-                let writer = SstWriter::create(self.env.disk, &path, no, (self.env.sst_options)(IndexId::of(key)))?;
-                let writer = writer.prepopulate(self.env.prepopulate);
+                let writer = SstWriter::create(&self.env.disk, &path, no, (self.env.sst_options)(IndexId::of(key)))?;
+                let writer = writer.prepopulate(self.env.prepopulate.clone());
                 self.created.push(no);
                 none.insert(writer)
             }

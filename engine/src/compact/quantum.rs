@@ -1,8 +1,8 @@
 //! How long a thread goes on with a merge before it looks for more urgent work.
 //!
 //! A merge is done in slices (`compact::merge`), too short to look at the whole tree after each. A *quantum*, as a processor's
-//! scheduler knows it, is as many of them as more urgent work may have to wait for. After it the thread looks, and does first what
-//! is more urgent by now. Nothing of the merge is lost, and it goes on where it was. A quantum ends by bytes as well as
+//! scheduler knows it, is as many of them as more urgent work may have to wait for. After it the thread lays the merge down and
+//! takes what is most urgent by now. Nothing of the merge is lost, and it goes on where it was. A quantum ends by bytes as well as
 //! by time, so that tests with a clock that stands still see its end, too.
 //!
 //! Rejected: giving up a long merge for an urgent one (its work is lost, and under steady pressure it never ends); merges

@@ -1,16 +1,18 @@
 //! The whole way of data in memory: writes, memtables, flush, concurrent compactions; every read point sees the model.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::gc::VersionGc;
 use super::manual::{Manual, manual};
-use super::merge::{Merge, MergeEnv, MergeResult, OutputPlan, Progress, SstRun, SstSource, merge, merge_of_files};
+use super::merge::{
+    Merge, MergeEnv, MergeResult, MetaRun, OutputPlan, Progress, SstRun, SstSource, merge, merge_of_files,
+};
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
 use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
@@ -56,8 +58,8 @@ struct Place {
     dir: tempfile::TempDir,
     disk: Arc<dyn Disk>,
     cache: Arc<BlockCache>,
-    next: Cell<u64>,
-    cancel_after: Cell<Option<u32>>,
+    next: AtomicU64,
+    cancel_after: Mutex<Option<u32>>,
     dropped: BTreeSet<u32>,
 }
 
@@ -67,8 +69,8 @@ impl Place {
             dir: tempfile::tempdir().unwrap(),
             disk: Arc::new(PosixDisk::default()),
             cache: BlockCache::new(1 << 20),
-            next: Cell::new(1),
-            cancel_after: Cell::new(None),
+            next: AtomicU64::new(1),
+            cancel_after: Mutex::default(),
             dropped: BTreeSet::new(),
         }
     }
@@ -80,30 +82,27 @@ impl Place {
     fn with_env<T>(
         &self,
         compression: Compression,
-        excludes: &dyn Fn(&[u8]) -> bool,
+        excludes: &(dyn Fn(&[u8]) -> bool + Sync),
         work: impl FnOnce(&MergeEnv<'_>) -> T,
     ) -> T {
         work(&MergeEnv {
-            excludes,
-            disk: &self.disk,
-            path_of: &|no| self.path(no),
-            next_file: &|| {
-                self.next.set(self.next.get() + 1);
-                FileNo(self.next.get())
-            },
-            is_dropped: &|index| self.dropped.contains(&index.0),
-            sst_options: &|_| SstOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 },
+            excludes: Arc::new(excludes),
+            disk: self.disk.clone(),
+            path_of: Arc::new(|no| self.path(no)),
+            next_file: Arc::new(|| FileNo(self.next.fetch_add(1, Ordering::Relaxed) + 1)),
+            is_dropped: Arc::new(|index| self.dropped.contains(&index.0)),
+            sst_options: Arc::new(move |_| SstOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 }),
             ahead_bytes: 1 << 20,
-            buffer_bytes: &AtomicU64::new(0),
-            prepopulate: Prepopulate { cache: &self.cache, residence: &|_| None },
-            tick: &|_| match self.cancel_after.get() {
+            buffer_bytes: Arc::default(),
+            prepopulate: Prepopulate { cache: self.cache.clone(), residence: Arc::new(|_| None) },
+            tick: Arc::new(|| match &mut *self.cancel_after.lock() {
                 Some(0) => Err(Error::Interrupted),
                 Some(left) => {
-                    self.cancel_after.set(Some(left - 1));
+                    *left -= 1;
                     Ok(())
                 }
                 None => Ok(()),
-            },
+            }),
         })
     }
 
@@ -263,12 +262,12 @@ impl Store {
                 .cloned()
                 .collect();
             assert_eq!(files.len(), wanted.len());
-            let below: Vec<&[&SstMeta]> =
-                shape.levels[usize::from(job.output_level) + 1..].iter().map(Vec::as_slice).collect();
+            let below = shape.levels[usize::from(job.output_level) + 1..].iter();
+            let below: Vec<MetaRun<'_>> = below.map(|run| MetaRun::Listed(run)).collect();
             let plan = if job.output_level == 0 {
                 OutputPlan::for_l0(TARGET, &[], None)
             } else {
-                OutputPlan::for_level(TARGET, &below)
+                OutputPlan::for_level(TARGET, below)
             };
             let excludes =
                 |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
@@ -583,8 +582,7 @@ fn versions(entries: &[(u32, u8, u64, Option<usize>)]) -> Vec<Entry> {
 }
 
 fn merge_to_bottom(place: &Place, entries: Vec<Entry>, gc: VersionGc, guides: &[&SstMeta]) -> Result<MergeResult> {
-    let below: [&[&SstMeta]; 1] = [guides];
-    let plan = OutputPlan::for_level(TARGET, &below);
+    let plan = OutputPlan::for_level(TARGET, vec![MetaRun::Listed(guides)]);
     place.with_env(Compression::None, &|_| false, |env| merge(&mut VecIter::new(entries), gc, &plan, env))
 }
 
@@ -724,11 +722,11 @@ fn dropped_indexes_are_skipped_and_an_empty_result_is_no_file() {
 fn a_cancelled_merge_leaves_nothing_behind() {
     let place = Place::new();
     let entries: Vec<_> = (0..250).map(|row| (1, row, 1 + u64::from(row), Some(20_000))).collect();
-    place.cancel_after.set(Some(3));
+    *place.cancel_after.lock() = Some(3);
     let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &[]);
     assert!(matches!(result, Err(Error::Interrupted)));
     assert_eq!(place.files(), 0);
-    place.cancel_after.set(None);
+    *place.cancel_after.lock() = None;
     let result = merge_to_bottom(&place, versions(&entries), VersionGc::new(&[], SeqNo(1000)), &[]).unwrap();
     assert_eq!(place.files(), result.outputs.len());
 }
@@ -742,7 +740,7 @@ fn merges_rest_between_their_slices() {
         versions(&(0..ROWS).map(|row| (index, row, 1 + u64::from(row), Some(bytes))).collect::<Vec<_>>())
     };
     let gc = || VersionGc::new(&[], SeqNo(1000));
-    let (plan, small) = (OutputPlan::for_level(TARGET, &[]), OutputPlan::for_level(TARGET, &[]));
+    let (plan, small) = (OutputPlan::for_level(TARGET, Vec::new()), OutputPlan::for_level(TARGET, Vec::new()));
     place.with_env(Compression::None, &|_| false, |env| {
         let mut inputs = [VecIter::new(entries(1, 20_000)), VecIter::new(entries(2, 20_000))];
         let mut urgent = VecIter::new(entries(3, 100));

@@ -373,6 +373,11 @@ impl Version {
         self.levels.get(usize::from(level)).map_or(&[], |run| run.as_slice())
     }
 
+    /// The same of a level from 1 to 6, for who keeps them without the version.
+    pub fn level_run(&self, level: u8) -> Arc<Vec<Arc<FileEntry>>> {
+        self.levels.get(usize::from(level)).cloned().unwrap_or_default()
+    }
+
     /// All files with their levels.
     pub fn files(&self) -> impl Iterator<Item = (u8, &Arc<FileEntry>)> {
         (0u8..).zip(&self.levels).flat_map(|(level, run)| run.iter().map(move |file| (level, file)))

@@ -161,7 +161,7 @@ impl SpilledRuns {
         let no = (env.next_file)();
         let path = (env.path_of)(no);
         let options = (env.sst_options)(IndexId::of(key));
-        let written = SstWriter::create(env.disk, &path, no, options).and_then(|mut writer| {
+        let written = SstWriter::create(&env.disk, &path, no, options).and_then(|mut writer| {
             writer.add_parts(key, SeqNo(number), parts)?;
             writer.finish()
         });
@@ -231,7 +231,7 @@ impl SpilledRuns {
     fn merge_from(&mut self, first: usize, tier: u32, file_bytes: u64, env: &MergeEnv<'_>, last: bool) -> Result<()> {
         let void = &self.void;
         let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
-        let env = MergeEnv { is_dropped: &is_dropped, ..*env };
+        let env = MergeEnv { is_dropped: Arc::new(is_dropped), ..env.clone() };
         let (ssts, obsolete_files, alone) = (&self.ssts, &self.obsolete_files, self.alone.as_slice());
         let mut merge = Merge { ssts, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
         self.generation += 1;
@@ -433,7 +433,7 @@ impl Merge<'_> {
     fn rewrite(&mut self, mut by_age: Vec<Vec<SpillFile>>, last: bool) -> Result<Vec<SpillFile>> {
         by_age.retain(|files| !files.is_empty());
         let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
-        let _held = Held::new(self.env.buffer_bytes, read_ahead * by_age.len() as u64);
+        let _held = Held::new(&self.env.buffer_bytes, read_ahead * by_age.len() as u64);
         let sources = by_age.into_iter().rev().map(|files| {
             let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
             let files = Files { files, ssts: self.ssts.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };

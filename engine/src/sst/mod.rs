@@ -52,7 +52,7 @@ pub use extent::Extent;
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, SstIter};
 pub use meta::{Part, Share, SstMeta};
-pub use prepopulate::Prepopulate;
+pub use prepopulate::{AskKey, Prepopulate};
 pub use reader::Sst;
 pub use writer::{SstWriter, WRITE_BYTES};
 

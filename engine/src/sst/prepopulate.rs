@@ -17,13 +17,16 @@ use crate::base::FileNo;
 use crate::cache::Queue;
 use std::sync::Arc;
 
+/// What is asked about a key, by whichever thread has the writing of files in hand.
+pub type AskKey<'a, R> = Arc<dyn Fn(&[u8]) -> R + Send + Sync + 'a>;
+
 /// Which blocks of a new SST go into the cache.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Prepopulate<'a> {
     /// The cache.
-    pub cache: &'a BlockCache,
+    pub cache: Arc<BlockCache>,
     /// How to hold the block that ends with this key; `None` if it is to stay outside.
-    pub residence: &'a dyn Fn(&[u8]) -> Option<Residence>,
+    pub residence: AskKey<'a, Option<Residence>>,
 }
 
 impl Prepopulate<'_> {

@@ -23,11 +23,11 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::spills;
 use crate::commit::Ordered;
-use crate::compact::merge::{MergeEnv, MergeResult};
+use crate::compact::merge::MergeEnv;
 use crate::crash_point::CrashPoint;
 use crate::journal::{Detached, Journal};
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
-use crate::output::with_env;
+use crate::output::write_private;
 use crate::parts::Core;
 use crate::read::{deliver, deliver_pinned};
 use crate::spill::SpilledRuns;
@@ -227,15 +227,10 @@ impl Txn {
     ) -> Result<R> {
         let (core, owner) = (&self.core, &self.owner);
         let (runs, buffer) = (&mut self.runs, &self.buffer);
-        let mut done = None;
-        let tick = |_| if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
-        // Every tombstone stays: what it hides is in the store.
-        with_env(core, &|_| false, &tick, &|_| None, |env| {
-            done = Some(interruptible(owner.interrupt_flag(), || work(runs, buffer, env))?);
-            Ok(MergeResult::default())
-        })?;
+        let tick = || if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
+        let done = write_private(core, tick, |env| interruptible(owner.interrupt_flag(), || work(runs, buffer, env)))?;
         core.board.count_spill(self.runs.take_written_bytes());
-        done.ok_or(Error::Closed)
+        Ok(done)
     }
 
     /// True if this transaction itself wrote `key`.

@@ -143,7 +143,7 @@ pub struct CompactionJob {
 
 impl Reason {
     /// What goes first if two jobs are due: writers wait for level 0, then for debt, nobody for the rest.
-    fn urgency(self) -> u8 {
+    pub(crate) fn urgency(self) -> u8 {
         match self {
             Reason::Dropped => 3,
             Reason::L0 | Reason::IntraL0 => 2,
@@ -202,7 +202,7 @@ pub struct PickInput<'a> {
     pub void_bytes: &'a dyn Fn(FileNo) -> u64,
     /// True for a file that a merge could not read (see `quarantine`): only a job that does not read it takes it.
     pub is_quarantined: &'a dyn Fn(FileNo) -> bool,
-    /// Only jobs more urgent than one of this reason: what a thread may do in the middle of it.
+    /// Only jobs more urgent than one of this reason: what is done while that one rests.
     pub ahead_of: Option<Reason>,
 }
 

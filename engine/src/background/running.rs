@@ -1,0 +1,160 @@
+//! A compaction job under way, as a value that does a slice of its work at a time.
+//!
+//! It owns all that it needs: the version that it was picked from, the plan of its outputs, what the filters below know. Whoever has
+//! it may lay it down between two slices, and any thread may go on with it. Dropped before its end it removes what it has
+//! written, and the store is as it was.
+
+use std::sync::Arc;
+
+use crate::base::{Error, Result};
+use crate::compact::merge::{FileMerge, MergeResult, MetaRun, OutputPlan, Progress, SstSource, merge_of_files};
+use crate::compact::pick::{Action, CompactionJob, LAST, Reason};
+use crate::manifest::{FileEntry, Version, VersionEdit};
+use crate::output::{self, Filters, merge_env, version_gc};
+use crate::parts::Core;
+use crate::sst::{Residence, Sst, SstMeta};
+use crate::sst_files::SstFiles;
+
+/// See the module.
+pub(super) struct Running {
+    core: Arc<Core>,
+    version: Arc<Version>,
+    job: Arc<CompactionJob>,
+    /// `None` before the first slice, and for jobs that only rename.
+    merge: Option<Box<FileMerge<'static, Input>>>,
+    /// Time at work.
+    worked_us: u64,
+}
+
+/// What a slice has come to.
+pub(super) enum Slice {
+    /// There is more to do. So many bytes were taken in.
+    More(u64),
+    /// The job is done, and readers see what came of it.
+    Done,
+}
+
+impl Running {
+    /// A job that was picked from this version, not begun.
+    pub fn new(core: &Arc<Core>, version: Arc<Version>, job: Arc<CompactionJob>) -> Running {
+        Running { core: core.clone(), version, job, merge: None, worked_us: 0 }
+    }
+
+    pub fn reason(&self) -> Reason {
+        self.job.reason
+    }
+
+    /// Counts time at work.
+    pub fn worked(&mut self, us: u64) {
+        self.worked_us += us;
+    }
+
+    /// Does a part of the work: about a MiB of input. To be called until it is done or fails.
+    pub fn run_slice(&mut self) -> Result<Slice> {
+        if self.core.board.stopping() {
+            return Err(Error::Closed);
+        }
+        let written = match self.job.action {
+            Action::Merge => {
+                let merge = match &mut self.merge {
+                    Some(merge) => merge,
+                    none => none.insert(Box::new(begin(&self.core, &self.version, &self.job)?)),
+                };
+                match merge.run_slice()? {
+                    Progress::More(bytes) => return Ok(Slice::More(bytes)),
+                    Progress::Done(written) => written,
+                }
+            }
+            Action::Move | Action::Delete => MergeResult::default(),
+        };
+        self.install(&written)?;
+        Ok(Slice::Done)
+    }
+
+    fn install(&self, written: &MergeResult) -> Result<()> {
+        let job = &*self.job;
+        let removed = job.inputs.iter().flat_map(|(level, files)| files.iter().map(|&no| (*level, no)));
+        let mut edit = VersionEdit { removed: removed.collect(), ..VersionEdit::default() };
+        let new: Vec<SstMeta> = match job.action {
+            Action::Merge => written.outputs.clone(),
+            Action::Move => inputs(&self.version, job).map(|file| file.meta.clone()).collect(),
+            Action::Delete => Vec::new(),
+        };
+        edit.added = new.into_iter().map(|meta| (job.output_level, meta)).collect();
+        // If an input went with its dropped index, the outputs are of no use and nothing is counted.
+        output::install(
+            &self.core,
+            written,
+            || Ok(()),
+            edit,
+            0,
+            |counters| match job.action {
+                Action::Merge => {
+                    counters.compactions += 1;
+                    counters.compact_bytes_read += job.bytes;
+                    counters.compact_bytes_written += written.stats.bytes_written;
+                    let level = &mut counters.levels[usize::from(job.output_level)];
+                    level.compactions += 1;
+                    level.bytes_read += job.bytes;
+                    level.bytes_written += written.stats.bytes_written;
+                }
+                Action::Move => counters.moves += job.files().count() as u64,
+                Action::Delete => {}
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Lets go of its files, and removes what it has written if it is not done.
+    pub fn finish(self) -> Arc<CompactionJob> {
+        if self.job.action == Action::Merge {
+            self.core.board.counters.lock().levels[usize::from(self.job.output_level)].us += self.worked_us;
+        }
+        self.job
+    }
+}
+
+fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Item = &'a Arc<FileEntry>> {
+    let files = job.inputs.iter().flat_map(|(level, files)| files.iter().map(|&no| (*level, no)));
+    files.filter_map(|(level, no)| version.file(level, no))
+}
+
+fn begin(core: &Arc<Core>, version: &Arc<Version>, job: &CompactionJob) -> Result<FileMerge<'static, Input>> {
+    let target = core.settings.sst_bytes();
+    let plan = match job.output_level {
+        0 => OutputPlan::for_l0(target, &[], None),
+        level => {
+            let below = (level + 1..=LAST).map(|level| MetaRun::Held(version.level_run(level)));
+            OutputPlan::for_level(target, below.collect())
+        }
+    };
+    let plan = plan.within(job.ranges.clone());
+    let files: Vec<Arc<FileEntry>> = inputs(version, job).cloned().collect();
+    let sources = files.iter().map(|file| Input { ssts: core.tree.ssts.clone(), file: file.clone() }).collect();
+    let filters = Filters::new(core, version, job.output_level);
+    let residence = move |key: &[u8]| residence_before(&files, key);
+    let env = merge_env(core, move |key| filters.exclude(key), || Ok(()), residence)?;
+    Ok(merge_of_files(sources, version_gc(core), &plan, &env))
+}
+
+/// An input of a merge.
+struct Input {
+    ssts: Arc<SstFiles>,
+    file: Arc<FileEntry>,
+}
+
+impl SstSource for Input {
+    fn meta(&self) -> &SstMeta {
+        &self.file.meta
+    }
+    fn sst(&self) -> Result<Arc<Sst>> {
+        self.ssts.reader(&self.file).cloned()
+    }
+}
+
+/// How the cache holds what a merge of `inputs`, upper levels first, replaces at `key`. The lowest of the files there decides:
+/// it has most of the rows.
+fn residence_before(inputs: &[Arc<FileEntry>], key: &[u8]) -> Option<Residence> {
+    let spans = |file: &&Arc<FileEntry>| file.meta.smallest.as_slice() <= key && key <= file.meta.largest.as_slice();
+    inputs.iter().rev().find(spans)?.sst.get()?.residence_of(key)
+}
