@@ -25,6 +25,7 @@ mod history;
 mod isolation;
 mod leaks;
 mod ledger;
+mod many;
 mod matrix;
 mod meter;
 mod oltp;
@@ -66,6 +67,8 @@ enum Command {
     Bulk(bulk::Args),
     /// Tables of millions of rows on each engine: filled in each way, counted, scanned
     Tables(tables::Args),
+    /// Thousands of small tables on each engine: created, filled, stopped, killed, looked at, dropped
+    Many(many::Args),
     /// How even writes are: near the highest rate, behind a second of a stalled disk, when the load jumps
     Steady(steady::Args),
     /// A queue: rows inserted at one end, deleted at the other, and how long the first row takes to find
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Oltp(args) => oltp::run(args),
         Command::Bulk(args) => bulk::run(args),
         Command::Tables(args) => tables::run(args),
+        Command::Many(args) => many::run(args),
         Command::Steady(args) => steady::run(args),
         Command::Queue(args) => queue::run(args),
         Command::Snapshot(args) => snapshot::run(args),

@@ -45,7 +45,7 @@ pub(super) fn look_behind(
     cut.bytes = torn_unit_bytes(source, end.cut, end.epoch)?;
     let mut frames = Frames::default();
     let mut next = Lsn(0);
-    for seen in source.beyond(end.cut, end.epoch)? {
+    for seen in &end.stale {
         let Ok((header, payload)) = source.unit(seen.lsn)? else { continue };
         cut.bytes += header.end().0 - header.lsn.0;
         cut.intact_units += 1;

@@ -24,6 +24,8 @@ use crate::io::{AlignedBuf, Disk, File, Mode};
 
 const ALIGN: u64 = IO_ALIGN as u64;
 const WINDOW_BYTES: usize = 4 << 20;
+/// What is read where nothing was read before: often only one unit is looked at.
+const FIRST_LOOK_BYTES: usize = 64 << 10;
 /// A buffer for spanning records is not kept when it has grown beyond this.
 const HELD_BYTES_KEPT: usize = 4 << 20;
 
@@ -145,13 +147,13 @@ pub(crate) enum Event<'a> {
 }
 
 /// Where a walk ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WalkEnd {
     pub(crate) cut: Lsn,
     /// The highest durable position that an accepted unit states.
     pub(crate) trusted: Lsn,
-    /// The last intact unit seen beyond the cut, which is dead now.
-    pub(crate) stale: Option<Lsn>,
+    /// All intact units beyond the cut, which are dead now.
+    pub(crate) stale: Vec<Sighting>,
     /// The epoch that was read last.
     pub(super) epoch: Option<u64>,
     /// What is wrong with the unit at the cut.
@@ -163,7 +165,7 @@ pub(crate) struct WalkEnd {
 impl WalkEnd {
     pub(crate) fn next_segment_start(&self, segment_bytes: u64) -> Lsn {
         let after_cut = self.cut.0.div_ceil(segment_bytes);
-        let after_stale = self.stale.map_or(0, |lsn| lsn.0 / segment_bytes + 1);
+        let after_stale = self.stale.last().map_or(0, |unit| unit.lsn.0 / segment_bytes + 1);
         Lsn(after_cut.max(after_stale) * segment_bytes)
     }
 }
@@ -225,10 +227,7 @@ fn end_at<S: Source>(
 ) -> Result<WalkEnd> {
     let beyond = source.beyond(position, epoch)?;
     match judge(position, &beyond) {
-        Verdict::Torn => {
-            let stale = beyond.last().map(|unit| unit.lsn);
-            Ok(WalkEnd { cut: position, trusted, stale, epoch, fault, begun_bytes: 0 })
-        }
+        Verdict::Torn => Ok(WalkEnd { cut: position, trusted, stale: beyond, epoch, fault, begun_bytes: 0 }),
         Verdict::Damaged { witness } => {
             // If another epoch follows, the log may be sound up to here and the way into that epoch be damaged.
             let of_another = epoch.is_some_and(|e| e != witness.epoch);
@@ -433,7 +432,11 @@ impl FileSource {
         let Some((_, file, _)) = &self.open else {
             return Ok(None);
         };
-        let n = (size - offset).min(self.window.len() as u64) as usize;
+        let goes_on = shown_bytes > 0
+            && shown_number == number
+            && (shown_offset..=shown_offset + shown_bytes as u64).contains(&offset);
+        let most = if goes_on { self.window.len() } else { FIRST_LOOK_BYTES.max(bytes).min(self.window.len()) };
+        let n = (size - offset).min(most as u64) as usize;
         self.shown = (0, 0, 0);
         file.read_exact_at(&mut self.window[..n], offset)?;
         self.shown = (number, offset, n);

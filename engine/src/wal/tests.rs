@@ -835,6 +835,27 @@ fn large_record(len: usize, segment_bytes: u64) {
 }
 
 /// The log whose bytes are kept as fixture and shown in the documentation.
+/// A start waits for it: each byte of the log is read once, and of a file that is only looked at the first unit.
+#[test]
+fn a_recovery_reads_the_log_once() {
+    let (disk, segment_bytes) = (new_disk(), 1 << 20);
+    let options = |epoch| LogOptions { segment_bytes, ..options(epoch) };
+    let mut tail = Tail::NEW;
+    for epoch in 1..6 {
+        let log = Log::open(as_disk(&disk), dir(), options(epoch), tail, Box::new(|_| Ok(()))).unwrap();
+        log.append(&record(epoch as usize, 1000)).unwrap();
+        log.sync(log.end()).unwrap();
+        drop(log);
+        tail = recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap().0;
+    }
+    let from = tail.cut.0 / segment_bytes * segment_bytes;
+    let before = disk.counters().bytes_read;
+    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap();
+    let read = disk.counters().bytes_read - before;
+    // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
+    assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");
+}
+
 fn example() -> MemDisk {
     let disk = new_disk();
     let options = LogOptions { segment_bytes: 4 * PAGE, ..options(0x1122_3344_5566_7788) };

@@ -63,7 +63,11 @@ impl MemFile {
 impl File for MemFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.check_alignment(buf, offset);
-        self.disk.state.lock().counters.reads += 1;
+        {
+            let counters = &mut self.disk.state.lock().counters;
+            counters.reads += 1;
+            counters.bytes_read += buf.len() as u64;
+        }
         let node = self.node.lock();
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         match start.checked_add(buf.len()).and_then(|end| node.data.get(start..end)) {

@@ -38,6 +38,8 @@ pub struct MemDiskCounters {
     pub opens: u64,
     /// Reads of file content.
     pub reads: u64,
+    /// Bytes asked for by these.
+    pub bytes_read: u64,
     /// Writes of file content.
     pub writes: u64,
     /// Bytes written.
