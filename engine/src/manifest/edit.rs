@@ -110,21 +110,3 @@ impl VersionEdit {
         Some(edit)
     }
 }
-
-/// What is wrong with a meta on its own, if anything.
-pub(super) fn meta_fault(meta: &SstMeta) -> Option<&'static str> {
-    let (smallest, largest) = (&meta.smallest, &meta.largest);
-    if smallest.len() < IndexId::LEN || largest.len() < IndexId::LEN {
-        Some("key shorter than an index id")
-    } else if IndexId::of(smallest) != meta.index || IndexId::of(largest) != meta.last_index() {
-        Some("key of another index")
-    } else if smallest > largest {
-        Some("smallest key above largest")
-    } else if meta.min_seq > meta.max_seq || meta.max_seq > SeqNo::MAX {
-        Some("sequence numbers out of range")
-    } else if meta.stamped && meta.min_seq != meta.max_seq {
-        Some("stamped with two sequence numbers")
-    } else {
-        None
-    }
-}

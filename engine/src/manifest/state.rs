@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::edit::meta_fault;
+use super::VersionEdit;
+use super::change::check;
 use super::feature::{Feature, Features};
-use super::{LEVELS, VersionEdit};
 use crate::base::codec::{Reader, put_varint};
 use crate::base::{FileNo, IndexId, Lsn, SeqNo};
 use crate::sst::SstMeta;
@@ -67,9 +67,9 @@ impl State {
         }
     }
 
-    fn level_of(&self, no: FileNo) -> Option<u8> {
+    fn find(&self, no: FileNo) -> Option<(u8, &SstMeta)> {
         let at = self.files.binary_search_by_key(&no, |(_, meta)| meta.no).ok()?;
-        Some(self.files[at].0)
+        Some((self.files[at].0, &self.files[at].1))
     }
 
     /// Changes the state, or says why the edit does not fit; then the state is as before.
@@ -81,26 +81,9 @@ impl State {
         {
             return Err("a mark goes back".to_owned());
         }
-        let mut gone = BTreeSet::new();
-        for &(level, no) in &edit.removed {
-            if self.level_of(no) != Some(level) || !gone.insert(no) {
-                return Err(format!("file {no} is not at level {level}"));
-            }
-        }
-        let mut new = BTreeSet::new();
-        for (level, meta) in &edit.added {
-            let no = meta.no;
-            if usize::from(*level) >= LEVELS {
-                return Err(format!("file {no} added to level {level}"));
-            }
-            if !new.insert(no) || (self.level_of(no).is_some() && !gone.contains(&no)) {
-                return Err(format!("file {no} added twice"));
-            }
-            if let Some(fault) = meta_fault(meta) {
-                return Err(format!("file {no}: {fault}"));
-            }
-        }
-        self.files.retain(|(_, meta)| !gone.contains(&meta.no));
+        check(edit, |no| self.find(no))?;
+        let removed: BTreeSet<FileNo> = edit.removed.iter().map(|&(_, no)| no).collect();
+        self.files.retain(|(_, meta)| !removed.contains(&meta.no));
         self.files.extend(edit.added.iter().cloned());
         self.files.sort_by_key(|(_, meta)| meta.no);
         self.log_start = edit.log_start.unwrap_or(self.log_start);

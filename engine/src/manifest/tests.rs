@@ -89,6 +89,7 @@ fn versions_follow_the_text() {
     run_cases("manifest-version.txt", |input| {
         let obsolete_files = new_obsolete();
         let mut version = Version::new(&[], &obsolete_files).unwrap();
+        let mut state = State::new(1 << 20);
         let mut pending: Vec<&str> = Vec::new();
         let mut out = String::new();
         for line in input.lines() {
@@ -97,13 +98,32 @@ fn versions_follow_the_text() {
                 "apply" => {
                     let edit = parse_edit(&pending);
                     pending.clear();
+                    // What is stored and what readers use is the same set of files, by the same rules. That files do
+                    // not overlap only the version knows.
+                    let stored = state.apply(&edit);
                     match version.apply(&edit) {
                         Ok(next) => {
+                            assert_eq!(stored, Ok(()));
+                            let mut files: Vec<_> = next.files().map(|(level, file)| (level, &file.meta)).collect();
+                            files.sort_by_key(|(_, meta)| meta.no);
+                            assert!(state.files.iter().map(|(level, meta)| (*level, meta)).eq(files));
                             version.retire(&edit);
                             version = next;
                             out += &show(&version);
                         }
-                        Err(e) => out += &format!("error: {e}\n"),
+                        Err(e) => {
+                            let text = e.to_string();
+                            match stored {
+                                Err(what) => assert_eq!(text, format!("version edit: {what}")),
+                                Ok(()) => {
+                                    assert!(text.contains(" overlap "), "{text}");
+                                    state.files =
+                                        version.files().map(|(level, file)| (level, file.meta.clone())).collect();
+                                    state.files.sort_by_key(|(_, meta)| meta.no);
+                                }
+                            }
+                            out += &format!("error: {text}\n");
+                        }
                     }
                     let dead: Vec<String> = obsolete_files.drain().iter().map(|no| no.to_string()).collect();
                     if !dead.is_empty() {

@@ -22,171 +22,22 @@
 //! assigned anew).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::VersionEdit;
-use super::edit::meta_fault;
+use super::change::{check, gone_for_good, numbers};
+use super::file::{FileEntry, find_at, find_in, overlapping, within};
+use super::obsolete::ObsoleteFiles;
 use crate::base::{Error, FileNo, IndexId, Result};
 use crate::iter::head_of;
-use crate::sst::{Sst, SstMeta};
+use crate::sst::SstMeta;
 
 /// Number of levels, level 0 included.
 pub const LEVELS: usize = 7;
 
-/// Collects the numbers of files that nobody needs any more, for someone off the hot paths to delete them.
-#[derive(Default, Debug)]
-pub struct ObsoleteFiles {
-    numbers: Mutex<Vec<FileNo>>,
-    /// Files that were taken and could not be removed yet.
-    refused: AtomicUsize,
-}
-
-impl ObsoleteFiles {
-    /// Adds a file.
-    pub fn add(&self, no: FileNo) {
-        self.numbers.lock().push(no);
-    }
-
-    /// Takes what has gathered.
-    pub fn drain(&self) -> Vec<FileNo> {
-        std::mem::take(&mut *self.numbers.lock())
-    }
-
-    /// Of all that was taken so many files could not be removed, and will be tried again.
-    pub fn note_refused(&self, files: usize) {
-        self.refused.store(files, Ordering::Relaxed);
-    }
-
-    /// Files that are still to be removed.
-    pub fn waiting(&self) -> usize {
-        self.numbers.lock().len() + self.refused.load(Ordering::Relaxed)
-    }
-}
-
-/// An SST in use. Versions share it; whoever reads the file holds it (or a version with it).
-pub struct FileEntry {
-    /// What is known about the file.
-    pub meta: SstMeta,
-    /// Its reader, once somebody needed it.
-    pub sst: OnceLock<Arc<Sst>>,
-    /// Heads of the smallest and the largest key: a search among files compares integers and follows few pointers.
-    heads: (u128, u128),
-    life: Arc<FileLife>,
-}
-
-/// Keeps the name of an SST. Its entry and its open reader hold it: a reader may have to open the file again.
-#[derive(Debug)]
-pub struct FileLife {
-    no: FileNo,
-    obsolete: AtomicBool,
-    obsolete_files: Arc<ObsoleteFiles>,
-}
-
-impl Drop for FileLife {
-    fn drop(&mut self) {
-        if *self.obsolete.get_mut() {
-            self.obsolete_files.add(self.no);
-        }
-    }
-}
-
-impl FileEntry {
-    /// An entry for a file in use.
-    pub fn new(meta: SstMeta, obsolete_files: Arc<ObsoleteFiles>) -> FileEntry {
-        let heads = (head_of(&meta.smallest), head_of(&meta.largest));
-        let life = Arc::new(FileLife { no: meta.no, obsolete: AtomicBool::new(false), obsolete_files });
-        FileEntry { meta, sst: OnceLock::new(), heads, life }
-    }
-
-    /// Whether the file has anything of the key's index, within its bounds. Between those of a shared file other indexes may
-    /// lie, large ones too, whose look-ups need not ask its filter.
-    pub fn may_hold(&self, key: &[u8]) -> bool {
-        !self.meta.is_shared() || key.first_chunk().is_some_and(|&id| self.meta.holds(IndexId(u32::from_be_bytes(id))))
-    }
-
-    /// Is its smallest key above `key`, whose head is `head`?
-    #[inline]
-    pub fn begins_behind(&self, key: &[u8], head: u128) -> bool {
-        self.heads.0 > head || self.heads.0 == head && self.meta.smallest.as_slice() > key
-    }
-
-    /// What keeps the file's name.
-    pub fn life(&self) -> &Arc<FileLife> {
-        &self.life
-    }
-
-    /// Are all its keys below `key`, whose head is `head`?
-    #[inline]
-    pub fn ends_before(&self, key: &[u8], head: u128) -> bool {
-        self.heads.1 < head || self.heads.1 == head && self.meta.largest.as_slice() < key
-    }
-
-    /// Is its smallest key below `key`, whose head is `head`?
-    #[inline]
-    fn begins_before(&self, key: &[u8], head: u128) -> bool {
-        self.heads.0 < head || self.heads.0 == head && self.meta.smallest.as_slice() < key
-    }
-
-    /// Says that no version from now on has the file, durably. When the last holder lets go of it, its number goes to
-    /// the obsolete files.
-    pub fn mark_obsolete(&self) {
-        self.life.obsolete.store(true, Ordering::Release);
-    }
-
-    /// True if marked obsolete.
-    pub fn is_obsolete(&self) -> bool {
-        self.life.obsolete.load(Ordering::Acquire)
-    }
-}
-
-impl fmt::Debug for FileEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.meta.fmt(f)
-    }
-}
-
 /// Files in an order, shared between versions that do not differ in them.
 type Run = Arc<Vec<Arc<FileEntry>>>;
-
-/// The file of a sorted run that may hold `key`.
-pub fn find_in<'a>(run: &'a [Arc<FileEntry>], key: &[u8]) -> Option<&'a Arc<FileEntry>> {
-    find_at(run, key, head_of(key))
-}
-
-/// As `find_in`, for the key's head.
-#[inline]
-fn find_at<'a>(run: &'a [Arc<FileEntry>], key: &[u8], head: u128) -> Option<&'a Arc<FileEntry>> {
-    let at = run.partition_point(|file| file.ends_before(key, head));
-    run.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
-}
-
-/// The files of a sorted run that may hold keys in `[lower, upper)`.
-pub fn overlapping<'a>(run: &'a [Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> &'a [Arc<FileEntry>] {
-    &run[within(run, lower, upper)]
-}
-
-/// As `overlapping`, as numbers.
-pub fn within(run: &[Arc<FileEntry>], lower: &[u8], upper: &[u8]) -> Range<usize> {
-    if run.is_empty() {
-        return 0..0;
-    }
-    let (from_head, to_head) = (head_of(lower), head_of(upper));
-    let from = run.partition_point(|file| file.ends_before(lower, from_head));
-    let rest = &run[from..];
-    // Most ranges end in the file in which they begin.
-    let count = match rest.get(1) {
-        Some(second) if second.begins_before(upper, to_head) => {
-            rest.partition_point(|file| file.begins_before(upper, to_head))
-        }
-        _ => usize::from(rest.first().is_some_and(|file| file.begins_before(upper, to_head))),
-    };
-    from..from + count
-}
 
 /// The files of the store at one moment.
 #[derive(Clone)]
@@ -222,56 +73,34 @@ impl Version {
     /// As `apply`; added files that are among `known`, sorted by key, are in use already and keep their entries, so that
     /// they are not deleted under those who read them.
     pub fn apply_with(&self, edit: &VersionEdit, known: &[Arc<FileEntry>]) -> Result<Version> {
-        let invalid = |what: String| Err(Error::Invalid(format!("version edit: {what}")));
-        let mut removed: BTreeMap<FileNo, u8> = BTreeMap::new();
-        let mut added: BTreeSet<FileNo> = BTreeSet::new();
-        let mut touched = [false; LEVELS];
-        for &(level, no) in &edit.removed {
-            if usize::from(level) >= LEVELS || removed.insert(no, level).is_some() {
-                return invalid(format!("file {no} removed twice or from level {level}"));
-            }
-            touched[usize::from(level)] = true;
-        }
-        for (level, meta) in &edit.added {
-            if usize::from(*level) >= LEVELS || !added.insert(meta.no) {
-                return invalid(format!("file {} added twice or to level {level}", meta.no));
-            }
-            if let Some(fault) = meta_fault(meta) {
-                return invalid(format!("file {}: {fault}", meta.no));
-            }
-            touched[usize::from(*level)] = true;
-        }
+        let invalid = |what: String| Error::Invalid(format!("version edit: {what}"));
+        let mentioned: BTreeSet<FileNo> = numbers(edit).collect();
+        let concerned = self.files().filter(|(_, file)| mentioned.contains(&file.meta.no));
+        let present: BTreeMap<FileNo, (u8, &Arc<FileEntry>)> =
+            concerned.map(|(level, file)| (file.meta.no, (level, file))).collect();
+        check(edit, |no| present.get(&no).map(|(level, file)| (*level, &file.meta))).map_err(invalid)?;
 
-        let mut leaving: BTreeMap<FileNo, Arc<FileEntry>> = BTreeMap::new();
-        let mut contents: [Vec<Arc<FileEntry>>; LEVELS] = std::array::from_fn(|_| Vec::new());
-        for (level, file) in self.files() {
-            let no = file.meta.no;
-            if removed.get(&no) == Some(&level) {
-                leaving.insert(no, file.clone());
-            } else if added.contains(&no) {
-                return invalid(format!("file {no} is already at level {level}"));
-            } else if touched[usize::from(level)] {
-                contents[usize::from(level)].push(file.clone());
-            }
-        }
-        if let Some((no, level)) = removed.iter().find(|(no, _)| !leaving.contains_key(no)) {
-            return invalid(format!("file {no} is not at level {level}"));
+        let levels = edit.removed.iter().map(|(level, _)| *level).chain(edit.added.iter().map(|(level, _)| *level));
+        let touched: BTreeSet<u8> = levels.collect();
+        let mut contents: BTreeMap<u8, Vec<Arc<FileEntry>>> = BTreeMap::new();
+        for level in touched {
+            let stays = |file: &&Arc<FileEntry>| !mentioned.contains(&file.meta.no);
+            contents.insert(level, self.level(level).iter().filter(stays).cloned().collect());
         }
         for (level, meta) in &edit.added {
-            let file = match leaving.get(&meta.no) {
+            let file = match present.get(&meta.no) {
                 // Moved: the same entry, so that it is neither opened anew nor deleted.
-                Some(file) if file.meta == *meta => file.clone(),
-                Some(_) => return invalid(format!("file {} moves and changes", meta.no)),
+                Some((_, file)) => Arc::clone(file),
                 None => match find_in(known, &meta.smallest).filter(|file| file.meta == *meta) {
                     Some(file) => file.clone(),
                     None => Arc::new(FileEntry::new(meta.clone(), self.obsolete_files.clone())),
                 },
             };
-            contents[usize::from(*level)].push(file);
+            contents.entry(*level).or_default().push(file);
         }
 
         let mut next = self.clone();
-        for (level, mut files) in contents.into_iter().enumerate().filter(|(level, _)| touched[*level]) {
+        for (level, mut files) in contents.into_iter().map(|(level, files)| (usize::from(level), files)) {
             next.bytes[level] = files.iter().map(|file| file.meta.file_bytes).sum();
             if level == 0 {
                 files.sort_by_key(|file| (file.meta.max_seq, file.meta.min_seq, file.meta.no));
@@ -280,7 +109,7 @@ impl Version {
                 files.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
                 if let Some(pair) = files.windows(2).find(|pair| pair[0].meta.largest >= pair[1].meta.smallest) {
                     let (a, b) = (pair[0].meta.no, pair[1].meta.no);
-                    return invalid(format!("files {a} and {b} overlap at level {level}"));
+                    return Err(invalid(format!("files {a} and {b} overlap at level {level}")));
                 }
             }
             next.levels[level] = Arc::new(files);
@@ -291,8 +120,7 @@ impl Version {
     /// Marks obsolete the files of this version that `edit` removed for good. To be called on the version the edit was
     /// applied to, once the edit is durable and its result is in use.
     pub fn retire(&self, edit: &VersionEdit) {
-        let moved: BTreeSet<FileNo> = edit.added.iter().map(|(_, meta)| meta.no).collect();
-        let gone: BTreeSet<FileNo> = edit.removed.iter().map(|&(_, no)| no).filter(|no| !moved.contains(no)).collect();
+        let gone = gone_for_good(edit);
         self.files().filter(|(_, file)| gone.contains(&file.meta.no)).for_each(|(_, file)| file.mark_obsolete());
     }
 
