@@ -8,8 +8,10 @@ use crate::background::{self, Threads};
 use crate::base::limits::{check_key, check_value};
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
+use crate::commit::Committer;
 use crate::crash_point::CrashPoint;
 use crate::io::BoundedDisk;
+use crate::journal::Durable;
 use crate::lock::LockTable;
 use crate::manifest::{FEATURES, Feature};
 use crate::metrics::{Metric, Metrics};
@@ -226,9 +228,12 @@ impl Engine {
         }
         let core = &self.core;
         let batch = buffer.encode();
-        let ordered = core.journal.committer.order_batch(batch)?;
-        drop(room.room);
-        core.show(&ordered, Some(batch), None);
+        let order = |committer: &Committer| {
+            let ordered = committer.order_batch(batch)?;
+            drop(room.room);
+            Ok(ordered)
+        };
+        let ordered = core.commit(order, Some(batch), None, Durable::Elsewhere)?;
         core.journal.committer.count_internal();
         Ok(Written { seq: ordered.seq, log_end: ordered.log_end })
     }
@@ -386,8 +391,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        core.show(&ordered, None, Some(&prepared.owner));
-        core.end_commit(ordered.log_end, |journal, end| journal.log.sync(end))?;
+        core.finish_commit(&ordered, None, Some(&prepared.owner), Durable::Synced)?;
         Ok(true)
     }
 
@@ -395,12 +399,10 @@ impl Engine {
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
         let core = &self.core;
-        match core.rollback_prepared(prepared.id) {
-            Ok((end, batch)) => {
-                core.locks.release_all(&prepared.owner);
-                // The files may go only when nothing durable asks for them any more.
-                core.journal.log.sync(end)?;
-                core.give_up_files(&batch);
+        match core.undo_prepared(prepared.id) {
+            Ok(undone) => {
+                core.finish_rollback(&undone, &prepared.owner, Durable::Synced)?;
+                core.give_up_files(&undone.batch);
                 core.crash_point(CrashPoint::RolledBack);
                 Ok(true)
             }

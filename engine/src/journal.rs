@@ -17,6 +17,17 @@ use crate::wal::Log;
 /// How long the end of a prepared transaction waits for the session that holds it to go.
 const DETACH_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How durable something logged is when it is said to be done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durable {
+    /// Something else sees to that: a prepare record before, or a sync after.
+    Elsewhere,
+    /// As the store's setting says.
+    AsSet,
+    /// Synced, whatever the setting.
+    Synced,
+}
+
 /// A prepared transaction that no session holds.
 pub(crate) struct Detached {
     pub id: TxnId,
@@ -54,6 +65,16 @@ impl Journal {
             Durability::OsEveryCommit => self.log.write(end),
             // Nothing is promised of this commit, but after a failure nothing is acknowledged.
             Durability::EverySecond => self.log.check(),
+        }
+    }
+
+    /// Makes the log up to `end` so durable.
+    #[inline]
+    pub fn sync_as(&self, end: Lsn, durable: Durable) -> Result<()> {
+        match durable {
+            Durable::Elsewhere => Ok(()),
+            Durable::AsSet => self.make_durable(end),
+            Durable::Synced => self.log.sync(end),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::board::WorkBoard;
 use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Ordered};
 use crate::crash_point::CrashPoint;
-use crate::journal::Journal;
+use crate::journal::{Durable, Journal};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::Options;
 use crate::settings::Settings;
@@ -29,6 +29,14 @@ use crate::write_buffer::files_of;
 pub(crate) const DEAD_RUN: u64 = 4096;
 /// Keys looked at to find out whether they lie in the memtable.
 const DEAD_RUN_SAMPLE: u64 = 64;
+
+/// A prepared transaction whose rollback is in the log.
+pub(crate) struct Undone {
+    /// Where its record ends.
+    end: Lsn,
+    /// What the transaction had written.
+    pub batch: Arc<[u8]>,
+}
 
 /// See the module.
 pub(crate) struct Core {
@@ -81,9 +89,43 @@ impl Core {
         }
     }
 
-    /// The second half of every commit: what is ordered becomes visible, then the locks of its transaction are free, in this
-    /// order (invariant 4). `batch` is what `Committer::order_batch` has ordered on this thread.
-    pub fn show(&self, ordered: &Ordered, batch: Option<&[u8]>, owner: Option<&Arc<LockOwner>>) {
+    /// A commit, from its place in the order on: ordered, visible, its locks free, durable. `order` gives it its place. `batch` is
+    /// what it has ordered by `Committer::order_batch`. The store's own writes have no owner.
+    #[inline]
+    pub fn commit(
+        &self,
+        order: impl FnOnce(&Committer) -> Result<Ordered>,
+        batch: Option<&[u8]>,
+        owner: Option<&Arc<LockOwner>>,
+        durable: Durable,
+    ) -> Result<Ordered> {
+        let ordered = match owner {
+            Some(_) => self.order(order)?,
+            None => order(&self.journal.committer)?,
+        };
+        self.finish_commit(&ordered, batch, owner, durable)?;
+        Ok(ordered)
+    }
+
+    /// The first step of a transaction's commit. With the binlog it comes alone, in the binlog's order.
+    #[inline]
+    pub fn order(&self, order: impl FnOnce(&Committer) -> Result<Ordered>) -> Result<Ordered> {
+        self.crash_point(CrashPoint::OrderBegins);
+        let ordered = order(&self.journal.committer)?;
+        self.crash_point(CrashPoint::Ordered);
+        Ok(ordered)
+    }
+
+    /// The other steps: what is ordered becomes visible, then the locks of its transaction are free (invariant 4), and then it
+    /// is made durable. If that fails, it is visible and the store has stopped.
+    #[inline]
+    pub fn finish_commit(
+        &self,
+        ordered: &Ordered,
+        batch: Option<&[u8]>,
+        owner: Option<&Arc<LockOwner>>,
+        durable: Durable,
+    ) -> Result<()> {
         match batch {
             Some(batch) => self.journal.committer.apply_own(ordered, batch),
             None => self.journal.committer.publish(ordered.seq),
@@ -93,30 +135,28 @@ impl Core {
             self.locks.release_all(owner);
             self.crash_point(CrashPoint::CommitVisible);
         }
-    }
-
-    /// Makes the commit of a transaction as durable as `sync` does.
-    pub fn end_commit(&self, log_end: Lsn, sync: impl FnOnce(&Journal, Lsn) -> Result<()>) -> Result<()> {
-        sync(&self.journal, log_end)?;
-        self.crash_point(CrashPoint::CommitDurable);
+        if durable != Durable::Elsewhere {
+            self.journal.sync_as(ordered.log_end, durable)?;
+            self.crash_point(CrashPoint::CommitDurable);
+        }
         Ok(())
     }
 
-    /// Orders the commit of a transaction.
-    pub fn order(&self, order: impl FnOnce(&Committer) -> Result<Ordered>) -> Result<Ordered> {
-        self.crash_point(CrashPoint::OrderBegins);
-        let ordered = order(&self.journal.committer)?;
-        self.crash_point(CrashPoint::Ordered);
-        Ok(ordered)
+    /// Logs that a prepared transaction is rolled back. If that fails it is still prepared.
+    pub fn undo_prepared(&self, id: TxnId) -> Result<Undone> {
+        self.crash_point(CrashPoint::RollbackBegins);
+        let (end, batch) = self.journal.committer.rollback_prepared(id)?;
+        self.crash_point(CrashPoint::RollbackLogged);
+        Ok(Undone { end, batch })
     }
 
-    /// Logs that a prepared transaction is rolled back; where the log must be durable to for that to be certain, and
-    /// what the transaction had written.
-    pub fn rollback_prepared(&self, id: TxnId) -> Result<(Lsn, Arc<[u8]>)> {
-        self.crash_point(CrashPoint::RollbackBegins);
-        let undone = self.journal.committer.rollback_prepared(id)?;
-        self.crash_point(CrashPoint::RollbackLogged);
-        Ok(undone)
+    /// The other steps of a rollback: the locks are free, and it is durable. The files that a large transaction had written may
+    /// go only when nothing durable asks for them any more, so that is then synced; they are left to the caller.
+    pub fn finish_rollback(&self, undone: &Undone, owner: &Arc<LockOwner>, durable: Durable) -> Result<()> {
+        self.locks.release_all(owner);
+        let is_large = files_of(&undone.batch).is_none_or(|files| !files.is_empty());
+        let durable = if is_large { Durable::Synced } else { durable };
+        self.journal.sync_as(undone.end, durable)
     }
 
     /// Deletes the files of a large transaction that was rolled back for good. Nobody reads them.

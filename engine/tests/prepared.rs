@@ -12,7 +12,7 @@ use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, open, options
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{CrashPoint, Engine, Error, IndexId, Options};
+use strata_engine::{CrashPoint, Durability, Engine, Error, IndexId, Options};
 
 const INDEX: u32 = 16;
 const SEGMENT: u64 = 64 << 10;
@@ -461,4 +461,40 @@ fn a_decision_waits_for_the_session_to_let_go() {
     }
     assert!(engine.prepared().is_empty());
     assert!(!engine.rollback_prepared(&xid(999)).unwrap());
+}
+
+/// A rollback of a prepared transaction is as durable as the setting says, and its locks are free; that of one without a session is
+/// synced.
+#[test]
+fn a_rollback_is_as_durable_as_the_setting_says() {
+    within("durability of rollbacks", 120, || {
+        const TRANSACTIONS: u64 = 300;
+        let engine = common::open(&MemDisk::new()).unwrap();
+        let syncs = |work: &dyn Fn(u64)| {
+            let before = engine.metrics().log_syncs;
+            (0..TRANSACTIONS).for_each(work);
+            engine.metrics().log_syncs - before
+        };
+        let prepare = |n: u64| {
+            let mut txn = engine.begin();
+            txn.lock(&held(n), LockMode::Exclusive, Wait::No).unwrap();
+            txn.put(&held(n), b"never").unwrap();
+            txn.prepare(&xid(n)).unwrap();
+            txn
+        };
+        engine.set_durability(Durability::EverySecond);
+        let lazy = syncs(&|n| prepare(n).rollback().unwrap());
+        // Housekeeping syncs once a second.
+        assert!(lazy < TRANSACTIONS / 2, "{lazy}");
+        let detached = syncs(&|n| {
+            prepare(n).detach();
+            assert!(engine.rollback_prepared(&xid(n)).unwrap());
+        });
+        assert!(detached >= TRANSACTIONS, "{detached}");
+        engine.set_durability(Durability::EveryCommit);
+        let strict = syncs(&|n| prepare(n).rollback().unwrap());
+        assert!(strict >= 2 * TRANSACTIONS, "{strict}");
+        assert_eq!(engine.metrics().locked_keys, 0);
+        assert!(engine.prepared().is_empty() && dump(&engine, INDEX, INDEX + 1).unwrap().is_empty());
+    });
 }

@@ -165,7 +165,7 @@ pub(super) fn flush_oldest(core: &Arc<Core>, batch: usize) -> Result<()> {
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.journal.committer.publish(last);
     let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
-    if let Err(error) = core.journal.committer.relocate(next.min_lsn(), core.settings.prepared_slack()) {
+    if let Err(error) = core.journal.committer.relocate(next.min_lsn()) {
         // The flush goes on without: what is held back is released by a later one.
         core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
     }

@@ -328,9 +328,10 @@ impl Committer {
         Ok(span.end)
     }
 
-    /// Writes prepare records again that would hold back the log more than `slack` bytes behind `floor`; see [`relocation`].
+    /// Writes prepare records again that would hold back the log too far behind `floor`; see [`relocation`].
     /// They are durable at the latest when everything logged so far is; only then may the start of the log move.
-    pub fn relocate(&self, floor: Lsn, slack: u64) -> Result<()> {
+    pub fn relocate(&self, floor: Lsn) -> Result<()> {
+        let slack = self.settings.prepared_slack();
         let (ids, records): (Vec<TxnId>, Vec<PrepareRecord>) = {
             let in_doubt = self.in_doubt.lock();
             match in_doubt.log_start() {

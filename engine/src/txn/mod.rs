@@ -22,10 +22,10 @@ use crate::base::slots::LARGE;
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::budget::spills;
-use crate::commit::Ordered;
+use crate::commit::{Committer, Ordered};
 use crate::compact::merge::MergeEnv;
 use crate::crash_point::CrashPoint;
-use crate::journal::{Detached, Journal};
+use crate::journal::{Detached, Durable};
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::output::write_private;
 use crate::parts::Core;
@@ -372,13 +372,8 @@ impl Txn {
             self.end();
             return Ok(());
         }
-        if let State::Ordered(ordered) = &self.state {
-            let end = ordered.as_ref().ok().map(|ordered| ordered.log_end).filter(|_| self.decides);
-            self.finish_ordered()?;
-            if let Some(end) = end {
-                self.core.end_commit(end, Journal::make_durable)?;
-            }
-            return Ok(());
+        if let State::Ordered(_) = self.state {
+            return self.finish_ordered(if self.decides { Durable::AsSet } else { Durable::Elsewhere });
         }
         self.forget_dropped();
         if !self.has_writes() {
@@ -410,10 +405,13 @@ impl Txn {
         let core = self.core.clone();
         let room = admit(&core, &self.buffer, 0, &self.owner)?;
         let batch = self.buffer.encode();
-        let ordered = core.order(|committer| committer.order_batch(batch))?;
-        drop(room);
-        core.show(&ordered, Some(batch), Some(&self.owner));
-        core.end_commit(ordered.log_end, Journal::make_durable)
+        let order = |committer: &Committer| {
+            let ordered = committer.order_batch(batch)?;
+            drop(room);
+            Ok(ordered)
+        };
+        core.commit(order, Some(batch), Some(&self.owner), Durable::AsSet)?;
+        Ok(())
     }
 
     /// Everything in files, ready to be taken over.
@@ -435,16 +433,19 @@ impl Txn {
         let core = self.core.clone();
         core.crash_point(CrashPoint::FilesWritten);
         let room = core.journal.log.reserve(batch.len())?;
-        let ordered = core.order(|committer| committer.order_files(&batch, files))?;
-        self.runs.release();
-        drop(room);
-        core.show(&ordered, None, Some(&self.owner));
-        core.end_commit(ordered.log_end, Journal::make_durable)
+        let order = |committer: &Committer| {
+            let ordered = committer.order_files(&batch, files)?;
+            self.runs.release();
+            drop(room);
+            Ok(ordered)
+        };
+        core.commit(order, None, Some(&self.owner), Durable::AsSet)?;
+        Ok(())
     }
 
-    fn finish_ordered(&mut self) -> Result<()> {
+    fn finish_ordered(&mut self, durable: Durable) -> Result<()> {
         let State::Ordered(ordered) = std::mem::replace(&mut self.state, State::Active) else { return Ok(()) };
-        let result = ordered.map(|ordered| self.core.show(&ordered, None, Some(&self.owner)));
+        let result = ordered.and_then(|ordered| self.core.finish_commit(&ordered, None, Some(&self.owner), durable));
         self.end();
         result
     }
@@ -464,7 +465,7 @@ impl Txn {
             // The order is fixed: the transaction is committed and can only go forward.
             State::Ordered(ordered) => {
                 self.state = State::Ordered(ordered);
-                return self.finish_ordered();
+                return self.finish_ordered(Durable::Elsewhere);
             }
             State::Decided => Ok(()),
         };
@@ -476,12 +477,8 @@ impl Txn {
     }
 
     fn rollback_prepared(&mut self, id: TxnId) -> Result<()> {
-        let undone = self.core.rollback_prepared(id);
-        let result = undone.and_then(|(end, _)| match self.runs.is_empty() {
-            true => self.core.journal.make_durable(end),
-            // The files may go only when nothing durable asks for them any more.
-            false => self.core.journal.log.sync(end),
-        });
+        let undone = self.core.undo_prepared(id);
+        let result = undone.and_then(|undone| self.core.finish_rollback(&undone, &self.owner, Durable::AsSet));
         if result.is_err() {
             self.runs.release();
         }
@@ -535,7 +532,7 @@ impl Drop for Txn {
     fn drop(&mut self) {
         match &self.state {
             State::Prepared { .. } => self.detach(),
-            State::Ordered(_) => drop(self.finish_ordered()),
+            State::Ordered(_) => drop(self.finish_ordered(Durable::Elsewhere)),
             State::Active | State::Decided => {}
         }
         self.count(0);
