@@ -28,6 +28,7 @@ mod spill;
 mod write_buffer;
 mod commit;
 mod budget;
+mod remains;
 mod install;
 mod tree;
 mod read;
