@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gc::{Retention, VersionGc};
 use super::outputs::Outputs;
-pub use super::outputs::{MergeEnv, MergeResult, MergeStats, MetaRun, OutputPlan};
+pub use super::outputs::{MergeEnv, MergeResult, MergeStats};
+pub use super::plan::{MetaRun, OutputPlan};
 use crate::base::{IndexId, Kind, Result};
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
 use crate::sst::SstMeta;

@@ -2,13 +2,15 @@
 //!
 //! All parts but one are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses jobs,
 //! [`quarantine`] keeps unreadable files out of them, [`gc`] decides which versions are kept, [`throttle`] delays writes
-//! and limits the rate of merges, for which [`rate_meter`] tells how fast users write. [`merge`] does the work, [`outputs`] its files.
+//! and limits the rate of merges, for which [`rate_meter`] tells how fast users write. [`merge`] does the work, [`outputs`]
+//! its files, which [`plan`] cuts.
 
 pub mod gc;
 pub mod manual;
 pub mod merge;
 mod outputs;
 pub mod pick;
+mod plan;
 pub mod quantum;
 pub mod quarantine;
 pub(crate) mod rate_meter;
