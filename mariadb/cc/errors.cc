@@ -65,8 +65,12 @@ int told_error(int result, THD *thd, uint server_error)
   case STRATA_LOCK_TIMEOUT:
   case STRATA_LOCK_BUSY:
   case STRATA_DEADLOCK:
-  case STRATA_CONFLICT:
-  case STRATA_INTERRUPTED: return error;
+  case STRATA_CONFLICT: return error;
+  case STRATA_INTERRUPTED:
+    /* Of a commit that was killed the server would tell this error's number. */
+    if (thd && !thd->is_error())
+      thd->send_kill_message();
+    return error;
   }
   String text;
   if (!error_message(&text))
