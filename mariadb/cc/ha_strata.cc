@@ -344,9 +344,11 @@ int ha_strata::external_lock(THD *thd, int type)
     request.request= STRATA_WRITE;
     if (strata::cannot_log_statement(thd, table_flags()))
       return HA_ERR_LOGGING_IMPOSSIBLE;
-    /* What these write to is a copy, a new partition, or a new table. */
+    /* What these write to is a copy, a new partition, or a new table; but for tables that functions and triggers use. */
     int command= thd_sql_command(thd);
-    if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_TABLE)
+    const TABLE_LIST *place= table->pos_in_table_list;
+    bool of_routine= place && place->prelocking_placeholder != TABLE_LIST::PRELOCK_NONE;
+    if ((command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_TABLE) && !of_routine)
       strata_cursor_fills(cursor_, fills_= true);
   }
   int error= begin(thd, request);
