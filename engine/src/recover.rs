@@ -30,7 +30,7 @@ use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
-use crate::manifest::{FileEntry, Manifest, ObsoleteFiles, State, Stored, Version, VersionEdit};
+use crate::manifest::{FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::parts::Core;
@@ -62,36 +62,36 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let cache = BlockCache::new(options.block_cache_bytes as usize);
     let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache });
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
-    let (stored, created, state) = if Manifest::exists(&*disk, dir)? {
+    let (stored, created, marks, version) = if Manifest::exists(&*disk, dir)? {
         let stored = Manifest::load(&disk, dir, options.features)?;
-        let state = stored.state.clone();
-        (Some(stored), None, state)
+        let version = Arc::new(Version::new(stored.state.files.values(), &obsolete_files)?);
+        check_named(&ssts, &log_dir, &stored)?;
+        let marks = stored.state.marks.clone();
+        (Some(stored), None, marks, version)
     } else {
         check_is_new(&*disk, dir, &log_dir)?;
         // The store's own name, before anything in it counts.
         let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
         disk.sync_dir(above.unwrap_or(Path::new(".")))?;
-        let (created, state) = Manifest::create(disk.clone(), dir, options.log_segment_bytes)?;
+        let marks = Marks::new(options.log_segment_bytes);
+        let version = Arc::new(Version::new([], &obsolete_files)?);
+        let created = Manifest::create(disk.clone(), dir, marks.clone(), version.clone())?;
         disk.sync_dir(dir)?;
-        (None, Some(created), state)
+        (None, Some(created), marks, version)
     };
-    let version = Version::new(&state.files, &obsolete_files)?;
-    if let Some(stored) = &stored {
-        check_named(&ssts, &log_dir, stored)?;
-    }
 
     let settings = Arc::new(Settings::new(&options));
     let seal_bytes = settings.seal_bytes();
     let pool = chunk_pool(seal_bytes);
     let mut replay = Replay {
         log_dir: &log_dir,
-        segment_bytes: state.log_segment_bytes,
-        active: Mem::new(state.log_start, seal_bytes, &pool),
+        segment_bytes: marks.log_segment_bytes,
+        active: Mem::new(marks.log_start, seal_bytes, &pool),
         sealed: Vec::new(),
         seal_bytes,
         pool: &pool,
         obsolete_files: &obsolete_files,
-        last: state.flushed_seq,
+        last: marks.flushed_seq,
         prepared: BTreeMap::new(),
     };
     let (mut commits, mut prepares) = (0, 0);
@@ -101,16 +101,16 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         Some(Record::Prepare { .. }) => prepares += 1,
         _ => {}
     };
-    let (tail, cut) = wal::recover(&disk, &log_dir, state.log_segment_bytes, state.log_start, &mut visit, &mut lost)?;
-    if tail.cut < state.log_durable {
-        let (path, offset) = wal::blame(&disk, &log_dir, state.log_segment_bytes, tail.cut, state.log_durable)?;
-        let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, state.log_durable);
+    let (tail, cut) = wal::recover(&disk, &log_dir, marks.log_segment_bytes, marks.log_start, &mut visit, &mut lost)?;
+    if tail.cut < marks.log_durable {
+        let (path, offset) = wal::blame(&disk, &log_dir, marks.log_segment_bytes, tail.cut, marks.log_durable)?;
+        let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, marks.log_durable);
         return Err(Error::corruption(&path, offset, what));
     }
-    check_segments(&*disk, &log_dir, &state, tail)?;
+    check_segments(&*disk, &log_dir, &marks, tail)?;
     let manifest = match (created, &stored) {
         (Some(created), _) => created,
-        (None, Some(stored)) => Manifest::resume(disk.clone(), dir, stored)?,
+        (None, Some(stored)) => Manifest::resume(disk.clone(), dir, stored, version.clone())?,
         (None, None) => return Err(Error::Invalid("no manifest".into())),
     };
     if let Some(cut) = &cut {
@@ -170,15 +170,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
 
     // The pool keeps what one flush releases: it is wanted again until the next one.
     let log_options = LogOptions {
-        segment_bytes: state.log_segment_bytes,
+        segment_bytes: marks.log_segment_bytes,
         epoch: new_epoch(),
         buffer_bytes: (seal_bytes as usize).clamp(LOG_BUFFER_MIN, LOG_BUFFER_MAX),
-        pool_files: (seal_bytes / state.log_segment_bytes.max(1) + 2) as usize,
+        pool_files: (seal_bytes / marks.log_segment_bytes.max(1) + 2) as usize,
         ..LogOptions::default()
     };
     // Files from there on hold nothing and are about to go.
-    let begin = tail.next_segment_start.0 / state.log_segment_bytes;
-    if state.log_segments > begin {
+    let begin = tail.next_segment_start.0 / marks.log_segment_bytes;
+    if marks.log_segments > begin {
         manifest.append_relief(&VersionEdit { log_segments: Some(begin), ..VersionEdit::default() })?;
     }
     let manifest = Arc::new(manifest);
@@ -189,12 +189,12 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     });
     let log = Arc::new(Log::open(disk, &log_dir, log_options, tail, announce)?);
     let states = {
-        let newest = ReadState { active, sealed, version: Arc::new(version) };
+        let newest = ReadState { active, sealed, version };
         Arc::new(StateCell::new(newest, last, pool))
     };
-    let next_file = state.next_file.max(after_named);
+    let next_file = marks.next_file.max(after_named);
     let committer = Committer::new(log.clone(), states.clone(), settings.clone(), obsolete_files.clone(), in_doubt);
-    let installer = Installer::new(manifest, states.clone(), log.clone(), next_file, state.dropped, state.flushed_seq);
+    let installer = Installer::new(manifest, states.clone(), log.clone(), next_file, marks.dropped, marks.flushed_seq);
     Ok(Core {
         tree: Tree { ssts, states, read_points: ReadPoints::new(), installer, obsolete_files },
         journal: Journal::new(log, committer, settings.clone(), prepared),
@@ -329,25 +329,24 @@ fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
     }
 }
 
-/// Every table that somebody names must be there at its full length. Contents are checked when they are read.
 /// What the manifest names must be there. Where it is not, either the file is lost or the manifest's last edits are, one of which
 /// removed the file. SSTs that are newer than all that the manifest knows of tell the second: each edit that brings
 /// files in says which numbers are used.
 fn check_named(ssts: &SstFiles, log_dir: &Path, stored: &Stored) -> Result<()> {
     let (disk, dir) = (&ssts.disk, &ssts.dir);
-    let state = &stored.state;
-    let tables = state.files.iter().try_for_each(|(level, meta)| {
+    let (files, marks) = (&stored.state.files, &stored.state.marks);
+    let tables = files.values().try_for_each(|(level, meta)| {
         let why = format!("{}, which ends at {}, names it at level {level}", stored.path.display(), stored.end);
         check_table(ssts, meta, &why)
     });
-    let first = state.log_start.0 / state.log_segment_bytes;
+    let first = marks.log_start.0 / marks.log_segment_bytes;
     let log_begins = disk.list(log_dir)?.iter().filter_map(|name| segment_number(name)).min();
     let log_begins_later = log_begins.is_some_and(|begins| begins > first);
     if tables.is_ok() && !log_begins_later {
         return Ok(());
     }
     let newest = disk.list(dir)?.iter().filter_map(|name| sst_number(name)).max();
-    match (newest.filter(|&newest| newest >= state.next_file), tables) {
+    match (newest.filter(|&newest| newest >= marks.next_file), tables) {
         (Some(newest), tables) => {
             let gone = || format!("{} is missing", segment_path(log_dir, first).display());
             let what = tables.err().map_or_else(gone, |e| e.to_string());
@@ -365,6 +364,7 @@ fn sst_number(name: &Path) -> Option<FileNo> {
     digits.parse().ok().map(FileNo)
 }
 
+/// Every SST that somebody names must be there at its full length. Contents are checked when they are read.
 fn check_table(ssts: &SstFiles, meta: &SstMeta, why: &str) -> Result<()> {
     let (disk, path) = (&ssts.disk, ssts.path(meta.no));
     let expected = meta.file_bytes;
@@ -434,12 +434,12 @@ pub(crate) fn check_spilled(core: &Core, id: TxnId) -> Result<()> {
 }
 
 /// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them.
-fn check_segments(disk: &dyn Disk, log_dir: &Path, state: &State, tail: Tail) -> Result<()> {
-    for number in tail.cut.max(state.log_start).0 / state.log_segment_bytes..state.log_segments {
+fn check_segments(disk: &dyn Disk, log_dir: &Path, marks: &Marks, tail: Tail) -> Result<()> {
+    for number in tail.cut.max(marks.log_start).0 / marks.log_segment_bytes..marks.log_segments {
         let path = segment_path(log_dir, number);
         if !disk.exists(&path)? {
             let what =
-                format!("file missing; the log ends at {} and had segments below {}", tail.cut, state.log_segments);
+                format!("file missing; the log ends at {} and had segments below {}", tail.cut, marks.log_segments);
             return Err(Error::corruption(&path, 0, what));
         }
     }

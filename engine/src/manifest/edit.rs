@@ -42,6 +42,11 @@ const ADDED_SHARED: u8 = 11;
 const ADDED_STAMPED_SHARED: u8 = 12;
 
 impl VersionEdit {
+    /// Whether files come or go; otherwise only marks move.
+    pub fn changes_files(&self) -> bool {
+        !self.added.is_empty() || !self.removed.is_empty()
+    }
+
     /// Appends it as fields, each a tag byte and its values.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut mark = |tag: u8, value: Option<u64>| {

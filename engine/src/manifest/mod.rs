@@ -3,11 +3,12 @@
 //! * [`VersionEdit`]: a change
 //! * [`Version`]: the files at one moment, immutable, shared by readers; each is a [`FileEntry`]
 //! * [`ObsoleteFiles`]: the files that are to be removed
-//! * [`State`]: all that is kept, and with it the [`Feature`]s that a reader must know
-//! * [`Manifest`]: the changes on disk
+//! * [`Marks`]: what is stated beside the files, and with it the [`Feature`]s that a reader must know
+//! * [`Manifest`]: the changes on disk, and the newest version
+//! * [`State`]: what a manifest file amounts to while it is read
 //!
-//! Order of a change: apply the edit to the current version, append it to the manifest, put the new version in use,
-//! retire what it removed.
+//! Order of a change: the manifest applies the edit to its version and makes it durable, readers are given the new version, and what
+//! the edit removed is retired.
 
 mod change;
 mod edit;
@@ -24,6 +25,6 @@ pub use edit::VersionEdit;
 pub use feature::{FEATURES, Feature, Features, Need};
 pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles};
-pub use state::{FORMATS, State};
+pub use state::{FORMATS, Marks, State};
 pub use store::{Manifest, Stored};
 pub use version::{LEVELS, Version};

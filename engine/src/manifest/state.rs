@@ -1,9 +1,13 @@
-//! What the manifest keeps, as a value: it changes by edits, and has an encoding as a whole.
+//! What the manifest says, as values: the marks of a store, and the marks with the files, as a manifest file is read. Both change by
+//! edits, and together they have an encoding, the snapshot.
+//!
+//! Of a store that is open the marks are here and the files in its [`Version`](super::Version), once: a [`State`] is what a manifest
+//! file amounts to while it is read, from which the version is made.
 //!
 //! The format number that is written is the lowest that can say which features the store uses: 3, which implies some, or 4,
 //! which lists them. So a program that knows format 3 opens a store for as long as that has nothing such a program would misread.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::VersionEdit;
 use super::change::check;
@@ -28,15 +32,13 @@ pub enum Unread {
     Unknown(String),
 }
 
-/// The whole state that the manifest keeps.
+/// What a store states beside its files.
 #[derive(Clone, PartialEq, Debug)]
-pub struct State {
+pub struct Marks {
     /// What a program must know to use the store.
     pub features: Features,
     /// Size of the log's segments, chosen when the store was created.
     pub log_segment_bytes: u64,
-    /// SSTs with their levels, by number.
-    pub files: Vec<(u8, SstMeta)>,
     /// Recovery reads the log from here.
     pub log_start: Lsn,
     /// All commits up to this one are in SSTs.
@@ -51,13 +53,12 @@ pub struct State {
     pub log_segments: u64,
 }
 
-impl State {
-    /// The state of a new store.
-    pub fn new(log_segment_bytes: u64) -> State {
-        State {
+impl Marks {
+    /// The marks of a new store.
+    pub fn new(log_segment_bytes: u64) -> Marks {
+        Marks {
             features: Features::implied(FORMAT_IMPLYING),
             log_segment_bytes,
-            files: Vec::new(),
             log_start: Lsn(0),
             flushed_seq: SeqNo::ZERO,
             next_file: FileNo(1),
@@ -67,13 +68,8 @@ impl State {
         }
     }
 
-    fn find(&self, no: FileNo) -> Option<(u8, &SstMeta)> {
-        let at = self.files.binary_search_by_key(&no, |(_, meta)| meta.no).ok()?;
-        Some((self.files[at].0, &self.files[at].1))
-    }
-
-    /// Changes the state, or says why the edit does not fit; then the state is as before.
-    pub fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
+    /// Says why the edit does not fit, if it does not.
+    pub fn check(&self, edit: &VersionEdit) -> Result<(), String> {
         if edit.log_start.is_some_and(|v| v < self.log_start)
             || edit.flushed_seq.is_some_and(|v| v < self.flushed_seq)
             || edit.next_file.is_some_and(|v| v < self.next_file)
@@ -81,11 +77,11 @@ impl State {
         {
             return Err("a mark goes back".to_owned());
         }
-        check(edit, |no| self.find(no))?;
-        let removed: BTreeSet<FileNo> = edit.removed.iter().map(|&(_, no)| no).collect();
-        self.files.retain(|(_, meta)| !removed.contains(&meta.no));
-        self.files.extend(edit.added.iter().cloned());
-        self.files.sort_by_key(|(_, meta)| meta.no);
+        Ok(())
+    }
+
+    /// Moves the marks as an edit says that fits.
+    pub fn advance(&mut self, edit: &VersionEdit) {
         self.log_start = edit.log_start.unwrap_or(self.log_start);
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
         self.next_file = edit.next_file.unwrap_or(self.next_file);
@@ -95,7 +91,6 @@ impl State {
         for index in &edit.undropped {
             self.dropped.remove(index);
         }
-        Ok(())
     }
 
     /// The format number that says what the store uses.
@@ -106,15 +101,17 @@ impl State {
         }
     }
 
-    /// Appends it as the content of a snapshot.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the marks and the files, in any order, as the content of a snapshot.
+    pub fn encode<'a>(&self, files: impl Iterator<Item = (u8, &'a SstMeta)>, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.format()));
         put_varint(out, self.log_segment_bytes);
         if self.format() == FORMAT_LISTING {
             self.features.encode(out);
         }
+        let mut added: Vec<(u8, SstMeta)> = files.map(|(level, meta)| (level, meta.clone())).collect();
+        added.sort_by_key(|(_, meta)| meta.no);
         let edit = VersionEdit {
-            added: self.files.clone(),
+            added,
             log_start: Some(self.log_start),
             flushed_seq: Some(self.flushed_seq),
             next_file: Some(self.next_file),
@@ -125,8 +122,37 @@ impl State {
         };
         edit.encode(out);
     }
+}
 
-    /// Reads what `encode` wrote, for a program that knows the engine's features and `known`.
+/// What a manifest file amounts to. Levels are filled in here without a look at which files overlap, which
+/// [`Version::new`](super::Version::new) checks when all edits are read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct State {
+    /// All but the files.
+    pub marks: Marks,
+    /// SSTs with their levels.
+    pub files: BTreeMap<FileNo, (u8, SstMeta)>,
+}
+
+impl State {
+    /// The state of a new store.
+    pub fn new(log_segment_bytes: u64) -> State {
+        State { marks: Marks::new(log_segment_bytes), files: BTreeMap::new() }
+    }
+
+    /// Changes the state, or says why the edit does not fit; then the state is as before.
+    pub fn apply(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        check(edit, |no| self.files.get(&no).map(|(level, meta)| (*level, meta)))?;
+        self.marks.check(edit)?;
+        self.marks.advance(edit);
+        for (_, no) in &edit.removed {
+            self.files.remove(no);
+        }
+        self.files.extend(edit.added.iter().map(|(level, meta)| (meta.no, (*level, meta.clone()))));
+        Ok(())
+    }
+
+    /// Reads what [`Marks::encode`] wrote, for a program that knows the engine's features and `known`.
     pub fn decode(reader: &mut Reader<'_>, known: &[Feature]) -> Result<State, Unread> {
         let malformed = || Unread::Damaged("snapshot malformed".to_owned());
         let format = reader.varint().and_then(|format| u32::try_from(format).ok()).ok_or_else(malformed)?;
@@ -141,7 +167,7 @@ impl State {
                 return Err(Unread::Unknown(refusal));
             }
             // What is written from now on has those that a new store has.
-            listed.iter().for_each(|feature| state.features.add(feature));
+            listed.iter().for_each(|feature| state.marks.features.add(feature));
         }
         let edit = VersionEdit::decode(reader).ok_or_else(malformed)?;
         state.apply(&edit).map_err(Unread::Damaged)?;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::VersionEdit;
 use super::feature::Feature;
-use super::state::{State, Unread};
+use super::state::{Marks, State, Unread};
+use super::{FileEntry, Version, VersionEdit};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
@@ -75,7 +75,9 @@ pub struct Manifest {
 }
 
 struct Inner {
-    state: State,
+    marks: Marks,
+    /// The newest version, which readers have been given or are about to be.
+    version: Arc<Version>,
     number: u64,
     file: Arc<dyn File>,
     /// Where the next unit goes.
@@ -114,31 +116,18 @@ impl Manifest {
         disk.exists(&dir.join("CURRENT"))
     }
 
-    /// Makes the manifest of a new store in an existing directory. A creation cut short by a crash may be repeated.
-    pub fn create(disk: Arc<dyn Disk>, dir: &Path, log_segment_bytes: u64) -> Result<(Manifest, State)> {
+    /// Makes the manifest of a new store in an existing directory; `version` has no files. A creation cut short by a crash may be
+    /// repeated.
+    pub fn create(disk: Arc<dyn Disk>, dir: &Path, marks: Marks, version: Arc<Version>) -> Result<Manifest> {
         if Manifest::exists(&*disk, dir)? {
             return Err(Error::Invalid(format!("{} already has a manifest", dir.display())));
         }
-        let state = State::new(log_segment_bytes);
-        Ok((Manifest::begin(disk, dir, 1, state.clone())?, state))
+        Manifest::begin(disk, dir, 1, marks, version)
     }
 
-    /// Goes on from what `load` has found, in a fresh file.
-    pub fn resume(disk: Arc<dyn Disk>, dir: &Path, stored: &Stored) -> Result<Manifest> {
-        Manifest::begin(disk, dir, stored.number + 1, stored.state.clone())
-    }
-
-    /// Both in one.
-    #[cfg(test)]
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Manifest, State)> {
-        let stored = Manifest::load(&disk, dir, &[])?;
-        Ok((Manifest::resume(disk, dir, &stored)?, stored.state))
-    }
-
-    /// Number and state of the manifest in force.
-    #[cfg(test)]
-    pub fn read(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(u64, State)> {
-        Manifest::load(disk, dir, &[]).map(|stored| (stored.number, stored.state))
+    /// Goes on from what `load` has found, in a fresh file. `version` has the files of what was found.
+    pub fn resume(disk: Arc<dyn Disk>, dir: &Path, stored: &Stored, version: Arc<Version>) -> Result<Manifest> {
+        Manifest::begin(disk, dir, stored.number + 1, stored.state.marks.clone(), version)
     }
 
     /// Reads the manifest in force without changing anything, for a program that knows the engine's features and `known`.
@@ -161,17 +150,18 @@ impl Manifest {
         Ok(Stored { number, state, path, end })
     }
 
-    fn begin(disk: Arc<dyn Disk>, dir: &Path, number: u64, state: State) -> Result<Manifest> {
+    fn begin(disk: Arc<dyn Disk>, dir: &Path, number: u64, marks: Marks, version: Arc<Version>) -> Result<Manifest> {
         for name in disk.list(dir)? {
             // Left by a rewrite that did not come into force.
             if manifest_number(&name).is_some_and(|n| n >= number) {
                 set_aside(&*disk, dir, &name)?;
             }
         }
-        let begun = write_file(&*disk, dir, number, &state)?;
+        let begun = write_file(&*disk, dir, number, &marks, &version)?;
         put_in_force(&*disk, dir)?;
         let mut inner = Inner {
-            state,
+            marks,
+            version,
             number,
             file: begun.written.file,
             position: begun.written.position,
@@ -187,51 +177,60 @@ impl Manifest {
         Ok(Manifest { disk, dir: dir.to_owned(), inner: Mutex::new(inner) })
     }
 
-    /// Makes an edit durable; on return it is in force.
+    /// Makes an edit durable; on return it is in force, and readers are to be given the version that is returned. Files that the
+    /// edit adds and that are among `known`, sorted by key, keep their entries ([`Version::apply_with`]).
     ///
     /// Errors: `Invalid` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
     /// `Poisoned`: nothing is accepted any more, and whether the edit is in force is known only after the store has been
     /// opened again.
-    pub fn append(&self, edit: &VersionEdit) -> Result<()> {
-        self.append_for(edit, Purpose::Work)
+    pub fn append(&self, edit: &VersionEdit, known: &[Arc<FileEntry>]) -> Result<Arc<Version>> {
+        self.append_for(edit, known, Purpose::Work)
     }
 
     /// As [`Manifest::append`], for an edit that frees space or is the last word of a clean close: for it there is room on a
     /// full disk, too.
-    pub fn append_relief(&self, edit: &VersionEdit) -> Result<()> {
-        self.append_for(edit, Purpose::Relief)
+    pub fn append_relief(&self, edit: &VersionEdit) -> Result<Arc<Version>> {
+        self.append_for(edit, &[], Purpose::Relief)
     }
 
-    fn append_for(&self, edit: &VersionEdit, purpose: Purpose) -> Result<()> {
+    fn append_for(&self, edit: &VersionEdit, known: &[Arc<FileEntry>], purpose: Purpose) -> Result<Arc<Version>> {
         let mut inner = self.inner.lock();
         if let Some(e) = &inner.poison {
             return Err(Error::Poisoned(e.clone()));
         }
+        let version = match edit.changes_files() {
+            true => Arc::new(inner.version.apply_with(edit, known)?),
+            false => inner.version.clone(),
+        };
+        inner.marks.check(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
         let mut record = vec![EDIT];
         edit.encode(&mut record);
-        let before = match make_room(&mut inner, record.len() as u64, purpose) {
+        let full = match make_room(&mut inner, record.len() as u64, purpose) {
             Ok(()) => None,
-            // The state before, should the spare not serve either.
-            Err(e) if e.is_disk_full() && purpose == Purpose::Relief => Some((inner.state.clone(), e)),
+            Err(e) if e.is_disk_full() && purpose == Purpose::Relief => Some(e),
             Err(e) => return Err(e),
         };
-        inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
         let grown = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR).max(inner.rewrite_from);
-        let rewritten = match grown || before.is_some() {
-            true => self.rewrite(&mut inner)?.is_ok(),
+        let rewritten = match grown || full.is_some() {
+            true => {
+                let mut marks = inner.marks.clone();
+                marks.advance(edit);
+                self.rewrite(&mut inner, &marks, &version)?.is_ok()
+            }
             false => false,
         };
-        if let Some((state, full)) = before.filter(|_| !rewritten) {
-            inner.state = state;
-            return Err(full);
-        }
         if !rewritten {
+            if let Some(full) = full {
+                return Err(full);
+            }
             extend(&mut inner, &record).map_err(|e| poison(&mut inner, e))?;
         }
+        inner.marks.advance(edit);
+        inner.version = version.clone();
         if inner.spare_wanted {
             provide(&*self.disk, &self.dir, &mut inner);
         }
-        Ok(())
+        Ok(version)
     }
 
     /// Notes that the store uses a feature; durable when this returns. A new manifest is begun for it, so that its snapshot
@@ -243,18 +242,16 @@ impl Manifest {
         if let Some(e) = &inner.poison {
             return Err(Error::Poisoned(e.clone()));
         }
-        if inner.state.features.has(feature.name()) {
+        if inner.marks.features.has(feature.name()) {
             return Ok(());
         }
         if inner.spare_wanted {
             provide(&*self.disk, &self.dir, &mut inner);
         }
-        let before = inner.state.features.clone();
-        inner.state.features.add(feature);
-        if let Err(e) = self.rewrite(&mut inner)? {
-            inner.state.features = before;
-            return Err(e);
-        }
+        let (mut marks, version) = (inner.marks.clone(), inner.version.clone());
+        marks.features.add(feature);
+        self.rewrite(&mut inner, &marks, &version)??;
+        inner.marks = marks;
         provide(&*self.disk, &self.dir, &mut inner);
         Ok(())
     }
@@ -267,14 +264,22 @@ impl Manifest {
         }
     }
 
-    /// The state in force (if poisoned: perhaps in force).
+    /// The newest version: the files of the edits so far.
+    pub fn version(&self) -> Arc<Version> {
+        self.inner.lock().version.clone()
+    }
+
+    /// What the next snapshot would say.
+    #[cfg(test)]
     pub fn state(&self) -> State {
-        self.inner.lock().state.clone()
+        let inner = self.inner.lock();
+        let files = inner.version.files().map(|(level, file)| (file.meta.no, (level, file.meta.clone())));
+        State { marks: inner.marks.clone(), files: files.collect() }
     }
 
     /// The features that the store uses, by name.
     pub fn features(&self) -> Vec<Feature> {
-        self.inner.lock().state.features.iter().cloned().collect()
+        self.inner.lock().marks.features.iter().cloned().collect()
     }
 
     /// Bytes written since the manifest was opened.
@@ -283,10 +288,10 @@ impl Manifest {
         inner.written_before + inner.position
     }
 
-    /// Goes on in a new file that begins with the state. Inner error: none could be written; the old file is in force.
-    fn rewrite(&self, inner: &mut Inner) -> Result<Result<()>> {
+    /// Goes on in a new file that begins with a snapshot of these. Inner error: none could be written; the old file is in force.
+    fn rewrite(&self, inner: &mut Inner, marks: &Marks, version: &Version) -> Result<Result<()>> {
         let number = inner.number + 1;
-        let begun = match write_file(&*self.disk, &self.dir, number, &inner.state) {
+        let begun = match write_file(&*self.disk, &self.dir, number, marks, version) {
             Ok(begun) => begun,
             Err(e) => {
                 inner.rewrite_from = inner.position + REWRITE_BYTES / 4;
@@ -392,7 +397,7 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path, known: &[Feature]) -> Result<(St
 }
 
 /// Writes and syncs manifest `number` with a snapshot, and what will name it. In the space of the spare, if there is one.
-fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result<Begun> {
+fn write_file(disk: &dyn Disk, dir: &Path, number: u64, marks: &Marks, version: &Version) -> Result<Begun> {
     let name = manifest_name(number);
     let (path, spare) = (dir.join(&name), dir.join(SPARE));
     let (file, room) = if disk.exists(&spare)? {
@@ -413,7 +418,7 @@ fn write_file(disk: &dyn Disk, dir: &Path, number: u64, state: &State) -> Result
     };
     let mut written = Written { file, position: 0 };
     let mut record = vec![SNAPSHOT];
-    state.encode(&mut record);
+    marks.encode(version.files().map(|(level, file)| (level, &file.meta)), &mut record);
     write_record(&mut written, number, 0, &record)?;
     written.file.sync_data()?;
     let snapshot_bytes = written.position;

@@ -1,5 +1,6 @@
 //! Tests of versions from text, of the edit log under crashes, damage and failures, of stored bytes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,6 +81,10 @@ fn lookup(version: &Version, key: &[u8]) -> Vec<FileNo> {
     found
 }
 
+fn files_of(version: &Version) -> BTreeMap<FileNo, (u8, SstMeta)> {
+    version.files().map(|(level, file)| (file.meta.no, (level, file.meta.clone()))).collect()
+}
+
 fn new_obsolete() -> Arc<ObsoleteFiles> {
     Arc::new(ObsoleteFiles::default())
 }
@@ -98,15 +103,13 @@ fn versions_follow_the_text() {
                 "apply" => {
                     let edit = parse_edit(&pending);
                     pending.clear();
-                    // What is stored and what readers use is the same set of files, by the same rules. That files do
-                    // not overlap only the version knows.
+                    // What a manifest file amounts to and what readers use is the same set of files, by the same rules. That
+                    // files do not overlap only the version knows.
                     let stored = state.apply(&edit);
                     match version.apply(&edit) {
                         Ok(next) => {
                             assert_eq!(stored, Ok(()));
-                            let mut files: Vec<_> = next.files().map(|(level, file)| (level, &file.meta)).collect();
-                            files.sort_by_key(|(_, meta)| meta.no);
-                            assert!(state.files.iter().map(|(level, meta)| (*level, meta)).eq(files));
+                            assert_eq!(state.files, files_of(&next));
                             version.retire(&edit);
                             version = next;
                             out += &show(&version);
@@ -117,9 +120,7 @@ fn versions_follow_the_text() {
                                 Err(what) => assert_eq!(text, format!("version edit: {what}")),
                                 Ok(()) => {
                                     assert!(text.contains(" overlap "), "{text}");
-                                    state.files =
-                                        version.files().map(|(level, file)| (level, file.meta.clone())).collect();
-                                    state.files.sort_by_key(|(_, meta)| meta.no);
+                                    state.files = files_of(&version);
                                 }
                             }
                             out += &format!("error: {text}\n");
@@ -229,7 +230,39 @@ fn new_disk() -> MemDisk {
 const LOG_SEGMENT: u64 = 1 << 20;
 
 fn create(disk: &MemDisk) -> Result<Manifest> {
-    Manifest::create(as_disk(disk), dir(), LOG_SEGMENT).map(|(manifest, _)| manifest)
+    let version = Version::new([], &new_obsolete())?;
+    Manifest::create(as_disk(disk), dir(), Marks::new(LOG_SEGMENT), Arc::new(version))
+}
+
+/// The manifest and what it was opened with.
+fn open(disk: &MemDisk) -> Result<(Manifest, State)> {
+    let stored = Manifest::load(&as_disk(disk), dir(), &[])?;
+    Ok((resume(disk, &stored)?, stored.state))
+}
+
+fn resume(disk: &MemDisk, stored: &Stored) -> Result<Manifest> {
+    let version = Version::new(stored.state.files.values(), &new_obsolete())?;
+    Manifest::resume(as_disk(disk), dir(), stored, Arc::new(version))
+}
+
+/// Number and state of the manifest in force.
+fn read(disk: &MemDisk) -> Result<(u64, State)> {
+    Manifest::load(&as_disk(disk), dir(), &[]).map(|stored| (stored.number, stored.state))
+}
+
+/// The same of a stored manifest of a format.
+fn read_fixture(format: &str) -> (u64, State) {
+    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
+    let dir = engine_path(&format!("fixtures/{format}/manifest"));
+    let stored = Manifest::load(&disk, &dir, &[]).unwrap();
+    (stored.number, stored.state)
+}
+
+/// Appends; the version that is returned is the one that a reading of the file would make.
+fn append(manifest: &Manifest, edit: &VersionEdit) -> Result<()> {
+    let version = manifest.append(edit, &[])?;
+    assert_eq!(files_of(&version), manifest.state().files);
+    Ok(())
 }
 
 /// Edit number `i` of a history in which every edit fits.
@@ -264,20 +297,20 @@ fn state_after(edits: u64) -> State {
 fn the_state_comes_back() {
     let disk = new_disk();
     assert!(!Manifest::exists(&disk, dir()).unwrap());
-    assert!(matches!(Manifest::open(as_disk(&disk), dir()), Err(Error::Io { .. })));
+    assert!(matches!(open(&disk), Err(Error::Io { .. })));
     let mut manifest = create(&disk).unwrap();
     assert!(matches!(create(&disk), Err(Error::Invalid(_))));
     for i in 0..60 {
-        manifest.append(&edit(i)).unwrap();
+        append(&manifest, &edit(i)).unwrap();
         if i % 13 == 0 {
             let state;
-            (manifest, state) = Manifest::open(as_disk(&disk), dir()).unwrap();
+            (manifest, state) = open(&disk).unwrap();
             assert_eq!(state, state_after(i + 1));
         }
     }
     assert_eq!(manifest.state(), state_after(60));
-    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (6, state_after(60)));
-    Version::new(&state_after(60).files, &new_obsolete()).unwrap();
+    assert_eq!(read(&disk).unwrap(), (6, state_after(60)));
+    Version::new(state_after(60).files.values(), &new_obsolete()).unwrap();
     let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000006", "MANIFEST.spare"].map(PathBuf::from);
     assert_eq!(disk.list(dir()).unwrap(), names);
 }
@@ -286,7 +319,7 @@ fn the_state_comes_back() {
 fn an_edit_that_does_not_fit_changes_nothing() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
-    (0..5).for_each(|i| manifest.append(&edit(i)).unwrap());
+    (0..5).for_each(|i| append(&manifest, &edit(i)).unwrap());
     let wrong = [
         parse_edit(&["L1 - 77"]),
         parse_edit(&["L2 - 1"]),
@@ -299,10 +332,10 @@ fn an_edit_that_does_not_fit_changes_nothing() {
         VersionEdit { flushed_seq: Some(SeqNo(1)), ..VersionEdit::default() },
     ];
     for edit in wrong {
-        assert!(matches!(manifest.append(&edit), Err(Error::Invalid(_))), "{edit:?}");
+        assert!(matches!(append(&manifest, &edit), Err(Error::Invalid(_))), "{edit:?}");
     }
     assert_eq!(manifest.state(), state_after(5));
-    assert_eq!(Manifest::open(as_disk(&disk), dir()).unwrap().1, state_after(5));
+    assert_eq!(open(&disk).unwrap().1, state_after(5));
 }
 
 #[test]
@@ -310,10 +343,10 @@ fn a_long_history_is_rewritten() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
     for i in 0..800 {
-        manifest.append(&edit(i)).unwrap();
+        append(&manifest, &edit(i)).unwrap();
         assert!(disk.used() < 3 << 20);
     }
-    let (number, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
+    let (number, state) = read(&disk).unwrap();
     assert!(number > 3);
     assert_eq!(state, state_after(800));
 }
@@ -325,7 +358,7 @@ fn a_full_disk_refuses_work_and_no_relief() {
     let disk = new_disk();
     let (mut manifest, mut state) = {
         let manifest = create(&disk).unwrap();
-        (0..20).for_each(|i| manifest.append(&edit(i)).unwrap());
+        (0..20).for_each(|i| append(&manifest, &edit(i)).unwrap());
         let state = manifest.state();
         (manifest, state)
     };
@@ -336,20 +369,20 @@ fn a_full_disk_refuses_work_and_no_relief() {
         manifest.append_relief(&relief).unwrap_or_else(|e| panic!("{i}: {e}"));
         state.apply(&relief).unwrap();
         let work = VersionEdit { next_file: Some(FileNo(100_000 + i)), ..VersionEdit::default() };
-        match manifest.append(&work) {
+        match append(&manifest, &work) {
             Ok(()) => state.apply(&work).unwrap(),
             Err(e) => refused += u32::from(matches!(e, Error::Io { .. }) && e.is_disk_full()),
         }
         assert_eq!(manifest.state(), state);
         if i % 50 == 0 {
             let read;
-            (manifest, read) = Manifest::open(as_disk(&disk), dir()).unwrap();
+            (manifest, read) = open(&disk).unwrap();
             assert_eq!(read, state);
         }
     }
     assert!(refused > 100, "{refused}");
     disk.set_capacity(None);
-    manifest.append(&VersionEdit { next_file: Some(FileNo(200_000)), ..VersionEdit::default() }).unwrap();
+    append(&manifest, &VersionEdit { next_file: Some(FileNo(200_000)), ..VersionEdit::default() }).unwrap();
 }
 
 /// A new file that cannot be written is no failure of the manifest: the old one is as good as before.
@@ -358,19 +391,19 @@ fn a_rewrite_that_fails_before_it_is_in_force_stops_nothing() {
     for kind in [FaultKind::TooManyFiles, FaultKind::StorageFull] {
         let disk = new_disk();
         let manifest = create(&disk).unwrap();
-        (0..40).for_each(|i| manifest.append(&edit(i)).unwrap());
+        (0..40).for_each(|i| append(&manifest, &edit(i)).unwrap());
         disk.fail_from(1, kind);
         let mut there = 40;
         while disk.struck().is_none() || there < 900 {
-            if manifest.append(&edit(there)).is_err() {
+            if append(&manifest, &edit(there)).is_err() {
                 break;
             }
             there += 1;
         }
         manifest.check().unwrap();
         disk.clear_fault();
-        manifest.append(&edit(there)).unwrap();
-        assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap().1, state_after(there + 1));
+        append(&manifest, &edit(there)).unwrap();
+        assert_eq!(read(&disk).unwrap().1, state_after(there + 1));
     }
 }
 
@@ -380,11 +413,11 @@ fn many_files_fit() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
     let added = (1..50_000).map(|i| (3, parse_meta(&format!("{i} k{i:06}-k{i:06}z {i}-{i}")))).collect();
-    manifest.append(&VersionEdit { added, ..VersionEdit::default() }).unwrap();
-    let (manifest, state) = Manifest::open(as_disk(&disk), dir()).unwrap();
+    append(&manifest, &VersionEdit { added, ..VersionEdit::default() }).unwrap();
+    let (manifest, state) = open(&disk).unwrap();
     assert_eq!(state.files.len(), 49_999);
-    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap().1, manifest.state());
-    let version = Version::new(&state.files, &new_obsolete()).unwrap();
+    assert_eq!(read(&disk).unwrap().1, manifest.state());
+    let version = Version::new(state.files.values(), &new_obsolete()).unwrap();
     assert_eq!(version.find_file(3, &key(1, "k007777m")).unwrap().meta.no, FileNo(7777));
     assert!(version.find_file(3, &key(1, "k0077770")).is_some() && version.find_file(3, &key(1, "a")).is_none());
 }
@@ -398,38 +431,38 @@ fn after_a_crash_every_returned_edit_is_there() {
         let mut returned = 0;
         let mut manifest = Some(manifest);
         for i in 0..30 {
-            let Some(open) = &manifest else { break };
-            match open.append(&edit(i)) {
+            let Some(current) = &manifest else { break };
+            match append(current, &edit(i)) {
                 Ok(()) => returned = i + 1,
                 Err(e) => {
                     assert!(e.is_disk_full());
                     if matches!(e, Error::Poisoned(_)) {
-                        assert!(open.append(&edit(i)).is_err() && open.append(&edit(i + 1)).is_err());
+                        assert!(append(current, &edit(i)).is_err() && append(current, &edit(i + 1)).is_err());
                         break;
                     }
                     // There was no room: nothing has happened.
-                    assert_eq!(open.state(), state_after(i));
-                    open.append(&edit(i)).unwrap();
+                    assert_eq!(current.state(), state_after(i));
+                    append(current, &edit(i)).unwrap();
                     returned = i + 1;
                 }
             }
             if i % 10 == 9 {
-                manifest = Manifest::open(as_disk(&disk), dir()).ok().map(|(manifest, _)| manifest);
+                manifest = open(&disk).ok().map(|(manifest, _)| manifest);
             }
         }
         let struck = !disk.clear_fault();
         for seed in 0..6 {
             let mut image = disk.crash(seed);
-            let (_, state) = Manifest::read(&as_disk(&image), dir()).unwrap();
-            let there = state.flushed_seq.0 + u64::from(!state.files.is_empty());
+            let (_, state) = read(&image).unwrap();
+            let there = state.marks.flushed_seq.0 + u64::from(!state.files.is_empty());
             assert_eq!(state, state_after(there));
             assert!(there == returned || (struck && there == returned + 1), "{there} of {returned}");
             // And the store goes on from there, through another crash.
-            let (manifest, state) = Manifest::open(as_disk(&image), dir()).unwrap();
+            let (manifest, state) = open(&image).unwrap();
             assert_eq!(state, state_after(there));
-            manifest.append(&edit(there)).unwrap();
+            append(&manifest, &edit(there)).unwrap();
             image = image.crash(seed + 100);
-            assert_eq!(Manifest::read(&as_disk(&image), dir()).unwrap().1, state_after(there + 1));
+            assert_eq!(read(&image).unwrap().1, state_after(there + 1));
         }
         if !struck {
             return;
@@ -447,7 +480,7 @@ fn creation_is_all_or_nothing() {
         for seed in 0..8 {
             let image = disk.crash(seed);
             if Manifest::exists(&image, dir()).unwrap() {
-                assert_eq!(Manifest::open(as_disk(&image), dir()).unwrap().1, State::new(LOG_SEGMENT));
+                assert_eq!(open(&image).unwrap().1, State::new(LOG_SEGMENT));
             } else {
                 assert!(!created);
                 create(&image).unwrap();
@@ -465,7 +498,7 @@ fn creation_is_all_or_nothing() {
 fn damage_is_noticed_at_every_byte() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
-    (0..3).for_each(|i| manifest.append(&edit(i)).unwrap());
+    (0..3).for_each(|i| append(&manifest, &edit(i)).unwrap());
     let path = dir().join("MANIFEST-000001");
     let content = disk.content(&path).unwrap();
     // The snapshot's page, three edits', each followed by a witness.
@@ -478,7 +511,7 @@ fn damage_is_noticed_at_every_byte() {
         for at in 0..48 + payload {
             let image = whole.crash(0);
             image.corrupt(&path, (page * 4096 + at) as u64);
-            match Manifest::open(as_disk(&image), dir()) {
+            match open(&image) {
                 Err(Error::Corruption { path: p, offset, .. }) => {
                     assert_eq!((p, offset), (path.clone(), page as u64 * 4096));
                 }
@@ -489,7 +522,7 @@ fn damage_is_noticed_at_every_byte() {
     for at in 0..16 {
         let image = disk.crash(0);
         image.corrupt(&dir().join("CURRENT"), at);
-        let outcome = Manifest::open(as_disk(&image), dir()).map(|(_, state)| state);
+        let outcome = open(&image).map(|(_, state)| state);
         assert!(matches!(outcome, Err(Error::Corruption { .. })), "CURRENT byte {at}");
     }
 }
@@ -502,7 +535,7 @@ fn the_rest_is_a_whole_state_wherever_it_is_lost() {
     let manifest = create(&disk).unwrap();
     let mut states = vec![manifest.state()];
     for i in 0..3 {
-        manifest.append(&edit(i)).unwrap();
+        append(&manifest, &edit(i)).unwrap();
         states.push(manifest.state());
     }
     let path = dir().join("MANIFEST-000001");
@@ -546,7 +579,7 @@ fn an_unknown_format_is_refused() {
     let crc = crc32c::crc32c(&unit[4..48 + payload]);
     unit[..4].copy_from_slice(&crc.to_le_bytes());
     disk.open(&path, Mode::ReadWrite, false).unwrap().write_all_at(&unit, 0).unwrap();
-    let outcome: Result<_> = Manifest::open(as_disk(&disk), dir());
+    let outcome: Result<_> = open(&disk);
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 }
 
@@ -559,23 +592,23 @@ const HINT: Feature = Feature::new("hint", "7.3", Need::Nobody);
 fn features_are_listed_once_they_are_used() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
-    (0..5).for_each(|i| manifest.append(&edit(i)).unwrap());
+    (0..5).for_each(|i| append(&manifest, &edit(i)).unwrap());
     FEATURES.iter().for_each(|feature| manifest.require(feature).unwrap());
-    assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (1, state_after(5)));
-    assert_eq!(manifest.state().format(), 3);
+    assert_eq!(read(&disk).unwrap(), (1, state_after(5)));
+    assert_eq!(manifest.state().marks.format(), 3);
 
     manifest.require(&NEWER).unwrap();
     manifest.require(&NEWER).unwrap();
-    manifest.append(&edit(5)).unwrap();
+    append(&manifest, &edit(5)).unwrap();
     let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000002", "MANIFEST.spare"].map(PathBuf::from);
     assert_eq!(disk.list(dir()).unwrap(), names);
     let stored = Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap();
-    assert_eq!((stored.number, stored.state.format()), (2, 4));
+    assert_eq!((stored.number, stored.state.marks.format()), (2, 4));
     let mut expected = state_after(6);
-    expected.features.add(&NEWER);
+    expected.marks.features.add(&NEWER);
     assert_eq!(stored.state, expected);
     // They stay over an opening.
-    let manifest = Manifest::resume(as_disk(&disk), dir(), &stored).unwrap();
+    let manifest = resume(&disk, &stored).unwrap();
     assert_eq!(manifest.features(), [NEWER, SHARED_FILES, SHARED_SPILLS]);
     assert_eq!(Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap().state, expected);
 }
@@ -636,15 +669,15 @@ fn a_feature_is_noted_as_a_whole() {
         for n in 1..60 {
             let disk = new_disk();
             let manifest = create(&disk).unwrap();
-            (0..3).for_each(|i| manifest.append(&edit(i)).unwrap());
+            (0..3).for_each(|i| append(&manifest, &edit(i)).unwrap());
             disk.fail_after(n, kind);
             let outcome = manifest.require(&NEWER);
             whole = disk.clear_fault();
             match &outcome {
-                Ok(()) => assert_eq!(manifest.state().format(), 4),
+                Ok(()) => assert_eq!(manifest.state().marks.format(), 4),
                 Err(Error::Poisoned(_)) => {
                     stopped += 1;
-                    assert!(manifest.check().is_err() && manifest.append(&edit(3)).is_err());
+                    assert!(manifest.check().is_err() && append(&manifest, &edit(3)).is_err());
                 }
                 Err(e) => {
                     refused += 1;
@@ -655,19 +688,20 @@ fn a_feature_is_noted_as_a_whole() {
             for seed in 0..6 {
                 let image = disk.crash(seed);
                 let state = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap().state;
-                let has = state.features.has("newer");
+                let has = state.marks.features.has("newer");
                 assert!(has || outcome.is_err(), "{n}: lost");
                 assert!(!has || outcome.is_ok() || manifest.check().is_err(), "{n}: refused and noted");
-                assert_eq!(state.format(), if has { 4 } else { 3 });
-                assert_eq!(State { features: state_after(3).features, ..state }, state_after(3));
+                assert_eq!(state.marks.format(), if has { 4 } else { 3 });
+                let marks = Marks { features: state_after(3).marks.features, ..state.marks };
+                assert_eq!(State { marks, ..state }, state_after(3));
             }
             if manifest.check().is_ok() {
                 // It is noted at the next attempt, and work goes on.
                 manifest.require(&NEWER).unwrap();
-                manifest.append(&edit(3)).unwrap();
+                append(&manifest, &edit(3)).unwrap();
                 let image = disk.crash(n);
                 let stored = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap();
-                assert!(stored.state.features.has("newer") && stored.state.flushed_seq == SeqNo(3));
+                assert!(stored.state.marks.features.has("newer") && stored.state.marks.flushed_seq == SeqNo(3));
             }
             if whole {
                 break;
@@ -685,7 +719,7 @@ fn a_feature_is_noted_as_a_whole() {
 fn a_feature_is_noted_on_a_full_disk() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
-    (0..20).for_each(|i| manifest.append(&edit(i)).unwrap());
+    (0..20).for_each(|i| append(&manifest, &edit(i)).unwrap());
     disk.set_capacity(Some(disk.used()));
     for name in ["one", "two", "three", "four"] {
         manifest.require(&Feature::new(name, "9", Need::Reader)).unwrap();
@@ -717,10 +751,10 @@ fn example() -> MemDisk {
     first.log_start = Some(Lsn(65536));
     first.flushed_seq = Some(SeqNo(9));
     first.next_file = Some(FileNo(3));
-    manifest.append(&first).unwrap();
+    append(&manifest, &first).unwrap();
     let mut second = parse_edit(&["L1 - 2"]);
     second.dropped.push(IndexId(1));
-    manifest.append(&second).unwrap();
+    append(&manifest, &second).unwrap();
     disk
 }
 
@@ -749,57 +783,55 @@ fn shared_meta() -> SstMeta {
 #[test]
 fn stored_bytes_stay_the_same() {
     let disk = example();
-    let manifest = Manifest::open(as_disk(&disk), dir()).unwrap().0;
+    let manifest = open(&disk).unwrap().0;
     let added = vec![(0, shared_meta()), (0, large_shared_meta())];
-    manifest.append(&VersionEdit { added, ..VersionEdit::default() }).unwrap();
+    append(&manifest, &VersionEdit { added, ..VersionEdit::default() }).unwrap();
     for name in ["CURRENT", "MANIFEST-000002"] {
         let content = disk.content(&dir().join(name)).unwrap();
         check_fixture(&format!("v3/manifest/{name}"), without_room(&content));
     }
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
-    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v3/manifest")).unwrap();
+    let (number, state) = read_fixture("v3");
     assert_eq!(number, 2);
     let first = parse_meta("1 7/apple-cherry 1-9");
-    assert_eq!(state.files, [(0, first), (0, shared_meta()), (0, large_shared_meta())]);
+    assert!(state.files.values().eq(&[(0, first), (0, shared_meta()), (0, large_shared_meta())]));
 }
 
 /// A manifest that lists features.
 #[test]
 fn stored_bytes_with_features_stay_the_same() {
     let disk = example();
-    let manifest = Manifest::open(as_disk(&disk), dir()).unwrap().0;
+    let manifest = open(&disk).unwrap().0;
     manifest.require(&NEWER).unwrap();
     manifest.require(&HINT).unwrap();
-    manifest.append(&VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() }).unwrap();
+    append(&manifest, &VersionEdit { added: vec![(0, shared_meta())], ..VersionEdit::default() }).unwrap();
     for name in ["CURRENT", "MANIFEST-000004"] {
         let content = disk.content(&dir().join(name)).unwrap();
         check_fixture(&format!("v4/manifest/{name}"), without_room(&content));
     }
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let stored = Manifest::load(&disk, &engine_path("fixtures/v4/manifest"), &[NEWER]).unwrap();
-    assert_eq!(stored.state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
-    let features: Vec<Feature> = stored.state.features.iter().cloned().collect();
+    assert!(stored.state.files.values().eq(&[(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]));
+    let features: Vec<Feature> = stored.state.marks.features.iter().cloned().collect();
     assert_eq!(features, [HINT, NEWER, SHARED_FILES, SHARED_SPILLS]);
 }
 
 /// Manifests of the earlier formats are read, and what is written next is of the newest.
 #[test]
 fn stores_of_earlier_formats_are_still_read() {
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
-    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v2/manifest")).unwrap();
-    assert_eq!((number, state.format()), (2, 3));
-    assert_eq!(state.files, [(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]);
-    let (number, state) = Manifest::read(&disk, &engine_path("fixtures/v1/manifest")).unwrap();
-    assert_eq!(state.format(), 3);
-    let mut expected = State {
+    let (number, state) = read_fixture("v2");
+    assert_eq!((number, state.marks.format()), (2, 3));
+    assert!(state.files.values().eq(&[(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]));
+    let (number, state) = read_fixture("v1");
+    assert_eq!(state.marks.format(), 3);
+    let marks = Marks {
         log_start: Lsn(65536),
         flushed_seq: SeqNo(9),
         next_file: FileNo(3),
         dropped: [IndexId(1)].into(),
-        ..State::new(LOG_SEGMENT)
+        ..Marks::new(LOG_SEGMENT)
     };
-    expected.files.push((0, parse_meta("1 7/apple-cherry 1-9")));
-    assert_eq!((number, state), (1, expected));
+    let files = [(FileNo(1), (0, parse_meta("1 7/apple-cherry 1-9")))].into();
+    assert_eq!((number, state), (1, State { marks, files }));
 }
 
 #[test]
@@ -809,11 +841,11 @@ fn the_documented_example_is_what_is_written() {
     let stamped = parse_meta("4 7/d-e 1-2").stamp(SeqNo(12));
     let large =
         VersionEdit { added: vec![(0, stamped.clone())], flushed_seq: Some(SeqNo(12)), ..VersionEdit::default() };
-    manifest.append(&large).unwrap();
-    let (_, state) = Manifest::read(&as_disk(&disk), dir()).unwrap();
-    assert_eq!(state.files, vec![(0, stamped)]);
+    append(&manifest, &large).unwrap();
+    let (_, state) = read(&disk).unwrap();
+    assert!(state.files.values().eq(&[(0, stamped)]));
     for meta in [shared_meta(), large_shared_meta()] {
-        manifest.append(&VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() }).unwrap();
+        append(&manifest, &VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() }).unwrap();
     }
     let bytes_of = |disk: &MemDisk| disk.content(&dir().join("MANIFEST-000001")).unwrap();
     check_doc_example("manifest.md", "### File of a large transaction", unit_payload(&bytes_of(&disk), 2));

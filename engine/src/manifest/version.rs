@@ -53,14 +53,17 @@ pub struct Version {
 impl Version {
     /// The version of these files, in any order. `obsolete_files` receives the files of all versions that derive from it.
     /// Errors: as [`Version::apply`].
-    pub fn new(files: &[(u8, SstMeta)], obsolete_files: &Arc<ObsoleteFiles>) -> Result<Version> {
+    pub fn new<'a>(
+        files: impl IntoIterator<Item = &'a (u8, SstMeta)>,
+        obsolete_files: &Arc<ObsoleteFiles>,
+    ) -> Result<Version> {
         let empty = Version {
             sublevels: Arc::default(),
             levels: Default::default(),
             bytes: [0; LEVELS],
             obsolete_files: obsolete_files.clone(),
         };
-        empty.apply(&VersionEdit { added: files.to_vec(), ..VersionEdit::default() })
+        empty.apply(&VersionEdit { added: files.into_iter().cloned().collect(), ..VersionEdit::default() })
     }
 
     /// The version after `edit`. Changes nothing else: to delete the files it removes, see [`Version::retire`].
