@@ -15,6 +15,7 @@
 //! flush        takeover-begins  taken-over
 //! counter      counter-ordered
 //! sequence     sequence-ordered  sequence-durable
+//! feature      feature-noted
 //! ```
 
 use std::sync::Arc;
@@ -91,6 +92,8 @@ crash_points! {
     SequenceOrdered "sequence-ordered",
     /// The row of a sequence is as durable as the store's setting says.
     SequenceDurable "sequence-durable",
+    /// The manifest says, durably, that the store uses a feature; what needs the feature is not written yet.
+    FeatureNoted "feature-noted",
 }
 
 impl CrashPoint {

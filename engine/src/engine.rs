@@ -105,7 +105,10 @@ impl Engine {
         if !FEATURES.iter().chain(self.core.options.features).any(|known| known.name() == feature.name()) {
             return Err(Error::Invalid(format!("the feature {} is not one that this opening knows", feature.name())));
         }
-        self.core.tree.installer.require(feature)
+        if self.core.tree.installer.require(feature)? {
+            self.core.crash_point(CrashPoint::FeatureNoted);
+        }
+        Ok(())
     }
 
     /// The features that the store uses, by name.

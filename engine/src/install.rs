@@ -1,7 +1,7 @@
 //! Installation of changes to the set of files: one at a time, durable in the manifest before any reader sees it.
 //!
 //! ```text
-//! apply to the newest version (checks)  ->  append to the manifest (sync)  ->  swap the read state
+//! append to the manifest (checks, sync), which returns the next version  ->  swap the read state
 //! ```
 //!
 //! What is left of dropped indexes is counted in `crate::remains`.
@@ -22,6 +22,8 @@ use crate::wal::Log;
 /// See the module.
 pub(crate) struct Installer {
     manifest: Mutex<Arc<Manifest>>,
+    /// Copy of those of the manifest, whose mutex is held across I/O. Changed under that mutex only.
+    features: RwLock<Vec<Feature>>,
     states: Arc<StateCell>,
     log: Arc<Log>,
     next_file: AtomicU64,
@@ -51,6 +53,7 @@ impl Installer {
         let remains = Remains::new(dropped, last, flushed, version.files().map(|(_, file)| &file.meta));
         let remains = RwLock::new(remains);
         Installer {
+            features: RwLock::new(manifest.features()),
             manifest: Mutex::new(manifest),
             states,
             log,
@@ -88,22 +91,27 @@ impl Installer {
         self.manifest.lock().check()
     }
 
-    /// See `Engine::require`.
-    pub fn require(&self, feature: &Feature) -> Result<()> {
+    /// See `Engine::require`. False if the store used it before.
+    pub fn require(&self, feature: &Feature) -> Result<bool> {
+        if self.features.read().iter().any(|used| used.name() == feature.name()) {
+            return Ok(false);
+        }
         let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.require(feature))
+        self.heed(&manifest, manifest.require(feature))?;
+        *self.features.write() = manifest.features();
+        Ok(true)
     }
 
-    /// The features that the store uses.
+    /// The features that the store uses, by name.
     pub fn features(&self) -> Vec<Feature> {
-        self.manifest.lock().features()
+        self.features.read().clone()
     }
 
     /// Writes down how far the log is durable (clean close).
     pub fn note_log(&self) -> Result<()> {
         let edit = VersionEdit { log_durable: Some(self.log.durable()), ..VersionEdit::default() };
         let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.append_relief(&edit))
+        self.heed(&manifest, manifest.append_relief(&edit)).map(drop)
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
@@ -120,7 +128,7 @@ impl Installer {
     /// same reason: then nothing happened.
     pub fn install(&self, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let manifest = self.manifest.lock();
-        let current = self.states.load().version.clone();
+        let current = manifest.version();
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
         let Some(removed) = removed else { return Ok(None) };
@@ -141,10 +149,9 @@ impl Installer {
         let state = self.states.load();
         let newest_flushed = state.sealed.len().checked_sub(flushed).and_then(|at| state.sealed.get(at));
         let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
-        let next = Arc::new(current.apply_with(&edit, &known)?);
         drop(state);
         edit.undropped = self.remains.read().forgettable(&edit, &removed);
-        self.heed(&manifest, manifest.append(&edit))?;
+        let next = self.heed(&manifest, manifest.append(&edit, &known))?;
         self.remains.write().note(&edit, &removed);
         self.states.install(next, flushed);
         current.retire(&edit);
@@ -158,7 +165,7 @@ impl Installer {
         // in doubt, it could be committed again after the last of their keys is cleared away.
         self.log.sync(self.log.end())?;
         let manifest = self.manifest.lock();
-        let current = self.states.load().version.clone();
+        let current = manifest.version();
         let ids: BTreeSet<IndexId> = ids.iter().copied().collect();
         let mut edit = VersionEdit { dropped: ids.iter().copied().collect(), ..VersionEdit::default() };
         // A file is found by each of its indexes.
@@ -171,8 +178,7 @@ impl Installer {
             edit.removed = void.map(|(level, file)| (*level, file.meta.no)).collect();
         }
         let dropped = edit.dropped.clone();
-        let next = Arc::new(current.apply(&edit)?);
-        self.heed(&manifest, manifest.append_relief(&edit))?;
+        let next = self.heed(&manifest, manifest.append_relief(&edit))?;
         let at = recorded();
         {
             let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();
@@ -191,7 +197,7 @@ impl Installer {
     }
 
     /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
-    fn heed(&self, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
+    fn heed<T>(&self, manifest: &Manifest, outcome: Result<T>) -> Result<T> {
         if let Err(Error::Poisoned(cause)) = manifest.check() {
             self.log.stop((*cause).clone());
         }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{DIR, Map, OnFailure, dump, key, within};
+use parking_lot::Mutex;
 use strata_engine::io::{Disk, MemDisk, Mode};
-use strata_engine::{Engine, Error, Feature, IndexId, Need, Options, Result};
+use strata_engine::{CrashHook, CrashPoint, Engine, Error, Feature, IndexId, Need, Options, Result};
 
 const VERSIONS: [u32; 4] = [1, 2, 3, 4];
 
@@ -247,4 +248,30 @@ fn a_feature_is_required_by_those_who_know_it() {
     engine.require(&FEATURES[0]).unwrap();
     assert_eq!(format(&disk), 4);
     assert!(engine.features().iter().any(|feature| feature == &FEATURES[0]));
+}
+
+/// A crash right behind the noting of a feature leaves a store that lists it, so that whoever does not know the feature never
+/// meets anything that needs it. Noted once, it is not noted again.
+#[test]
+fn a_feature_is_listed_before_its_first_use() {
+    let disk = MemDisk::new();
+    let images: Arc<Mutex<Vec<MemDisk>>> = Arc::default();
+    let hook: CrashHook = {
+        let (disk, images) = (disk.clone(), images.clone());
+        Arc::new(move |point| {
+            if point == CrashPoint::FeatureNoted {
+                images.lock().push(disk.crash(7));
+            }
+        })
+    };
+    let options = Options { features: FEATURES, on_crash_point: Some(hook), ..common::options(Arc::new(disk.clone())) };
+    let engine = Engine::open(Path::new(DIR), options).unwrap();
+    engine.require(&FEATURES[0]).unwrap();
+    engine.require(&FEATURES[0]).unwrap();
+    assert!(engine.status_text().contains("\nexample-layout (0.1), shared-files (0.1), shared-spills (0.1)\n"));
+    let images = std::mem::take(&mut *images.lock());
+    assert_eq!(images.len(), 1);
+    let refusal = Engine::open(Path::new(DIR), common::options(Arc::new(images[0].clone()))).err().unwrap();
+    assert!(refusal.to_string().contains("does not know: example-layout"), "{refusal}");
+    assert!(open(&images[0]).unwrap().features().iter().any(|feature| feature == &FEATURES[0]));
 }

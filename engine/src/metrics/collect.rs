@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::text::{Failures, report};
+use super::text::{Remarks, report};
 use super::{Metric, Metrics};
 use crate::base::{failure_counts, slots};
 use crate::compact::throttle::{Admission, admission, memory_pressure, tree_pressure};
@@ -96,5 +96,6 @@ pub(crate) fn status_text(core: &Core, more: &[(&'static Metric, u64)]) -> Strin
     let metrics = Metrics::collect(core);
     let values: Vec<_> = metrics.values().chain(more.iter().copied()).collect();
     let (flush, compaction) = core.board.errors();
-    report(&values, &Failures { flush, compaction, stop: core.journal.log.poison() })
+    let features = core.tree.installer.features();
+    report(&values, &Remarks { features, flush, compaction, stop: core.journal.log.poison() })
 }

@@ -152,8 +152,7 @@ impl<S> Figure<S> {
         help: &'static str,
         value: fn(&S) -> u64,
     ) -> Figure<S> {
-        let metric = Metric { name, subsystem, kind: Kind::Counter, unit, help, zero_at_rest: false };
-        Figure { metric, value }
+        Figure { metric: Metric { name, subsystem, kind: Kind::Counter, unit, help, zero_at_rest: false }, value }
     }
 
     /// A figure of this moment.
@@ -164,8 +163,7 @@ impl<S> Figure<S> {
         help: &'static str,
         value: fn(&S) -> u64,
     ) -> Figure<S> {
-        let metric = Metric { name, subsystem, kind: Kind::Gauge, unit, help, zero_at_rest: false };
-        Figure { metric, value }
+        Figure { metric: Metric { name, subsystem, kind: Kind::Gauge, unit, help, zero_at_rest: false }, value }
     }
 
     /// The same, 0 when nothing runs.

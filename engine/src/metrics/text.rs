@@ -1,4 +1,5 @@
-//! The report for people: the levels as a table, the other figures under the name of their subsystem, the latest failures.
+//! The report for people: the levels as a table, the other figures under the name of their subsystem, the features that the store
+//! uses, the latest remarks.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,10 +7,13 @@ use std::sync::Arc;
 use super::declare::{Metric, Subsystem, Unit};
 use crate::base::Error;
 use crate::compact::pick::LEVELS;
+use crate::manifest::Feature;
 
 /// What the report tells beside figures.
 #[derive(Default)]
-pub(crate) struct Failures {
+pub(crate) struct Remarks {
+    /// What a plugin must know to use the store.
+    pub features: Vec<Feature>,
     /// Why the last flush failed, if it did.
     pub flush: Option<Error>,
     /// Why the last compaction failed, or the one of a quarantined file.
@@ -75,7 +79,7 @@ fn level_table(values: &[(&'static Metric, u64)]) -> String {
 }
 
 /// The report of these figures, in the order of their subsystems.
-pub(crate) fn report(values: &[(&'static Metric, u64)], failures: &Failures) -> String {
+pub(crate) fn report(values: &[(&'static Metric, u64)], remarks: &Remarks) -> String {
     let mut text = format!("LEVELS\n{}", level_table(values));
     for subsystem in Subsystem::ALL {
         let of_subsystem = values.iter().filter(|(metric, _)| metric.subsystem == subsystem);
@@ -89,12 +93,16 @@ pub(crate) fn report(values: &[(&'static Metric, u64)], failures: &Failures) -> 
             let _ = writeln!(text, "{}", line.trim_end());
         }
     }
-    for (what, error) in [("flush", &failures.flush), ("compaction", &failures.compaction)] {
+    let features: Vec<String> = remarks.features.iter().map(|f| format!("{} ({})", f.name(), f.since())).collect();
+    if !features.is_empty() {
+        let _ = writeln!(text, "\nFEATURES OF THE STORE (SINCE VERSION)\n{}", features.join(", "));
+    }
+    for (what, error) in [("flush", &remarks.flush), ("compaction", &remarks.compaction)] {
         if let Some(error) = error {
             let _ = writeln!(text, "\nLAST {what} FAILED: {error}");
         }
     }
-    if let Some(error) = &failures.stop {
+    if let Some(error) = &remarks.stop {
         let _ = writeln!(text, "\nTHE STORE HAS STOPPED, NOTHING IS ACCEPTED UNTIL IT IS OPENED AGAIN: {error}");
     }
     text
@@ -104,6 +112,7 @@ pub(crate) fn report(values: &[(&'static Metric, u64)], failures: &Failures) -> 
 mod tests {
     use super::super::{Metrics, metrics};
     use super::*;
+    use crate::manifest::FEATURES;
 
     #[test]
     fn values_are_readable() {
@@ -130,8 +139,8 @@ mod tests {
             level_bytes: [1 << 20, 0, 0, 5, 0, 0, 1 << 30],
             ..Metrics::default()
         };
-        let failures = Failures { flush: Some(Error::Closed), ..Failures::default() };
-        let text = report(&sample.values().collect::<Vec<_>>(), &failures);
+        let remarks = Remarks { features: FEATURES.to_vec(), flush: Some(Error::Closed), ..Remarks::default() };
+        let text = report(&sample.values().collect::<Vec<_>>(), &remarks);
         for metric in metrics() {
             let name = of_level(metric).map_or(metric.name, |(_, what)| what);
             assert!(text.contains(name), "{name} is missing in\n{text}");
@@ -140,5 +149,6 @@ mod tests {
         let begins: Vec<Vec<&str>> = levels.iter().map(|line| line.split_whitespace().take(4).collect()).collect();
         assert_eq!(begins.iter().map(|line| line[0]).collect::<Vec<_>>(), ["0", "3", "6"]);
         assert!(text.contains("LAST flush FAILED"), "{text}");
+        assert!(text.contains("\nshared-files (0.1), shared-spills (0.1)\n"), "{text}");
     }
 }
