@@ -49,16 +49,8 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
 }
 
 fn column(c: &CColumn, calls: &CCallbacks) -> Result<Column> {
-    let kind = match c.kind {
-        0 => ColumnType::Int { unsigned: c.flags & COL_UNSIGNED != 0 },
-        1 => ColumnType::Float,
-        2 => ColumnType::Double,
-        3 => ColumnType::Bytes,
-        4 => ColumnType::Char,
-        5 => ColumnType::VarChar,
-        6 => ColumnType::Blob,
-        n => return Err(Error::invalid(format!("unknown column type {n}"))),
-    };
+    let kind = ColumnType::from_number(c.kind, c.flags & COL_UNSIGNED != 0)
+        .ok_or_else(|| Error::invalid(format!("unknown column type {}", c.kind)))?;
     Ok(Column {
         // SAFETY: the header promises a 0-terminated name.
         name: unsafe { text(c.name)? }.to_owned(),

@@ -91,6 +91,35 @@ pub enum ColumnType {
     Blob,
 }
 
+impl ColumnType {
+    /// Its number, in the catalog and in the C interface.
+    pub fn number(self) -> u8 {
+        match self {
+            ColumnType::Int { .. } => 0,
+            ColumnType::Float => 1,
+            ColumnType::Double => 2,
+            ColumnType::Bytes => 3,
+            ColumnType::Char => 4,
+            ColumnType::VarChar => 5,
+            ColumnType::Blob => 6,
+        }
+    }
+
+    /// The type of this number; only integers have a sign.
+    pub fn from_number(number: u8, unsigned: bool) -> Option<ColumnType> {
+        Some(match number {
+            0 => ColumnType::Int { unsigned },
+            1 => ColumnType::Float,
+            2 => ColumnType::Double,
+            3 => ColumnType::Bytes,
+            4 => ColumnType::Char,
+            5 => ColumnType::VarChar,
+            6 => ColumnType::Blob,
+            _ => return None,
+        })
+    }
+}
+
 /// A column.
 #[derive(Clone)]
 pub struct Column {

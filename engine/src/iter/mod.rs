@@ -3,6 +3,30 @@
 //! Every sorted thing in the engine (memtable, SST, level, merge of these) is a [`VersionIter`]: a cursor over
 //! *versions* ordered by user key ascending, then sequence number descending (newest version first).
 
+/// Methods of a [`VersionIter`] that a wrapper hands on, as they are, to the iterator in one of its fields.
+macro_rules! hand_on {
+    ($field:ident: $($method:ident)*) => { $(hand_on!(@ $method $field);)* };
+    (@ valid $field:ident) => { fn valid(&self) -> bool { self.$field.valid() } };
+    (@ key $field:ident) => { fn key(&self) -> &[u8] { self.$field.key() } };
+    (@ seq $field:ident) => { fn seq(&self) -> $crate::base::SeqNo { self.$field.seq() } };
+    (@ kind $field:ident) => { fn kind(&self) -> $crate::base::Kind { self.$field.kind() } };
+    (@ value $field:ident) => {
+        fn value(&self) -> &[u8] { self.$field.value() }
+        fn is_deferred(&self) -> bool { self.$field.is_deferred() }
+        fn load(&mut self) -> $crate::base::Result<()> { self.$field.load() }
+        fn deferred(&self) -> Option<$crate::base::value::DeferredValue> { self.$field.deferred() }
+        fn value_len(&self) -> usize { self.$field.value_len() }
+    };
+    (@ seeks $field:ident) => {
+        fn seek_ge(&mut self, key: &[u8]) -> $crate::base::Result<()> { self.$field.seek_ge(key) }
+        fn seek_lt(&mut self, key: &[u8]) -> $crate::base::Result<()> { self.$field.seek_lt(key) }
+        fn seek_first(&mut self) -> $crate::base::Result<()> { self.$field.seek_first() }
+        fn seek_last(&mut self) -> $crate::base::Result<()> { self.$field.seek_last() }
+    };
+    (@ prev $field:ident) => { fn prev(&mut self) -> $crate::base::Result<()> { self.$field.prev() } };
+}
+pub(crate) use hand_on;
+
 mod level;
 mod merge;
 mod picked;

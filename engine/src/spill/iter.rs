@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::SpillFile;
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
-use crate::iter::{Picked, SortedRun, VersionIter};
+use crate::iter::{Picked, SortedRun, VersionIter, hand_on};
 use crate::sst::{ReadHints, SstIter};
 use crate::sst_files::SstFiles;
 
@@ -68,33 +68,8 @@ impl Versions {
 }
 
 impl VersionIter for Versions {
-    fn valid(&self) -> bool {
-        self.inner.valid()
-    }
-    fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-    fn seq(&self) -> SeqNo {
-        self.inner.seq()
-    }
-    fn kind(&self) -> Kind {
-        self.inner.kind()
-    }
-    fn value(&self) -> &[u8] {
-        self.inner.value()
-    }
-    fn is_deferred(&self) -> bool {
-        self.inner.is_deferred()
-    }
-    fn load(&mut self) -> Result<()> {
-        self.inner.load()
-    }
-    fn deferred(&self) -> Option<DeferredValue> {
-        self.inner.deferred()
-    }
-    fn value_len(&self) -> usize {
-        self.inner.value_len()
-    }
+    hand_on!(inner: valid key seq kind value);
+
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)?;
         self.forward()
@@ -122,7 +97,7 @@ impl VersionIter for Versions {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     Nowhere,
     /// On the version that `inner` stands on.
     Inner,
@@ -135,7 +110,7 @@ pub(crate) struct Newest {
     inner: SstIter,
     limit: SeqNo,
     shown: SeqNo,
-    place: Place,
+    position: Position,
     key: Vec<u8>,
     picked: Picked,
     kind: Kind,
@@ -147,7 +122,7 @@ impl Newest {
             inner,
             limit,
             shown,
-            place: Place::Nowhere,
+            position: Position::Nowhere,
             key: Vec::new(),
             picked: Picked::default(),
             kind: Kind::Put,
@@ -161,11 +136,11 @@ impl Newest {
 
     /// From the newest version of a key onwards.
     fn forward(&mut self) -> Result<()> {
-        self.place = Place::Nowhere;
+        self.position = Position::Nowhere;
         self.picked.release_large();
         while self.inner.valid() {
             if self.inner.seq() <= self.limit {
-                self.place = Place::Inner;
+                self.position = Position::Inner;
                 break;
             }
             self.inner.next()?;
@@ -175,7 +150,7 @@ impl Newest {
 
     /// From the oldest version of a key backwards.
     fn backward(&mut self) -> Result<()> {
-        self.place = Place::Nowhere;
+        self.position = Position::Nowhere;
         self.picked.release_large();
         while self.inner.valid() {
             if self.inner.seq() <= self.limit {
@@ -187,7 +162,7 @@ impl Newest {
                     }
                     self.inner.prev()?;
                 }
-                self.place = Place::Buffers;
+                self.position = Position::Buffers;
                 break;
             }
             self.inner.prev()?;
@@ -198,34 +173,34 @@ impl Newest {
 
 impl VersionIter for Newest {
     fn valid(&self) -> bool {
-        self.place != Place::Nowhere
+        self.position != Position::Nowhere
     }
     fn key(&self) -> &[u8] {
-        if self.place == Place::Inner { self.inner.key() } else { &self.key }
+        if self.position == Position::Inner { self.inner.key() } else { &self.key }
     }
     fn seq(&self) -> SeqNo {
         self.shown
     }
     fn kind(&self) -> Kind {
-        if self.place == Place::Inner { self.inner.kind() } else { self.kind }
+        if self.position == Position::Inner { self.inner.kind() } else { self.kind }
     }
     fn value(&self) -> &[u8] {
-        if self.place == Place::Inner { self.inner.value() } else { self.picked.value() }
+        if self.position == Position::Inner { self.inner.value() } else { self.picked.value() }
     }
     fn large_value(&self) -> Option<LargeValue> {
-        if self.place == Place::Inner { self.inner.large_value() } else { self.picked.large_value() }
+        if self.position == Position::Inner { self.inner.large_value() } else { self.picked.large_value() }
     }
     fn is_deferred(&self) -> bool {
-        if self.place == Place::Inner { self.inner.is_deferred() } else { self.picked.deferred().is_some() }
+        if self.position == Position::Inner { self.inner.is_deferred() } else { self.picked.deferred().is_some() }
     }
     fn load(&mut self) -> Result<()> {
-        if self.place == Place::Inner { self.inner.load() } else { self.picked.load() }
+        if self.position == Position::Inner { self.inner.load() } else { self.picked.load() }
     }
     fn deferred(&self) -> Option<DeferredValue> {
-        if self.place == Place::Inner { self.inner.deferred() } else { self.picked.deferred().cloned() }
+        if self.position == Position::Inner { self.inner.deferred() } else { self.picked.deferred().cloned() }
     }
     fn value_len(&self) -> usize {
-        if self.place == Place::Inner { self.inner.value_len() } else { self.picked.value_len() }
+        if self.position == Position::Inner { self.inner.value_len() } else { self.picked.value_len() }
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         self.inner.seek_ge(key)?;
@@ -244,10 +219,10 @@ impl VersionIter for Newest {
         self.backward()
     }
     fn next(&mut self) -> Result<()> {
-        match self.place {
-            Place::Nowhere => return Ok(()),
-            Place::Inner => self.save_key(),
-            Place::Buffers => self.inner.seek_ge(&self.key)?,
+        match self.position {
+            Position::Nowhere => return Ok(()),
+            Position::Inner => self.save_key(),
+            Position::Buffers => self.inner.seek_ge(&self.key)?,
         }
         while self.inner.valid() && self.inner.key() == self.key {
             self.inner.next()?;
@@ -259,7 +234,7 @@ impl VersionIter for Newest {
         self.next()
     }
     fn prev(&mut self) -> Result<()> {
-        if self.place == Place::Inner {
+        if self.position == Position::Inner {
             self.save_key();
             self.inner.seek_lt(&self.key)?;
         }

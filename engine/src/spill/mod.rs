@@ -40,11 +40,10 @@ use std::sync::Arc;
 
 use self::iter::Versions;
 pub(crate) use self::iter::{Files, Newest};
-use crate::base::value::DeferredValue;
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{Held, MergeEnv, OutputPlan, ahead_each, merge};
-use crate::iter::{LevelIter, MergeIter, VersionIter, head_of};
+use crate::iter::{LevelIter, MergeIter, VersionIter, hand_on, head_of};
 use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::sst::{PinnedValue, ReadHints, SstMeta, SstWriter};
 use crate::sst_files::SstFiles;
@@ -468,44 +467,10 @@ impl<I: VersionIter> Distinct<I> {
 }
 
 impl<I: VersionIter> VersionIter for Distinct<I> {
-    fn valid(&self) -> bool {
-        self.inner.valid()
-    }
-    fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
+    hand_on!(inner: valid key kind value seeks prev);
+
     fn seq(&self) -> SeqNo {
         self.number.unwrap_or_else(|| self.inner.seq())
-    }
-    fn kind(&self) -> Kind {
-        self.inner.kind()
-    }
-    fn value(&self) -> &[u8] {
-        self.inner.value()
-    }
-    fn is_deferred(&self) -> bool {
-        self.inner.is_deferred()
-    }
-    fn load(&mut self) -> Result<()> {
-        self.inner.load()
-    }
-    fn deferred(&self) -> Option<DeferredValue> {
-        self.inner.deferred()
-    }
-    fn value_len(&self) -> usize {
-        self.inner.value_len()
-    }
-    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_ge(key)
-    }
-    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_lt(key)
-    }
-    fn seek_first(&mut self) -> Result<()> {
-        self.inner.seek_first()
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        self.inner.seek_last()
     }
     fn next(&mut self) -> Result<()> {
         if self.distinct {
@@ -515,8 +480,5 @@ impl<I: VersionIter> VersionIter for Distinct<I> {
         self.inner.next()?;
         self.distinct &= !(self.inner.valid() && self.inner.key() == self.last);
         Ok(())
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.inner.prev()
     }
 }

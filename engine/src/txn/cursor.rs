@@ -52,48 +52,73 @@ enum Side {
 
 /// Which way a cursor goes. All that differs between the two is here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Forward,
     Backward,
 }
 
-impl Way {
+impl Direction {
     /// Less: a row with key `a` comes before one with key `b`.
     fn order(self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
-            Way::Forward => a.cmp(b),
-            Way::Backward => b.cmp(a),
+            Direction::Forward => a.cmp(b),
+            Direction::Backward => b.cmp(a),
         }
     }
 
     fn step(self, base: &mut Base) -> Result<()> {
         match self {
-            Way::Forward => base.next(),
-            Way::Backward => base.prev(),
+            Direction::Forward => base.next(),
+            Direction::Backward => base.prev(),
         }
     }
 
     /// To the first row that does not come before `key`; backward, behind it.
     fn seek(self, base: &mut Base, key: &[u8]) -> Result<()> {
         match self {
-            Way::Forward => base.seek_ge(key),
-            Way::Backward => base.seek_lt(key),
+            Direction::Forward => base.seek_ge(key),
+            Direction::Backward => base.seek_lt(key),
+        }
+    }
+
+    /// The first own operation that a seek to `key` may stop at.
+    fn own_from(self, buffer: &WriteBuffer, key: &[u8]) -> Option<OpNo> {
+        match self {
+            Direction::Forward => buffer.first_from(key, false),
+            Direction::Backward => buffer.last_before(key),
+        }
+    }
+
+    /// Where a seek to `key` begins within the cursor's range.
+    fn clamp<'a>(self, base: &'a Base, key: &'a [u8]) -> &'a [u8] {
+        match self {
+            Direction::Forward => base.lower().map_or(key, |lower| lower.max(key)),
+            Direction::Backward => base.upper().map_or(key, |upper| upper.min(key)),
+        }
+    }
+
+    /// The interval that a seek to `key` has passed.
+    fn passed<'a>(self, base: &'a Base, key: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let row = base.valid().then(|| base.key());
+        match self {
+            Direction::Forward => (key, row.or(base.upper()).unwrap_or(key)),
+            Direction::Backward => (row.or(base.lower()).unwrap_or(key), key),
         }
     }
 
     /// The first own operation behind `key`.
     fn own_behind(self, buffer: &WriteBuffer, key: &[u8]) -> Option<OpNo> {
         match self {
-            Way::Forward => buffer.first_from(key, true),
-            Way::Backward => buffer.last_before(key),
+            Direction::Forward => buffer.first_from(key, true),
+            Direction::Backward => buffer.last_before(key),
         }
     }
 
     /// Is `key` before the end of the cursor's range?
     fn is_inside(self, base: &Base, key: &[u8]) -> bool {
         match self {
-            Way::Forward => base.upper().is_none_or(|upper| key < upper),
-            Way::Backward => base.lower().is_none_or(|lower| key >= lower),
+            Direction::Forward => base.upper().is_none_or(|upper| key < upper),
+            Direction::Backward => base.lower().is_none_or(|lower| key >= lower),
         }
     }
 }
@@ -114,7 +139,7 @@ pub struct Cursor {
     late: bool,
     own_at: Option<OpNo>,
     side: Side,
-    way: Way,
+    direction: Direction,
     /// After `refresh`: the base stands nowhere, the next step begins with a seek.
     base_lost: bool,
     /// Its latest large value was asked for: the next row may be a large one as well, and is read interruptibly.
@@ -139,7 +164,7 @@ impl Cursor {
             late: false,
             own_at: None,
             side: Side::Nowhere,
-            way: Way::Forward,
+            direction: Direction::Forward,
             base_lost: false,
             large: Cell::new(false),
             key: Vec::new(),
@@ -269,102 +294,89 @@ impl Cursor {
 
     /// To the first row with a key `>= key`.
     pub fn seek_ge(&mut self, own: &Txn, key: &[u8]) -> Result<()> {
-        self.side = Side::Nowhere;
-        if self.pin.is_none() {
-            return Ok(());
-        }
-        if self.flushes != self.core.tree.states.flushes() {
-            self.renew(own)?;
-        }
-        if self.runs != own.runs.generation() {
-            self.follow_runs(own)?;
-        }
-        let skipped = self.base.skipped();
-        interruptible(own.owner.interrupt_flag(), || self.base.seek_ge(key))?;
-        if self.base.skipped() - skipped >= DEAD_RUN {
-            let reached = if self.base.valid() { self.base.key() } else { self.base.upper().unwrap_or(key) };
-            self.core.passed_dead_run(key, reached);
-        }
-        let from = self.base.lower().map_or(key, |lower| lower.max(key));
-        self.own_at = own.buffer.first_from(from, false);
-        self.generation = own.buffer.generation();
-        self.settle(own, Way::Forward)
+        self.seek(own, key, Direction::Forward)
     }
 
     /// To the last row with a key `< key`.
     pub fn seek_lt(&mut self, own: &Txn, key: &[u8]) -> Result<()> {
+        self.seek(own, key, Direction::Backward)
+    }
+
+    #[inline]
+    fn seek(&mut self, own: &Txn, key: &[u8], direction: Direction) -> Result<()> {
         self.side = Side::Nowhere;
         if self.pin.is_none() {
             return Ok(());
         }
+        self.follow(own)?;
+        let skipped = self.base.skipped();
+        interruptible(own.owner.interrupt_flag(), || direction.seek(&mut self.base, key))?;
+        if self.base.skipped() - skipped >= DEAD_RUN {
+            let (from, to) = direction.passed(&self.base, key);
+            self.core.passed_dead_run(from, to);
+        }
+        self.own_at = direction.own_from(&own.buffer, direction.clamp(&self.base, key));
+        self.generation = own.buffer.generation();
+        self.settle(own, direction)
+    }
+
+    /// Takes in what flushes and spills have changed since the last movement.
+    #[inline]
+    fn follow(&mut self, own: &Txn) -> Result<()> {
         if self.flushes != self.core.tree.states.flushes() {
             self.renew(own)?;
         }
         if self.runs != own.runs.generation() {
             self.follow_runs(own)?;
         }
-        let skipped = self.base.skipped();
-        interruptible(own.owner.interrupt_flag(), || self.base.seek_lt(key))?;
-        if self.base.skipped() - skipped >= DEAD_RUN {
-            let reached = if self.base.valid() { self.base.key() } else { self.base.lower().unwrap_or(key) };
-            self.core.passed_dead_run(reached, key);
-        }
-        let from = self.base.upper().map_or(key, |upper| upper.min(key));
-        self.own_at = own.buffer.last_before(from);
-        self.generation = own.buffer.generation();
-        self.settle(own, Way::Backward)
+        Ok(())
     }
 
     /// To the next row. Requires `valid()`.
     pub fn next(&mut self, own: &Txn) -> Result<()> {
-        self.step_asking(own, Way::Forward)
+        self.step_asking(own, Direction::Forward)
     }
 
     /// To the previous row. Requires `valid()`.
     pub fn prev(&mut self, own: &Txn) -> Result<()> {
-        self.step_asking(own, Way::Backward)
+        self.step_asking(own, Direction::Backward)
     }
 
     #[inline]
-    fn step_asking(&mut self, own: &Txn, way: Way) -> Result<()> {
+    fn step_asking(&mut self, own: &Txn, direction: Direction) -> Result<()> {
         match self.large.get() {
-            false => self.step(own, way),
-            true => interruptible(own.owner.interrupt_flag(), || self.step(own, way)),
+            false => self.step(own, direction),
+            true => interruptible(own.owner.interrupt_flag(), || self.step(own, direction)),
         }
     }
 
     #[inline]
-    fn step(&mut self, own: &Txn, way: Way) -> Result<()> {
+    fn step(&mut self, own: &Txn, direction: Direction) -> Result<()> {
         if self.pin.is_none() {
             return Ok(());
         }
-        if self.flushes != self.core.tree.states.flushes() {
-            self.renew(own)?;
-        }
-        if self.runs != own.runs.generation() {
-            self.follow_runs(own)?;
-        }
+        self.follow(own)?;
         let buffer = &own.buffer;
         if buffer.is_empty() {
             self.own_at = None;
-        } else if self.generation != buffer.generation() || self.way != way {
+        } else if self.generation != buffer.generation() || self.direction != direction {
             let key = if self.side == Side::Base { self.base.key() } else { self.key.as_slice() };
-            self.own_at = way.own_behind(buffer, key);
+            self.own_at = direction.own_behind(buffer, key);
         } else if self.side == Side::Own {
-            self.own_at = self.own_at.and_then(|op| way.own_behind(buffer, buffer.key(op)));
+            self.own_at = self.own_at.and_then(|op| direction.own_behind(buffer, buffer.key(op)));
         }
         self.generation = buffer.generation();
         if std::mem::replace(&mut self.side, Side::Nowhere) == Side::Base {
-            way.step(&mut self.base)?;
+            direction.step(&mut self.base)?;
         } else {
-            if self.way != way || self.base_lost {
-                way.seek(&mut self.base, &self.key)?;
+            if self.direction != direction || self.base_lost {
+                direction.seek(&mut self.base, &self.key)?;
             }
             if self.base.valid() && self.base.key() == self.key.as_slice() {
-                way.step(&mut self.base)?;
+                direction.step(&mut self.base)?;
             }
         }
-        self.settle(own, way)
+        self.settle(own, direction)
     }
 
     fn take_own(&mut self, buffer: &WriteBuffer, op: OpNo) {
@@ -377,14 +389,14 @@ impl Cursor {
 
     /// Chooses the row between base and own side, neither of which stands before it.
     #[inline]
-    fn settle(&mut self, own: &Txn, way: Way) -> Result<()> {
-        self.way = way;
+    fn settle(&mut self, own: &Txn, direction: Direction) -> Result<()> {
+        self.direction = direction;
         self.base_lost = false;
         let buffer = &own.buffer;
         loop {
-            let op = self.own_at.filter(|&op| way.is_inside(&self.base, buffer.key(op)));
+            let op = self.own_at.filter(|&op| direction.is_inside(&self.base, buffer.key(op)));
             let order = match op {
-                Some(op) if self.base.valid() => way.order(self.base.key(), buffer.key(op)),
+                Some(op) if self.base.valid() => direction.order(self.base.key(), buffer.key(op)),
                 Some(_) => Ordering::Greater,
                 None => Ordering::Less,
             };
@@ -396,9 +408,9 @@ impl Cursor {
                         return Ok(());
                     }
                     if in_base {
-                        way.step(&mut self.base)?;
+                        direction.step(&mut self.base)?;
                     }
-                    self.own_at = way.own_behind(buffer, buffer.key(op));
+                    self.own_at = direction.own_behind(buffer, buffer.key(op));
                 }
                 None if !self.base.valid() => {
                     self.side = Side::Nowhere;
@@ -408,7 +420,7 @@ impl Cursor {
                     self.side = Side::Base;
                     return Ok(());
                 }
-                None => way.step(&mut self.base)?,
+                None => direction.step(&mut self.base)?,
             }
         }
     }

@@ -139,8 +139,8 @@ fn put_columns(out: &mut Vec<u8>, columns: &[StoredColumn], versioned: bool) {
             put_varint(out, u64::from(column.id));
         }
         put_bytes(out, column.name.as_bytes());
-        let (kind, unsigned) = kind_byte(column.kind);
-        out.push(kind);
+        let unsigned = matches!(column.kind, ColumnType::Int { unsigned: true });
+        out.push(column.kind.number());
         out.push(flags(&[
             (unsigned, COL_UNSIGNED),
             (column.is_virtual, COL_VIRTUAL),
@@ -171,18 +171,6 @@ fn flags(bits: &[(bool, u8)]) -> u8 {
     bits.iter().filter(|b| b.0).fold(0, |all, b| all | b.1)
 }
 
-fn kind_byte(kind: ColumnType) -> (u8, bool) {
-    match kind {
-        ColumnType::Int { unsigned } => (0, unsigned),
-        ColumnType::Float => (1, false),
-        ColumnType::Double => (2, false),
-        ColumnType::Bytes => (3, false),
-        ColumnType::Char => (4, false),
-        ColumnType::VarChar => (5, false),
-        ColumnType::Blob => (6, false),
-    }
-}
-
 fn state_byte(state: IndexState) -> u8 {
     match state {
         IndexState::Live => 0,
@@ -205,16 +193,7 @@ fn read_column(r: &mut Reader<'_>, number: u32, versioned: bool) -> Option<Store
     let name = read_text(r)?;
     let kind = r.u8()?;
     let flags = r.u8()?;
-    let kind = match kind {
-        0 => ColumnType::Int { unsigned: flags & COL_UNSIGNED != 0 },
-        1 => ColumnType::Float,
-        2 => ColumnType::Double,
-        3 => ColumnType::Bytes,
-        4 => ColumnType::Char,
-        5 => ColumnType::VarChar,
-        6 => ColumnType::Blob,
-        _ => return None,
-    };
+    let kind = ColumnType::from_number(kind, flags & COL_UNSIGNED != 0)?;
     let length_bytes = r.u8()?;
     let size = read_u32(r)?;
     let collation = if flags & COL_TEXT != 0 { Some((read_u32(r)?, read_text(r)?)) } else { None };

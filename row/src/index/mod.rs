@@ -186,7 +186,10 @@ impl Writer<'_> {
         put_row(self.session.txn_mut(), &self.buffers.row_key, &self.buffers.row_value, &apart)?;
         let WriteBuffers { row_key, entry, found, .. } = &mut *self.buffers;
         for index in &table.written {
-            index.entries(record, row_id, &mut Inserting { session: self.session, row_key, entry, found, index })?;
+            let take = |entry: &ChangeRoom, claimed| {
+                come(self.session, [&entry.key, &entry.value], claimed, index, row_key, found)
+            };
+            index.entries(record, row_id, &mut Each { entry, take })?;
         }
         Ok(())
     }
@@ -256,7 +259,8 @@ impl Writer<'_> {
         self.session.txn_mut().delete(&b.row_key)?;
         for index in &table.written {
             let WriteBuffers { row_key, entry, found, .. } = &mut *b;
-            index.keys(record, row_id, &mut Deleting { session: self.session, row_key, entry, found, index })?;
+            let take = |entry: &ChangeRoom, claimed| leave(self.session, &entry.key, claimed, index, row_key, found);
+            index.keys(record, row_id, &mut Each { entry, take })?;
         }
         Ok(())
     }
@@ -281,44 +285,20 @@ pub(crate) fn put_row(txn: &mut Txn, key: &[u8], bytes: &[u8], apart: &Apart<'_>
     Ok(())
 }
 
-/// Puts the entries of a new row.
-struct Inserting<'a> {
-    session: &'a mut Session,
-    row_key: &'a [u8],
+/// Hands the entries of a row to `take`, each in the room, and whether its value is claimed.
+struct Each<'a, F> {
     entry: &'a mut ChangeRoom,
-    found: &'a mut Value,
-    index: &'a Written,
+    take: F,
 }
 
-impl Sink for Inserting<'_> {
+impl<F: FnMut(&ChangeRoom, bool) -> Result<()>> Sink for Each<'_, F> {
     #[inline]
     fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         (&mut self.entry.key, &mut self.entry.value)
     }
     #[inline]
     fn take(&mut self, claimed: bool) -> Result<()> {
-        let ChangeRoom { key, value, .. } = &*self.entry;
-        come(self.session, [key, value], claimed, self.index, self.row_key, self.found)
-    }
-}
-
-/// Deletes the entries of a row.
-struct Deleting<'a> {
-    session: &'a mut Session,
-    row_key: &'a [u8],
-    entry: &'a mut ChangeRoom,
-    found: &'a mut Value,
-    index: &'a Written,
-}
-
-impl Sink for Deleting<'_> {
-    #[inline]
-    fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
-        (&mut self.entry.key, &mut self.entry.value)
-    }
-    #[inline]
-    fn take(&mut self, claimed: bool) -> Result<()> {
-        leave(self.session, &self.entry.key, claimed, self.index, self.row_key, self.found)
+        (self.take)(self.entry, claimed)
     }
 }
 
