@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use common::{HookDisk, Rng, key, options, value, within};
+use common::{Rng, hooked, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
 use strata_engine::io::{Blocking, BlockingHook, Disk, MemDisk, set_blocking_hook};
 use strata_engine::lock::{LockMode, LockOwner, Wait};
@@ -88,7 +88,7 @@ fn a_writer_who_waits_for_memory_can_be_interrupted() {
                 }
             })
         };
-        let disk = Arc::new(HookDisk { inner: MemDisk::new(), hook });
+        let disk = hooked(MemDisk::new(), hook);
         let options = Options { log_segment_bytes: 1 << 20, transaction_bytes: 64 << 10, ..options(disk) };
         let budget = options.memtable_budget_bytes;
         let engine = Engine::open(Path::new("/store"), options).unwrap();
@@ -255,7 +255,7 @@ fn a_wait_for_room_in_the_log_is_told() {
         let inner = MemDisk::new();
         let dir = Path::new("/log");
         inner.create_dir_all(dir).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(HookDisk { inner, hook });
+        let disk: Arc<dyn Disk> = hooked(inner, hook);
         let options = LogOptions { segment_bytes: 1 << 20, epoch: 7, buffer_bytes: 64 << 10, ..LogOptions::default() };
         let log = Arc::new(Log::open(disk, dir, options, Tail::NEW, Box::new(|_| Ok(()))).unwrap());
         let mut rng = Rng::new(1);

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{DIR, HookDisk, Map, OnFailure, Rng, dump, key, options, seeds, value, within};
+use common::{DIR, Map, OnFailure, Rng, dump, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
@@ -385,10 +385,10 @@ fn generations(seed: u64) {
             taken: Mutex::new(None),
         });
         let hook = trap.clone();
-        let hooked = HookDisk { inner: disk.clone(), hook: Arc::new(move |_, _| hook.step()) };
+        let hooked = hooked(disk.clone(), Arc::new(move |_, _| hook.step()));
         // In every other history most transactions are too large for memory.
         let transaction_bytes = if seed % 2 == 0 { 0 } else { 8000 };
-        let options = Options { transaction_bytes, ..options(Arc::new(hooked)) };
+        let options = Options { transaction_bytes, ..options(hooked) };
         let engine = match Engine::open(Path::new(DIR), options) {
             Ok(engine) => engine,
             Err(e) => panic!("generation {generation}: {e}"),
@@ -471,9 +471,9 @@ fn threads(seed: u64) {
                 }
             }
         });
-        let hooked = HookDisk { inner: disk.clone(), hook };
+        let hooked = hooked(disk.clone(), hook);
         let transaction_bytes = if seed % 2 == 0 { 0 } else { 1500 };
-        let options = Options { transaction_bytes, ..options(Arc::new(hooked)) };
+        let options = Options { transaction_bytes, ..options(hooked) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         let workers: Vec<_> = (0..THREADS)
             .map(|me| {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{DIR, HookDisk, Map, Rng, cases, dump, key, open, options, value, within};
+use common::{DIR, Map, Rng, cases, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
 use strata_engine::{Durability, Engine, Error, IndexId, Options, Result, Txn};
@@ -336,7 +336,7 @@ fn little_room_suffices_for_a_flush() {
                 drop(held.lock());
             }
         });
-        let engine = Engine::open(Path::new(DIR), options(Arc::new(HookDisk { inner: disk.clone(), hook }))).unwrap();
+        let engine = Engine::open(Path::new(DIR), options(hooked(disk.clone(), hook))).unwrap();
         let mut journal = Journal::default();
         let mut rng = Rng::new(7);
         let closed = gate.lock();
@@ -388,7 +388,7 @@ fn a_panic_in_the_background_stops_the_store() {
             let heard = reports.clone();
             let options = Options {
                 on_report: Some(Arc::new(move |text: &str| heard.lock().push(text.to_owned()))),
-                ..options(Arc::new(HookDisk { inner: disk.clone(), hook }))
+                ..options(hooked(disk.clone(), hook))
             };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let mut journal = Journal::default();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
+use common::{DIR, Map, Rng, dump, hooked, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::lock::{LockMode, LockOwner, Wait};
@@ -161,7 +161,7 @@ fn crash_at(n: u64) -> bool {
             }
         }
     });
-    let engine = Engine::open(Path::new(DIR), large(Arc::new(HookDisk { inner: disk, hook }))).unwrap();
+    let engine = Engine::open(Path::new(DIR), large(hooked(disk, hook))).unwrap();
     story(&engine, &told);
     drop(engine);
     let Some((image, durable, prepared)) = taken.lock().take() else { return false };
@@ -483,7 +483,7 @@ fn an_interruption_ends_the_transfer_of_one_value() {
         })
     };
     let disk = MemDisk::new();
-    let options = Options { transaction_bytes: 3 << 20, ..options(Arc::new(HookDisk { inner: disk.clone(), hook })) };
+    let options = Options { transaction_bytes: 3 << 20, ..options(hooked(disk.clone(), hook)) };
     let engine = Engine::open(Path::new(DIR), options).unwrap();
     let mut rng = Rng::new(1);
     let random: Vec<u8> = (0..24 << 17).flat_map(|_| rng.next().to_le_bytes()).collect();

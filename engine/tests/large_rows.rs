@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{DIR, Map, Rng, key, options, within};
 use parking_lot::Mutex;
 use strata_engine::base::slots::large_bytes;
-use strata_engine::io::{Disk, File, MemDisk, Mode};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
 use strata_engine::{Engine, Error, IndexId, Options, ReadPoint, Result};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -42,65 +42,6 @@ impl Seen {
     }
 }
 
-struct SeeingDisk(MemDisk, Arc<Seen>);
-struct SeeingFile(Arc<dyn File>, Arc<Seen>);
-
-impl Disk for SeeingDisk {
-    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(SeeingFile(self.0.open(path, mode, direct)?, self.1.clone())))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.0.remove(path)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        self.0.list(dir)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.0.exists(path)
-    }
-    fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        self.0.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        self.0.lock_dir(dir)
-    }
-}
-
-impl File for SeeingFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        if self.path().extension().is_some_and(|extension| extension == "sst") {
-            self.1.look();
-            self.1.read.fetch_add(buf.len(), Ordering::SeqCst);
-        }
-        self.0.read_exact_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.1.look();
-        self.0.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.0.sync_data()
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.0.allocate(len)
-    }
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
 const INDEX: u32 = 1;
 
 fn all() -> Range<[u8; 4]> {
@@ -109,7 +50,19 @@ fn all() -> Range<[u8; 4]> {
 
 /// Memory and files so large that nothing is flushed or merged unasked.
 fn open(disk: &MemDisk, seen: &Arc<Seen>) -> Engine {
-    let disk = Arc::new(SeeingDisk(disk.clone(), seen.clone()));
+    let seen = seen.clone();
+    let look = move |operation, path: &Path| {
+        match operation {
+            Operation::Read(bytes) if path.extension().is_some_and(|extension| extension == "sst") => {
+                seen.look();
+                seen.read.fetch_add(bytes, Ordering::SeqCst);
+            }
+            Operation::Write(_) => seen.look(),
+            _ => {}
+        }
+        Ok(())
+    };
+    let disk = Arc::new(HookedDisk::new(Arc::new(disk.clone()), Arc::new(look)));
     let options = Options {
         memtable_budget_bytes: 256 << 20,
         log_segment_bytes: 64 << 20,

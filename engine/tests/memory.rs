@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
-use common::{DIR, Hook, HookDisk, Rng, dump, key, options, value, within};
+use common::{DIR, Hook, Rng, dump, hooked, key, options, value, within};
 use strata_engine::base::value::Value;
 use strata_engine::compact::merge::merge_buffer_bytes;
 use strata_engine::io::{Disk, MemDisk};
@@ -142,7 +142,7 @@ fn what_a_merge_holds_of_large_values_is_counted() {
                 }
             })
         };
-        let disk = Arc::new(HookDisk { inner: MemDisk::new(), hook });
+        let disk = hooked(MemDisk::new(), hook);
         let options = Options { block_cache_bytes: 64 << 20, ..options(disk) };
         let store = Arc::new(Engine::open(Path::new(DIR), options).unwrap());
         let mut rng = Rng::new(1);

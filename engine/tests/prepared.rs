@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, open, options, value, within};
+use common::{DIR, Map, OnFailure, Rng, cases, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::lock::{LockMode, Wait};
@@ -170,10 +170,10 @@ fn life(seed: u64, at: impl Fn(&MemDisk, &Promise) + Send + Sync + 'static) {
         })
     };
     let (on_disk, on_crash_point) = (tell.clone(), tell);
-    let hooked = HookDisk { inner: disk.clone(), hook: Arc::new(move |_, _| on_disk()) };
+    let hooked = hooked(disk.clone(), Arc::new(move |_, _| on_disk()));
     let engine = Engine::open(
         Path::new(DIR),
-        Options { on_crash_point: Some(Arc::new(move |_: CrashPoint| on_crash_point())), ..options(Arc::new(hooked)) },
+        Options { on_crash_point: Some(Arc::new(move |_: CrashPoint| on_crash_point())), ..options(hooked) },
     )
     .unwrap();
     let (mut rng, mut map) = (Rng::new(seed), Map::new());
@@ -268,7 +268,7 @@ fn a_prepared_transaction_is_renamed_in_one_step() {
                 images.1.push(from.crash(seed));
             }
         });
-        let engine = Engine::open(Path::new(DIR), options(Arc::new(HookDisk { inner: disk.clone(), hook }))).unwrap();
+        let engine = Engine::open(Path::new(DIR), options(hooked(disk.clone(), hook))).unwrap();
         let (mut rng, mut map) = (Rng::new(3), Map::new());
         let value = leave_prepared(&engine, &mut rng, 1, 20_000);
         leave_prepared(&engine, &mut rng, 2, 20);

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use strata_engine::io::{Disk, File, Mode};
+use strata_engine::io::{Disk, HookedDisk};
 use strata_engine::{Error as EngineError, Result as EngineResult};
 use strata_row::{Error, Result};
 
@@ -67,80 +67,19 @@ impl Fault {
 pub fn disk(disk: Arc<dyn Disk>) -> Result<Arc<dyn Disk>> {
     let Ok(text) = std::env::var(VARIABLE) else { return Ok(disk) };
     text.split(';').try_fold(disk, |disk, text| match parse(text) {
-        Some(fault) => Ok(Arc::new(FaultDisk { disk, fault: Arc::new(fault) }) as Arc<dyn Disk>),
+        Some(fault) => Ok(failing(disk, fault)),
         None => Err(Error::invalid(format!("{VARIABLE}: {text} is not operation:fault:part:switch"))),
     })
 }
 
-struct FaultDisk {
-    disk: Arc<dyn Disk>,
-    fault: Arc<Fault>,
-}
-
-struct FaultFile {
-    file: Arc<dyn File>,
-    fault: Arc<Fault>,
-}
-
-impl Disk for FaultDisk {
-    fn open(&self, path: &Path, mode: Mode, direct: bool) -> EngineResult<Arc<dyn File>> {
-        let file = self.disk.open(path, mode, direct)?;
-        Ok(Arc::new(FaultFile { file, fault: self.fault.clone() }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> EngineResult<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> EngineResult<()> {
-        self.disk.remove(path)
-    }
-    fn list(&self, dir: &Path) -> EngineResult<Vec<PathBuf>> {
-        self.disk.list(dir)
-    }
-    fn exists(&self, path: &Path) -> EngineResult<bool> {
-        self.disk.exists(path)
-    }
-    fn create_dir_all(&self, dir: &Path) -> EngineResult<()> {
-        self.disk.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> EngineResult<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> EngineResult<Box<dyn Send + Sync>> {
-        self.disk.lock_dir(dir)
-    }
-}
-
-impl File for FaultFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> EngineResult<()> {
-        self.fault.strike("read", self.path())?;
-        self.file.read_exact_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> EngineResult<()> {
-        self.fault.strike("write", self.path())?;
-        self.file.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> EngineResult<()> {
-        self.fault.strike("sync", self.path())?;
-        self.file.sync_data()
-    }
-    fn len(&self) -> EngineResult<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, len: u64) -> EngineResult<()> {
-        self.file.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> EngineResult<()> {
-        self.file.allocate(len)
-    }
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
+fn failing(disk: Arc<dyn Disk>, fault: Fault) -> Arc<dyn Disk> {
+    Arc::new(HookedDisk::new(disk, Arc::new(move |operation, path| fault.strike(operation.name(), path))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strata_engine::io::PosixDisk;
+    use strata_engine::io::{Mode, PosixDisk};
 
     #[test]
     fn faults_are_named_and_strike_while_the_switch_is_there() {
@@ -152,7 +91,7 @@ mod tests {
         let fault = parse(&format!("sync:eio:/log/:{}", switch.display())).unwrap();
         let log = folder.path().join("log");
         std::fs::create_dir(&log).unwrap();
-        let disk = FaultDisk { disk: Arc::new(PosixDisk::default()), fault: Arc::new(fault) };
+        let disk = failing(Arc::new(PosixDisk::default()), fault);
         let file = disk.open(&log.join("1"), Mode::Create, false).unwrap();
         let other = disk.open(&folder.path().join("2"), Mode::Create, false).unwrap();
         file.sync_data().unwrap();
@@ -170,7 +109,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let switch = folder.path().join("switch");
         let fault = parse(&format!("read:hang:data:{}", switch.display())).unwrap();
-        let disk = FaultDisk { disk: Arc::new(PosixDisk::default()), fault: Arc::new(fault) };
+        let disk = failing(Arc::new(PosixDisk::default()), fault);
         let file = disk.open(&folder.path().join("data"), Mode::Create, false).unwrap();
         file.write_all_at(b"x", 0).unwrap();
         std::fs::write(&switch, "").unwrap();

@@ -6,12 +6,12 @@ mod common;
 use common::*;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use strata_engine::io::{Disk, FaultKind, File, MemDisk, Mode};
-use strata_row::kv::{IndexId, Options, Result};
+use strata_engine::io::{Disk, FaultKind, HookedDisk, MemDisk, Operation};
+use strata_row::kv::{IndexId, Options};
 use strata_row::store::Store;
 
 /// A gate at the sync of log files: closed, it holds whoever comes.
@@ -28,6 +28,14 @@ impl Gate {
         *self.closed.lock() = false;
         self.opened.notify_all();
     }
+
+    fn pass(&self) {
+        let mut closed = self.closed.lock();
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        while *closed {
+            self.opened.wait(&mut closed);
+        }
+    }
 }
 
 /// Opens the gate also when the test fails, or its threads would stay.
@@ -39,68 +47,15 @@ impl Drop for Opens<'_> {
     }
 }
 
-struct GateDisk(MemDisk, Arc<Gate>);
-
-struct GateFile(Arc<dyn File>, Option<Arc<Gate>>);
-
-impl Disk for GateDisk {
-    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
-        let is_log = path.parent().is_some_and(|dir| dir.ends_with("log"));
-        let gate = is_log.then(|| self.1.clone());
-        Ok(Arc::new(GateFile(self.0.open(path, mode, direct)?, gate)))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.0.remove(path)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        self.0.list(dir)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.0.exists(path)
-    }
-    fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        self.0.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        self.0.lock_dir(dir)
-    }
-}
-
-impl File for GateFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.0.read_exact_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.0.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
-        if let Some(gate) = &self.1 {
-            let mut closed = gate.closed.lock();
-            gate.syncs.fetch_add(1, Ordering::SeqCst);
-            while *closed {
-                gate.opened.wait(&mut closed);
-            }
+/// The disk behind the gate.
+fn gated(disk: MemDisk, gate: Arc<Gate>) -> HookedDisk {
+    let pass = move |operation, path: &Path| {
+        if operation == Operation::Sync && path.parent().is_some_and(|dir| dir.ends_with("log")) {
+            gate.pass();
         }
-        self.0.sync_data()
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.0.allocate(len)
-    }
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
+        Ok(())
+    };
+    HookedDisk::new(Arc::new(disk), Arc::new(pass))
 }
 
 fn open(disk: impl Disk) -> Arc<Store> {
@@ -125,7 +80,7 @@ fn ids(store: &Store, name: &str) -> Vec<IndexId> {
 fn changes_of_different_tables_share_a_sync() {
     const OTHERS: usize = 8;
     let gate = Arc::new(Gate::default());
-    let store = open(GateDisk(MemDisk::new(), gate.clone()));
+    let store = open(gated(MemDisk::new(), gate.clone()));
     for n in 0..OTHERS {
         store.create_table(&format!("./db/old-{n}"), &definition(false), 0).unwrap();
     }

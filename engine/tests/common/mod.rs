@@ -3,13 +3,13 @@
 #![allow(dead_code)] // Every test program uses a part.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use strata_engine::io::{Disk, File, MemDisk, Mode};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
 use strata_engine::{Engine, IndexId, Options, Result};
 
 pub const DIR: &str = "/store";
@@ -88,77 +88,15 @@ pub fn within<T: Send + 'static>(what: &str, seconds: u64, case: impl FnOnce() -
 /// What is about to be done to which file.
 pub type Hook = Arc<dyn Fn(&str, &Path) + Send + Sync>;
 
-/// A disk that calls a hook before every operation that changes something.
-pub struct HookDisk {
-    pub inner: MemDisk,
-    pub hook: Hook,
-}
-
-struct HookFile {
-    inner: Arc<dyn File>,
-    hook: Hook,
-}
-
-impl Disk for HookDisk {
-    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
-        if mode == Mode::Create {
-            (self.hook)("create", path);
+/// The disk, with a hook before every operation that changes something.
+pub fn hooked(disk: MemDisk, hook: Hook) -> Arc<dyn Disk> {
+    let show = move |operation: Operation, path: &Path| {
+        if operation.changes() {
+            hook(operation.name(), path);
         }
-        let inner = self.inner.open(path, mode, direct)?;
-        Ok(Arc::new(HookFile { inner, hook: self.hook.clone() }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        (self.hook)("rename", from);
-        self.inner.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        (self.hook)("remove", path);
-        self.inner.remove(path)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        self.inner.list(dir)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.inner.exists(path)
-    }
-    fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        (self.hook)("sync directory", dir);
-        self.inner.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        self.inner.lock_dir(dir)
-    }
-}
-
-impl File for HookFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_exact_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        (self.hook)("write", self.path());
-        self.inner.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
-        (self.hook)("sync", self.path());
-        self.inner.sync_data()
-    }
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        (self.hook)("truncate", self.path());
-        self.inner.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        (self.hook)("allocate", self.path());
-        self.inner.allocate(len)
-    }
-    fn path(&self) -> &Path {
-        self.inner.path()
-    }
+        Ok(())
+    };
+    Arc::new(HookedDisk::new(Arc::new(disk), Arc::new(show)))
 }
 
 /// Operations on table files.
@@ -181,7 +119,7 @@ impl TableCounts {
             };
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        Arc::new(HookDisk { inner: disk.clone(), hook })
+        hooked(disk.clone(), hook)
     }
 }
 
