@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use strata_engine::base::IndexId;
-use strata_row::def::{Collation, Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
+use strata_row::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
 use strata_row::keycode::KeyCodec;
 use strata_row::keycode::collations::{Latin1, Utf8};
 use strata_row::rowcode::{ColumnSet, Record, RowCodec};
@@ -22,19 +22,7 @@ struct Builder {
 
 impl Builder {
     fn new(null_bytes: u32) -> Builder {
-        let def = TableDef {
-            columns: Vec::new(),
-            indexes: Vec::new(),
-            primary: None,
-            record_bytes: null_bytes,
-            null_bytes,
-            autoinc_column: None,
-            temporary: false,
-            no_rollback: false,
-            version: [0; 16],
-            compression: None,
-        };
-        Builder { def, nulls: 1 }
+        Builder { def: TableDef::of_columns(Vec::new(), null_bytes, null_bytes), nulls: 1 }
     }
 
     fn column(&mut self, kind: ColumnType, size: u32, nullable: bool, collation: Option<Arc<dyn Collation>>) {
@@ -62,16 +50,7 @@ impl Builder {
             let store_length = c.size + lengths + u32::from(c.null_mask != 0);
             KeyPart { column, length: c.size, descending: false, store_length }
         });
-        let parts = parts.collect();
-        self.def.indexes.push(Index {
-            name: String::new(),
-            kind: IndexKind::ORDINARY,
-            options: Vec::new(),
-            unique: false,
-            long_hash: false,
-            without_overlaps: false,
-            parts,
-        });
+        self.def.indexes.push(Index::ordinary("", false, parts.collect()));
     }
 }
 

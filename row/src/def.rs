@@ -177,6 +177,14 @@ pub struct Index {
     pub parts: Vec<KeyPart>,
 }
 
+impl Index {
+    /// An ordinary index.
+    pub fn ordinary(name: &str, unique: bool, parts: Vec<KeyPart>) -> Index {
+        let (kind, options) = (IndexKind::ORDINARY, Vec::new());
+        Index { name: name.into(), kind, options, unique, long_hash: false, without_overlaps: false, parts }
+    }
+}
+
 /// What entries an index has of a row, as the catalog's number says. A kind that a build does not know is kept in the catalog,
 /// and its table not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,4 +236,23 @@ pub struct TableDef {
     pub version: [u8; 16],
     /// COMPRESSION= option: `None` default.
     pub compression: Option<Compression>,
+}
+
+impl TableDef {
+    /// A table of these columns, without indexes, version and options, whose record begins with so many bytes of NULL bits and is
+    /// `record_bytes` long.
+    pub fn of_columns(columns: Vec<Column>, null_bytes: u32, record_bytes: u32) -> TableDef {
+        TableDef {
+            columns,
+            indexes: Vec::new(),
+            primary: None,
+            record_bytes,
+            null_bytes,
+            autoinc_column: None,
+            temporary: false,
+            no_rollback: false,
+            version: [0; 16],
+            compression: None,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::collations::{Binary, Latin1, TwoLevel, Utf8};
-use crate::def::{Collation, Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
+use crate::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
 use crate::rowcode::Record;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -153,18 +153,7 @@ pub(crate) fn table(specs: &[Spec]) -> TableDef {
         bit += u32::from(spec.nullable);
         offset += spec.slot();
     }
-    TableDef {
-        columns,
-        indexes: Vec::new(),
-        primary: None,
-        record_bytes: offset as u32,
-        null_bytes: null_bytes as u32,
-        autoinc_column: None,
-        temporary: false,
-        no_rollback: false,
-        version: [0; 16],
-        compression: None,
-    }
+    TableDef::of_columns(columns, null_bytes as u32, offset as u32)
 }
 
 /// An index part; `chars` limits it to a prefix of a text.
@@ -181,18 +170,6 @@ pub(crate) fn part(specs: &[Spec], column: usize, chars: Option<usize>, descendi
         length: length as u32,
         descending,
         store_length: (length + lengths + usize::from(spec.nullable)) as u32,
-    }
-}
-
-pub(crate) fn index(name: &str, unique: bool, parts: Vec<KeyPart>) -> Index {
-    Index {
-        name: name.into(),
-        kind: IndexKind::ORDINARY,
-        options: Vec::new(),
-        unique,
-        long_hash: false,
-        without_overlaps: false,
-        parts,
     }
 }
 
@@ -508,10 +485,10 @@ impl Plan {
     pub(crate) fn def(&self) -> TableDef {
         let mut def = table(SPECS);
         if let Some(primary) = &self.primary {
-            def.indexes.push(index("PRIMARY", true, primary.clone()));
+            def.indexes.push(Index::ordinary("PRIMARY", true, primary.clone()));
             def.primary = Some(0);
         }
-        def.indexes.push(index("second", self.unique, self.second.clone()));
+        def.indexes.push(Index::ordinary("second", self.unique, self.second.clone()));
         def
     }
 }

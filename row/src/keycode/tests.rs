@@ -3,11 +3,9 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 
 use super::collations::Latin1;
-use super::testkit::{
-    self, Row, SPECS, Spec, V, compare, image, index, part, same, table, tables, two_rows, values, without,
-};
+use super::testkit::{self, Row, SPECS, Spec, V, compare, image, part, same, table, tables, two_rows, values, without};
 use super::*;
-use crate::def::{ColumnType, KeyPart, TableDef};
+use crate::def::{ColumnType, Index, KeyPart, TableDef};
 
 const CLUSTERED: IndexId = IndexId(0x20);
 const SECOND: IndexId = IndexId(0x21);
@@ -250,10 +248,10 @@ fn hex(bytes: &[u8]) -> String {
 /// A table of the given columns with a primary key over the first and one index over all others.
 fn small(specs: &[Spec], unique: bool, descending: &[bool]) -> TableDef {
     let mut def = table(specs);
-    def.indexes.push(index("PRIMARY", true, vec![part(specs, 0, None, false)]));
+    def.indexes.push(Index::ordinary("PRIMARY", true, vec![part(specs, 0, None, false)]));
     def.primary = Some(0);
     let parts = (1..specs.len()).map(|i| part(specs, i, None, descending.get(i - 1) == Some(&true)));
-    def.indexes.push(index("second", unique, parts.collect()));
+    def.indexes.push(Index::ordinary("second", unique, parts.collect()));
     def
 }
 
@@ -304,7 +302,7 @@ fn documented_examples_are_what_is_written() {
     assert_eq!(hex(&key(&codec, &null, 0)), documented("unique key with NULL"));
 
     let mut def = table(&specs);
-    def.indexes.push(index("second", false, vec![part(&specs, 1, None, false)]));
+    def.indexes.push(Index::ordinary("second", false, vec![part(&specs, 1, None, false)]));
     let codec = second(&def);
     assert_eq!(hex(&key(&clustered(&def), &row, 258)), documented("hidden clustered key"));
     assert_eq!(hex(&key(&codec, &row, 258)), documented("secondary key, hidden row id"));

@@ -5,9 +5,8 @@ use strata_engine::base::IndexId;
 
 use super::*;
 use crate::catalog::alter::Source;
-use crate::keycode::testkit::{
-    self, Order, Row, SPECS, Spec, V, index, part, same, table, tables, value_of, values, without,
-};
+use crate::def::Index;
+use crate::keycode::testkit::{self, Order, Row, SPECS, Spec, V, part, same, table, tables, value_of, values, without};
 use crate::schema::{Initial, TableMeta};
 
 const CLUSTERED: IndexId = IndexId(0x20);
@@ -111,7 +110,7 @@ fn example() -> (Vec<Spec>, TableDef) {
         Spec { kind: ColumnType::Blob, size: 0, order: Some(Order::Binary), nullable: true, ..ID },
     ];
     let mut def = table(&specs);
-    def.indexes.push(index("PRIMARY", true, vec![part(&specs, 0, None, false)]));
+    def.indexes.push(Index::ordinary("PRIMARY", true, vec![part(&specs, 0, None, false)]));
     def.primary = Some(0);
     (specs, def)
 }
@@ -123,7 +122,7 @@ fn numbers_come_back_from_a_primary_key() {
         for (unsigned, descending) in [(false, false), (false, true), (true, false), (true, true)] {
             let specs = [Spec { kind: ColumnType::Int { unsigned }, size, ..ID }];
             let mut def = table(&specs);
-            def.indexes.push(index("PRIMARY", true, vec![part(&specs, 0, None, descending)]));
+            def.indexes.push(Index::ordinary("PRIMARY", true, vec![part(&specs, 0, None, descending)]));
             def.primary = Some(0);
             let (key, rows) = codecs(&def);
             let span = 1i128 << (8 * size);
@@ -203,7 +202,7 @@ fn altered() -> (TableMeta, TableDef) {
     let new =
         vec![specs[6], specs[0], specs[6], wide, specs[4], specs[3], Spec { size: 2, nullable: false, ..specs[1] }];
     let mut new_def = table(&new);
-    new_def.indexes.push(index("PRIMARY", true, vec![part(&new, 1, None, false)]));
+    new_def.indexes.push(Index::ordinary("PRIMARY", true, vec![part(&new, 1, None, false)]));
     new_def.primary = Some(0);
     let blob = Source::Added(Initial::Value(b"blob".to_vec()));
     let sources =
@@ -277,7 +276,7 @@ fn reading_ends_at_the_last_column_asked_for() {
 #[test]
 fn a_secondary_codec_is_not_the_one_of_rows() {
     let (specs, mut def) = example();
-    def.indexes.push(index("second", false, vec![part(&specs, 1, None, false)]));
+    def.indexes.push(Index::ordinary("second", false, vec![part(&specs, 1, None, false)]));
     let second = Arc::new(KeyCodec::new(&def, Some(1), IndexId(0x21), CLUSTERED).unwrap());
     assert!(matches!(RowCodec::new(&def, &second), Err(CodecError::Definition(_))));
 }

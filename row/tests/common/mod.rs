@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_row::Result;
-use strata_row::def::{Column, ColumnType, Index, IndexKind, KeyPart, TableDef};
+use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
 use strata_row::rowcode::Record;
@@ -120,37 +120,24 @@ pub fn definition(hidden: bool) -> TableDef {
     };
     let int = ColumnType::Int { unsigned: false };
     let part = |column, length, store_length| KeyPart { column, length, descending: false, store_length };
-    let index = |name: &str, unique, parts| Index {
-        name: name.into(),
-        kind: IndexKind::ORDINARY,
-        options: Vec::new(),
-        unique,
-        long_hash: false,
-        without_overlaps: false,
-        parts,
-    };
     let mut b = column("b", ColumnType::VarChar, 5, 20, 1);
     b.length_bytes = 1;
     b.collation = Some(Arc::new(Latin1 { ci: true, pad: true }));
     let mut d = column("d", ColumnType::Blob, 34, 0, 2);
     d.length_bytes = 2;
     d.collation = Some(Arc::new(Binary));
+    let columns = vec![column("a", int, 1, 4, 0), b, column("c", int, 26, 8, 0), d, column("e", int, 44, 4, 4)];
     TableDef {
-        columns: vec![column("a", int, 1, 4, 0), b, column("c", int, 26, 8, 0), d, column("e", int, 44, 4, 4)],
         indexes: vec![
-            index(if hidden { "ca" } else { "PRIMARY" }, !hidden, vec![part(2, 8, 8), part(0, 4, 4)]),
-            index("b", false, vec![part(1, 20, 23)]),
-            index("e", true, vec![part(4, 4, 5)]),
-            index("b_a", false, vec![part(1, 3, 6), KeyPart { descending: true, ..part(0, 4, 4) }]),
+            Index::ordinary(if hidden { "ca" } else { "PRIMARY" }, !hidden, vec![part(2, 8, 8), part(0, 4, 4)]),
+            Index::ordinary("b", false, vec![part(1, 20, 23)]),
+            Index::ordinary("e", true, vec![part(4, 4, 5)]),
+            Index::ordinary("b_a", false, vec![part(1, 3, 6), KeyPart { descending: true, ..part(0, 4, 4) }]),
         ],
         primary: if hidden { None } else { Some(0) },
-        record_bytes: RECORD as u32,
-        null_bytes: 1,
         autoinc_column: Some(2),
-        temporary: false,
-        no_rollback: false,
         version: [1; 16],
-        compression: None,
+        ..TableDef::of_columns(columns, 1, RECORD as u32)
     }
 }
 

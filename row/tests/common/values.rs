@@ -80,18 +80,7 @@ impl Terms for Words {
 pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
     let nulls = columns.iter().filter(|c| c.ends_with(" null")).count();
     let null_bytes = nulls.div_ceil(8) as u32;
-    let mut def = TableDef {
-        columns: Vec::new(),
-        indexes: Vec::new(),
-        primary: None,
-        record_bytes: null_bytes,
-        null_bytes,
-        autoinc_column: None,
-        temporary: false,
-        no_rollback: false,
-        version: [1; 16],
-        compression: None,
-    };
+    let mut def = TableDef { version: [1; 16], ..TableDef::of_columns(Vec::new(), null_bytes, null_bytes) };
     let mut null_bit = 0;
     for line in columns {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -145,15 +134,11 @@ pub fn index(def: &TableDef, line: &str) -> Index {
         let store_length = length + lengths + u32::from(c.null_mask != 0);
         KeyPart { column: column as u32, length, descending: false, store_length }
     };
-    let has_words = words.contains(&"words");
-    Index {
-        name: words[0].to_owned(),
-        kind: if has_words { WORDS } else { IndexKind::ORDINARY },
-        options: if has_words { b"positions".to_vec() } else { Vec::new() },
-        unique: words[0] == "PRIMARY" || words.contains(&"unique"),
-        long_hash: false,
-        without_overlaps: false,
-        parts: parts.split(',').map(part).collect(),
+    let unique = words[0] == "PRIMARY" || words.contains(&"unique");
+    let index = Index::ordinary(words[0], unique, parts.split(',').map(part).collect());
+    match words.contains(&"words") {
+        true => Index { kind: WORDS, options: b"positions".to_vec(), ..index },
+        false => index,
     }
 }
 
