@@ -219,6 +219,7 @@ pub struct Report {
     stamp: String,
     title: String,
     figures: &'static [&'static str],
+    full: bool,
     runs: Vec<Run>,
 }
 
@@ -228,12 +229,24 @@ impl Report {
         let folder = lab.join("results");
         fs::create_dir_all(&folder)?;
         let now = now();
-        Ok(Report { folder, stamp: utc_stamp(now), title: title.to_string(), figures: SHORT, runs: Vec::new() })
+        Ok(Report {
+            folder,
+            stamp: utc_stamp(now),
+            title: title.to_string(),
+            figures: SHORT,
+            full: false,
+            runs: Vec::new(),
+        })
     }
 
     /// The same with these figures.
     pub fn with(self, figures: &'static [&'static str]) -> Report {
         Report { figures, ..self }
+    }
+
+    /// The same with a table of all figures for each label, not a table of all labels for each figure.
+    pub fn in_full(self) -> Report {
+        Report { full: true, ..self }
     }
 
     /// Stores a run.
@@ -248,7 +261,7 @@ impl Report {
 
     /// Prints and stores the tables; fails when a run had errors.
     pub fn finish(self) -> Result<()> {
-        let text = render(&self.title, &self.runs, self.figures);
+        let text = render(&self.title, &self.runs, self.figures, self.full);
         println!("\n{text}");
         let path = self.folder.join(format!("{}-report.txt", self.stamp));
         fs::write(&path, &text)?;
@@ -281,7 +294,7 @@ pub fn run(args: Args) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
         runs.push(serde_json::from_str(&text).with_context(|| format!("{} is no result file", file.display()))?);
     }
-    println!("{}", render("Stored runs", &runs, SHORT));
+    println!("{}", render("Stored runs", &runs, SHORT, false));
     Ok(())
 }
 
@@ -372,7 +385,7 @@ mod tests {
             runs.push(run(Kind::Innodb, "a", round, n));
             runs.push(run(Kind::Strata, "a", round, 2 * n));
         }
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "200", "400", "2.00"]);
         let line = text.lines().find(|line| line.starts_with("without binlog")).unwrap();
@@ -398,7 +411,7 @@ mod tests {
             runs.push(Run { slice, ..run(Kind::Strata, "a", 1, n * 6 / 5) });
         }
         runs.push(Run { slice: 4, ..run(Kind::Strata, "a", 1, 10) });
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "90.0", "60.0", "1.20"]);
     }
@@ -411,7 +424,7 @@ mod tests {
             run(Kind::Strata, "a", 1, 1500),
             run(Kind::Innodb, "b", 1, 100),
         ];
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("a ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["a", "100", "50.0", "150", "1.50", "3.00"]);
         let line = text.lines().find(|line| line.starts_with("b ")).unwrap();
