@@ -30,6 +30,8 @@ const CHECKERS: u32 = 2;
 const UNTIL_KILL: RangeInclusive<u64> = 500..=5000;
 /// How long these may take.
 const KILL_PATIENCE: Duration = Duration::from_secs(120);
+/// The load that a kill ends would end by itself then.
+const KILL_SECONDS: u64 = 600;
 /// Runs of a round, each with requests of its own: the warm-up, the measurement, and those that kills end.
 const RUNS: u64 = 1000;
 
@@ -48,7 +50,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     load_threads: u32,
     /// Seconds measured
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Seconds of the same load before that
     #[arg(long, default_value_t = 10)]
@@ -81,7 +83,7 @@ pub struct Args {
     #[arg(long)]
     no_check: bool,
     /// After each round kill the server so often under the same load, and check the tables each time
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..900))]
     kill: u32,
     /// Seed of graph and requests
     #[arg(long, default_value_t = 1)]
@@ -111,12 +113,16 @@ impl Durability {
 
 /// The command `linkbench`.
 pub fn run(args: Args) -> Result<()> {
+    ensure!(
+        args.kill == 0 || args.durability == Durability::Commit,
+        "--kill asks for everything that was acknowledged; with --durability second the last of it may go"
+    );
     let lab = args.comparison.site.folder()?;
     let graph = Graph::new(args.nodes, args.seed);
     let raw_mb = graph.raw_bytes().div_ceil(1 << 20);
     let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
     let conditions = args.comparison.conditions(budget_mb);
-    let bench = Bench { access: Access::new(&graph), graph, args };
+    let bench = Bench { access: Access::new(&graph), graph, raw_mb, args };
     let title = format!("LinkBench, {} nodes, {} requesters", bench.args.nodes, bench.args.requesters);
     let mut report = Report::new(&lab, &title)?.in_full();
     let mut engines = Vec::new();
@@ -159,6 +165,8 @@ struct Bench {
     args: Args,
     graph: Graph,
     access: Access,
+    /// Size of the rows alone.
+    raw_mb: u64,
 }
 
 impl Bench {
@@ -209,6 +217,10 @@ impl Bench {
             series: loaded.series,
             latency: loaded.latency.summary(),
             by_kind: loaded.by_table.iter().map(|(table, l)| ((*table).to_string(), l.summary())).collect(),
+            further: BTreeMap::from([
+                ("links loaded".into(), loaded.links as f64),
+                ("links a node".into(), loaded.links as f64 / self.graph.nodes() as f64),
+            ]),
             usage,
             disk: engine.instance.size_on_disk()?,
             ..Run::new("linkbench-load", LOAD.into(), &engine.instance, &engine.conditions, 1)
@@ -236,12 +248,12 @@ impl Bench {
         run.usage.rss_base = engine.base;
         report.add(run)?;
         self.check(engine, &nodes)?;
-        let mut rng = SmallRng::seed_from_u64(self.args.seed + u64::from(round));
+        let mut rng = SmallRng::seed_from_u64(self.args.seed.wrapping_add(u64::from(round)));
         for kill in 1..=self.args.kill {
             server = self.kill(
                 engine,
                 server,
-                self.requests(round, 1 + u64::from(kill), u64::MAX >> 40),
+                self.requests(round, 1 + u64::from(kill), KILL_SECONDS),
                 &mut rng,
                 &mut nodes,
             )?;
@@ -281,6 +293,8 @@ impl Bench {
         if outcome.lost + warm.lost > 0 {
             outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
         }
+        let lists = outcome.by_kind.get("get_link_list").map_or(0, |latencies| latencies.summary().count);
+        let a_list = outcome.listed as f64 / lists.max(1) as f64;
         let run = Run {
             version: version(server)?,
             settings: self.settings(),
@@ -291,17 +305,16 @@ impl Bench {
             series: outcome.series,
             latency: outcome.latency.summary(),
             by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
+            further: BTreeMap::from([("links a list".into(), a_list)]),
             usage,
             disk: instance.size_on_disk()?,
             ..Run::new("linkbench", "requests".into(), instance, conditions, round)
         };
-        let lists = run.by_kind.get("get_link_list").map_or(0, |latency| latency.count);
         println!(
-            "{}, round {round}: {:.0} operations/s, p99 {:.1} ms, {:.1} links a list, {} deadlocks, {} errors",
+            "{}, round {round}: {:.0} operations/s, p99 {:.1} ms, {a_list:.1} links a list, {} deadlocks, {} errors",
             engine.title(),
             run.tps(),
             run.latency.p99_us as f64 / 1e3,
-            outcome.listed as f64 / lists.max(1) as f64,
             run.deadlocks,
             run.errors.len()
         );
@@ -371,7 +384,7 @@ impl Bench {
     fn settings(&self) -> BTreeMap<String, String> {
         let args = &self.args;
         let or_not = |set: bool, yes: &str, no: &str| if set { yes.to_string() } else { no.to_string() };
-        BTreeMap::from([
+        let mut settings = BTreeMap::from([
             ("nodes".into(), args.nodes.to_string()),
             ("seed".into(), args.seed.to_string()),
             ("requesters".into(), args.requesters.to_string()),
@@ -382,8 +395,12 @@ impl Bench {
             ("device".into(), args.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
             ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),
             ("collation".into(), or_not(args.binary, "latin1_bin", "latin1_swedish_ci")),
-            ("raw data".into(), format!("{} MB", self.graph.raw_bytes() >> 20)),
-        ])
+            ("raw data".into(), format!("{} MB", self.raw_mb)),
+        ]);
+        if args.durability == Durability::Second {
+            settings.insert("commits".into(), "written, the engine's log synced each second".into());
+        }
+        settings
     }
 }
 

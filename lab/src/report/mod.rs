@@ -54,6 +54,9 @@ pub struct Run {
     pub latency: Latency,
     /// Latencies by kind of transaction, where there are several.
     pub by_kind: BTreeMap<String, Latency>,
+    /// Further figures of the workload, by name.
+    #[serde(default)]
+    pub further: BTreeMap<String, f64>,
     /// What the server spent.
     pub usage: Usage,
     /// The engine's files at the end.
@@ -85,6 +88,7 @@ impl Run {
             series: Vec::new(),
             latency: Latency::default(),
             by_kind: BTreeMap::new(),
+            further: BTreeMap::new(),
             usage: Usage::default(),
             disk: DiskSize::default(),
             compacted: None,
@@ -365,6 +369,7 @@ pub mod testing {
             series: vec![1.0, 3.0],
             latency: Latency::default(),
             by_kind: BTreeMap::new(),
+            further: BTreeMap::new(),
             usage: Usage { write_bytes: 3072 * transactions, binlog_bytes: 1024 * transactions, ..Usage::default() },
             disk: DiskSize::default(),
             compacted: None,
@@ -429,6 +434,39 @@ mod tests {
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["a", "100", "50.0", "150", "1.50", "3.00"]);
         let line = text.lines().find(|line| line.starts_with("b ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["b", "10.0", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn each_label_has_all_figures_in_a_full_report() {
+        let mut runs = vec![];
+        for (engine, n) in [(Kind::Innodb, 1000), (Kind::Strata, 3000)] {
+            let mut load = run(engine, "load", 1, n);
+            load.by_kind.insert("rows".into(), Latency { p99_us: n, ..Latency::default() });
+            load.further.insert("links".into(), n as f64 / 10.0);
+            runs.extend([load, run(engine, "requests", 1, 2 * n)]);
+        }
+        let text = render("T", &runs, SHORT, true);
+        let lines = |start: &str| -> Vec<Vec<&str>> {
+            let found = text.lines().filter(|line| line.starts_with(start));
+            found.map(|line| line.split_whitespace().collect()).collect()
+        };
+        let expected = [["transactions/s", "100", "300", "3.00"], ["transactions/s", "200", "600", "3.00"]];
+        assert_eq!(lines("transactions/s"), expected);
+        assert_eq!(
+            lines("rows  "),
+            [["rows", "0", "0", "-"], ["rows", "1.00", "3.00", "3.00"], ["rows", "0", "0", "-"]]
+        );
+        assert_eq!(lines("links"), [["links", "100", "300", "3.00"]]);
+        assert_eq!((lines("p99, ms").len(), lines("load").len(), lines("requests").len()), (3, 1, 1));
+    }
+
+    #[test]
+    fn durability_is_told_as_it_is() {
+        let mut run = run(Kind::Innodb, "a", 1, 1);
+        let told = |run: &Run| render("T", std::slice::from_ref(run), SHORT, false);
+        assert!(told(&run).contains("engine log flushed at each commit.\n"));
+        run.conditions.extra = vec!["sync_binlog=0".into(), "max_connections=7".into()];
+        assert!(told(&run).contains("engine log flushed at each commit, but for sync_binlog=0.\n"));
     }
 
     #[test]

@@ -22,9 +22,11 @@ pub(super) fn render(title: &str, runs: &[Run], figures: &[&str], full: bool) ->
     let labels = in_order(runs.iter().map(|run| run.label.clone()));
     if labels.len() == 1 || full {
         for label in &labels {
-            let rows = METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, label, metric));
+            let mut rows: Vec<Row> =
+                METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, label, metric)).collect();
+            rows.extend(further(runs, label));
             let _ = writeln!(text, "\n{label}");
-            text += &table("", rows.collect(), &engines(runs));
+            text += &table("", rows, &engines(runs));
             text += &kinds_tables(runs, label);
         }
     } else {
@@ -109,14 +111,22 @@ fn durability(conditions: &Conditions) -> String {
     }
 }
 
+/// What only this workload has.
+fn further(runs: &[Run], label: &str) -> Vec<Row> {
+    let runs = || runs.iter().filter(|run| run.label == label);
+    let names = in_order(runs().flat_map(|run| run.further.keys().cloned()));
+    names.iter().map(|name| Row::of(name, runs().filter_map(|run| Some((run, *run.further.get(name)?))))).collect()
+}
+
 /// Latencies of each kind of transaction.
 fn kinds_tables(runs: &[Run], label: &str) -> String {
+    type Figure = fn(&Latency) -> u64;
     let runs = || runs.iter().filter(|run| run.label == label);
     let kinds = in_order(runs().flat_map(|run| run.by_kind.keys().cloned()));
     if kinds.is_empty() {
         return String::new();
     }
-    let figures: [(&str, fn(&Latency) -> u64); 3] =
+    let figures: [(&str, Figure); 3] =
         [("p95, ms", |l| l.p95_us), ("p99, ms", |l| l.p99_us), ("longest, ms", |l| l.max_us)];
     let mut text = String::new();
     for (name, figure) in figures {
