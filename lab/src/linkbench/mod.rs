@@ -5,7 +5,7 @@
 //! `docs/results/method.md` lists what is not.
 //!
 //! Everything that is drawn comes from a seed: each engine gets the same graph, and each requester the same
-//! sequence of requests, as far as it gets.
+//! sequence of requests, as far as it gets and until an answer leads to a question about older links.
 //!
 //! | file | holds |
 //! |---|---|
