@@ -111,8 +111,11 @@ step_damage() {
   fi
   lab_step damage "${options[@]}"
 }
-# A short load with checks.
-step_workload() { lab_step tour; }
+# A short load with checks; LinkBench's check also after a kill.
+step_workload() {
+  lab_step tour
+  lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
+}
 lab_step() {
   local ok=0
   if ! lab_has "$1"; then

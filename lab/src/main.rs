@@ -2,7 +2,7 @@
 //!
 //! Every engine under test gets a private MariaDB server of its own, started by
 //! the lab under the same conditions (see [`server`] and [`engine`]); a workload
-//! ([`tpcc`], [`sysbench`]) loads it, [`meter`] reads what the server's process
+//! ([`tpcc`], [`linkbench`], [`sysbench`]) loads it, [`meter`] reads what the server's process
 //! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
@@ -25,6 +25,7 @@ mod history;
 mod isolation;
 mod leaks;
 mod ledger;
+mod linkbench;
 mod many;
 mod matrix;
 mod meter;
@@ -61,6 +62,8 @@ enum Command {
     Tpcc(tpcc::bench::Args),
     /// Checks the TPC-C consistency conditions of the data that a run has left
     TpccCheck(tpcc::bench::CheckArgs),
+    /// LinkBench on each engine: a social graph is loaded, then asked for and changed
+    Linkbench(linkbench::bench::Args),
     /// The packaged sysbench OLTP scripts on each engine
     Oltp(oltp::Args),
     /// Transactions of millions of rows on each engine: time, memory, what other sessions notice
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Tpcc(args) => tpcc::bench::run(args),
         Command::TpccCheck(args) => tpcc::bench::check(args),
+        Command::Linkbench(args) => linkbench::bench::run(args),
         Command::Oltp(args) => oltp::run(args),
         Command::Bulk(args) => bulk::run(args),
         Command::Tables(args) => tables::run(args),

@@ -75,10 +75,15 @@ impl Seconds {
 
     /// Counts an event that ends now.
     pub fn count(&self) {
+        self.add(1);
+    }
+
+    /// Counts so many.
+    pub fn add(&self, events: u64) {
         let now = Instant::now().saturating_duration_since(self.began).as_secs() as usize;
         // What ends behind the last second is part of the run, not of the series.
         if let Some(second) = self.counts.get(now) {
-            second.fetch_add(1, Ordering::Relaxed);
+            second.fetch_add(events, Ordering::Relaxed);
         }
     }
 
@@ -170,7 +175,8 @@ mod tests {
         let seconds = Seconds::new(Instant::now() - Duration::from_millis(1500), 3);
         seconds.count();
         seconds.count();
-        assert_eq!(seconds.series(), [0.0, 2.0, 0.0]);
+        seconds.add(5);
+        assert_eq!(seconds.series(), [0.0, 7.0, 0.0]);
         Seconds::new(Instant::now() - Duration::from_secs(9), 3).count();
     }
 }

@@ -54,6 +54,9 @@ pub struct Run {
     pub latency: Latency,
     /// Latencies by kind of transaction, where there are several.
     pub by_kind: BTreeMap<String, Latency>,
+    /// Further figures of the workload, by name.
+    #[serde(default)]
+    pub further: BTreeMap<String, f64>,
     /// What the server spent.
     pub usage: Usage,
     /// The engine's files at the end.
@@ -85,6 +88,7 @@ impl Run {
             series: Vec::new(),
             latency: Latency::default(),
             by_kind: BTreeMap::new(),
+            further: BTreeMap::new(),
             usage: Usage::default(),
             disk: DiskSize::default(),
             compacted: None,
@@ -219,6 +223,7 @@ pub struct Report {
     stamp: String,
     title: String,
     figures: &'static [&'static str],
+    full: bool,
     runs: Vec<Run>,
 }
 
@@ -228,12 +233,24 @@ impl Report {
         let folder = lab.join("results");
         fs::create_dir_all(&folder)?;
         let now = now();
-        Ok(Report { folder, stamp: utc_stamp(now), title: title.to_string(), figures: SHORT, runs: Vec::new() })
+        Ok(Report {
+            folder,
+            stamp: utc_stamp(now),
+            title: title.to_string(),
+            figures: SHORT,
+            full: false,
+            runs: Vec::new(),
+        })
     }
 
     /// The same with these figures.
     pub fn with(self, figures: &'static [&'static str]) -> Report {
         Report { figures, ..self }
+    }
+
+    /// The same with a table of all figures for each label, not a table of all labels for each figure.
+    pub fn in_full(self) -> Report {
+        Report { full: true, ..self }
     }
 
     /// Stores a run.
@@ -248,7 +265,7 @@ impl Report {
 
     /// Prints and stores the tables; fails when a run had errors.
     pub fn finish(self) -> Result<()> {
-        let text = render(&self.title, &self.runs, self.figures);
+        let text = render(&self.title, &self.runs, self.figures, self.full);
         println!("\n{text}");
         let path = self.folder.join(format!("{}-report.txt", self.stamp));
         fs::write(&path, &text)?;
@@ -281,7 +298,7 @@ pub fn run(args: Args) -> Result<()> {
         let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
         runs.push(serde_json::from_str(&text).with_context(|| format!("{} is no result file", file.display()))?);
     }
-    println!("{}", render("Stored runs", &runs, SHORT));
+    println!("{}", render("Stored runs", &runs, SHORT, false));
     Ok(())
 }
 
@@ -352,6 +369,7 @@ pub mod testing {
             series: vec![1.0, 3.0],
             latency: Latency::default(),
             by_kind: BTreeMap::new(),
+            further: BTreeMap::new(),
             usage: Usage { write_bytes: 3072 * transactions, binlog_bytes: 1024 * transactions, ..Usage::default() },
             disk: DiskSize::default(),
             compacted: None,
@@ -372,7 +390,7 @@ mod tests {
             runs.push(run(Kind::Innodb, "a", round, n));
             runs.push(run(Kind::Strata, "a", round, 2 * n));
         }
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "200", "400", "2.00"]);
         let line = text.lines().find(|line| line.starts_with("without binlog")).unwrap();
@@ -398,7 +416,7 @@ mod tests {
             runs.push(Run { slice, ..run(Kind::Strata, "a", 1, n * 6 / 5) });
         }
         runs.push(Run { slice: 4, ..run(Kind::Strata, "a", 1, 10) });
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("transactions/s")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["transactions/s", "90.0", "60.0", "1.20"]);
     }
@@ -411,11 +429,44 @@ mod tests {
             run(Kind::Strata, "a", 1, 1500),
             run(Kind::Innodb, "b", 1, 100),
         ];
-        let text = render("T", &runs, SHORT);
+        let text = render("T", &runs, SHORT, false);
         let line = text.lines().find(|line| line.starts_with("a ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["a", "100", "50.0", "150", "1.50", "3.00"]);
         let line = text.lines().find(|line| line.starts_with("b ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["b", "10.0", "-", "-", "-", "-"]);
+    }
+
+    #[test]
+    fn each_label_has_all_figures_in_a_full_report() {
+        let mut runs = vec![];
+        for (engine, n) in [(Kind::Innodb, 1000), (Kind::Strata, 3000)] {
+            let mut load = run(engine, "load", 1, n);
+            load.by_kind.insert("rows".into(), Latency { p99_us: n, ..Latency::default() });
+            load.further.insert("links".into(), n as f64 / 10.0);
+            runs.extend([load, run(engine, "requests", 1, 2 * n)]);
+        }
+        let text = render("T", &runs, SHORT, true);
+        let lines = |start: &str| -> Vec<Vec<&str>> {
+            let found = text.lines().filter(|line| line.starts_with(start));
+            found.map(|line| line.split_whitespace().collect()).collect()
+        };
+        let expected = [["transactions/s", "100", "300", "3.00"], ["transactions/s", "200", "600", "3.00"]];
+        assert_eq!(lines("transactions/s"), expected);
+        assert_eq!(
+            lines("rows  "),
+            [["rows", "0", "0", "-"], ["rows", "1.00", "3.00", "3.00"], ["rows", "0", "0", "-"]]
+        );
+        assert_eq!(lines("links"), [["links", "100", "300", "3.00"]]);
+        assert_eq!((lines("p99, ms").len(), lines("load").len(), lines("requests").len()), (3, 1, 1));
+    }
+
+    #[test]
+    fn durability_is_told_as_it_is() {
+        let mut run = run(Kind::Innodb, "a", 1, 1);
+        let told = |run: &Run| render("T", std::slice::from_ref(run), SHORT, false);
+        assert!(told(&run).contains("engine log flushed at each commit.\n"));
+        run.conditions.extra = vec!["sync_binlog=0".into(), "max_connections=7".into()];
+        assert!(told(&run).contains("engine log flushed at each commit, but for sync_binlog=0.\n"));
     }
 
     #[test]

@@ -7,24 +7,28 @@
 //! Rejected: ratios of medians (what changes from round to round on the machine would count in full).
 
 use super::{METRICS, Metric, Run};
-use crate::engine::Kind;
-use crate::stats::median;
+use crate::engine::{Conditions, Kind};
+use crate::stats::{Latency, median};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The whole report as text.
-pub(super) fn render(title: &str, runs: &[Run], figures: &[&str]) -> String {
+/// The whole report as text; of several labels these figures, or all if it is to be in full.
+pub(super) fn render(title: &str, runs: &[Run], figures: &[&str], full: bool) -> String {
     let mut text = format!("{title}\n\n");
     let Some(first) = runs.first() else {
         return text + "There are no runs.\n";
     };
     text += &conditions_text(first, runs);
     let labels = in_order(runs.iter().map(|run| run.label.clone()));
-    if labels.len() == 1 {
-        let rows = METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, &labels[0], metric));
-        let _ = writeln!(text, "\n{}", labels[0]);
-        text += &table("", rows.collect(), &engines(runs));
-        text += &kinds_table(runs);
+    if labels.len() == 1 || full {
+        for label in &labels {
+            let mut rows: Vec<Row> =
+                METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, label, metric)).collect();
+            rows.extend(further(runs, label));
+            let _ = writeln!(text, "\n{label}");
+            text += &table("", rows, &engines(runs));
+            text += &kinds_tables(runs, label);
+        }
     } else {
         for name in figures {
             let metric = METRICS.iter().find(|metric| metric.name == *name).expect("the name is one of METRICS");
@@ -52,13 +56,14 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     let c = &first.conditions;
     let _ = writeln!(
         text,
-        "{}, {rounds} round(s), medians. Binary log on (ROW, sync_binlog=1), engine log\n\
-         flushed at each commit. Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
+        "{}, {rounds} round(s), medians. {}\n\
+         Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
          memtables {}). Direct I/O for tables.",
         match runs.iter().map(|run| run.slice).max() {
             Some(slices @ 2..) => format!("A private server each, one under load at a time, in turn {slices} times"),
             _ => "One private server at a time".into(),
         },
+        durability(c),
         c.budget_mb,
         c.block_cache_mb(),
         c.memtable_mb(),
@@ -87,16 +92,50 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     text
 }
 
+/// What holds unless an option of the run says otherwise, and then these options.
+fn durability(conditions: &Conditions) -> String {
+    let about = |line: &&String| {
+        ["sync_binlog", "sync-binlog", "log_bin", "log-bin", "flush_log", "flush-log"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    let options: Vec<&str> = conditions.extra.iter().filter(about).map(String::as_str).collect();
+    if options.is_empty() {
+        "Binary log on (ROW, sync_binlog=1), engine log flushed at each commit.".into()
+    } else {
+        // The name of the engine's option differs between engines, its value does not.
+        format!(
+            "Binary log on (ROW, sync_binlog=1), engine log flushed at each commit, but for {}.",
+            options.join(", ")
+        )
+    }
+}
+
+/// What only this workload has.
+fn further(runs: &[Run], label: &str) -> Vec<Row> {
+    let runs = || runs.iter().filter(|run| run.label == label);
+    let names = in_order(runs().flat_map(|run| run.further.keys().cloned()));
+    names.iter().map(|name| Row::of(name, runs().filter_map(|run| Some((run, *run.further.get(name)?))))).collect()
+}
+
 /// Latencies of each kind of transaction.
-fn kinds_table(runs: &[Run]) -> String {
-    let kinds = in_order(runs.iter().flat_map(|run| run.by_kind.keys().cloned()));
+fn kinds_tables(runs: &[Run], label: &str) -> String {
+    type Figure = fn(&Latency) -> u64;
+    let runs = || runs.iter().filter(|run| run.label == label);
+    let kinds = in_order(runs().flat_map(|run| run.by_kind.keys().cloned()));
     if kinds.is_empty() {
         return String::new();
     }
-    let rows = kinds.iter().map(|kind| {
-        Row::of(kind, runs.iter().filter_map(|run| Some((run, run.by_kind.get(kind)?.p95_us as f64 / 1e3))))
-    });
-    format!("\n{}", table("p95, ms", rows.collect(), &engines(runs)))
+    let figures: [(&str, Figure); 3] =
+        [("p95, ms", |l| l.p95_us), ("p99, ms", |l| l.p99_us), ("longest, ms", |l| l.max_us)];
+    let mut text = String::new();
+    for (name, figure) in figures {
+        let rows = kinds.iter().map(|kind| {
+            Row::of(kind, runs().filter_map(|run| Some((run, figure(run.by_kind.get(kind)?) as f64 / 1e3))))
+        });
+        let _ = write!(text, "\n{}", table(name, rows.collect(), &engines_of(runs())));
+    }
+    text
 }
 
 /// A figure of each engine, from all measurements.
@@ -138,7 +177,11 @@ impl Row {
 
 /// The engines of these runs, rivals first.
 fn engines(runs: &[Run]) -> Vec<Kind> {
-    let mut engines: Vec<Kind> = runs.iter().map(|run| run.engine).collect();
+    engines_of(runs.iter())
+}
+
+fn engines_of<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Kind> {
+    let mut engines: Vec<Kind> = runs.map(|run| run.engine).collect();
     engines.sort();
     engines.dedup();
     engines

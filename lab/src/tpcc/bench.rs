@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result<()> {
     let instances = args.comparison.instances(&lab)?;
     let bases = instances
         .iter()
-        .map(|instance| base_memory(instance, &conditions, args.threads))
+        .map(|instance| base_memory(instance, &conditions, args.threads, STATEMENTS))
         .collect::<Result<Vec<_>>>()?;
     for instance in &instances {
         if args.reuse && instance.has_saved(&saved) {
@@ -159,13 +159,13 @@ fn compact(instance: &Instance) -> Result<()> {
 /// Resident memory of the server under these conditions with an empty data directory and as many connections as the run
 /// has. Each has prepared as many statements as one of the run and run them, without a table: what a session takes is the
 /// same for every engine and no part of its budget.
-fn base_memory(instance: &Instance, conditions: &Conditions, connections: u32) -> Result<u64> {
+pub fn base_memory(instance: &Instance, conditions: &Conditions, connections: u32, statements: usize) -> Result<u64> {
     instance.reset()?;
     let server = instance.start(conditions)?;
     let mut sessions = Vec::new();
     for _ in 0..connections {
         let mut connection = server.connect(None)?;
-        for n in 0..STATEMENTS {
+        for n in 0..statements {
             let statement = connection.prep(format!("SELECT ? + {n}"))?;
             connection.exec_drop(&statement, (1,))?;
         }
@@ -256,7 +256,9 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
     }
     let load = Load { seconds: bench.seconds, seed: u64::from(bench.round) + 1000, ..load };
     let meter = Meter::begin(server.pid(), &instance)?;
-    let mut outcome = with_bar(&instance, load)?;
+    let control = Control::default();
+    let title = format!("{}: TPC-C", instance.kind().title());
+    let mut outcome = watched(title, load.seconds, &control, || drive(&instance, load, &control))?;
     server.ensure_alive()?;
     let usage = meter.end()?;
     drop(slow);
@@ -307,10 +309,10 @@ pub fn version(server: &Server) -> Result<String> {
     Ok(row.unwrap_or_default())
 }
 
-fn with_bar(instance: &Instance, load: Load) -> Result<Outcome> {
-    let control = Control::default();
-    let bar = bar(format!("{}: TPC-C", instance.kind().title()));
-    bar.set_length(load.seconds);
+/// Does the work behind a progress bar that shows the transactions of each second, and tells it to end then.
+pub fn watched<R>(title: String, seconds: u64, control: &Control, work: impl FnOnce() -> R) -> R {
+    let bar = bar(title);
+    bar.set_length(seconds);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut before = 0;
@@ -322,11 +324,11 @@ fn with_bar(instance: &Instance, load: Load) -> Result<Outcome> {
                 before = sum;
             }
         });
-        let outcome = drive(instance, load, &control);
+        let done = work();
         control.stop.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         bar.finish_and_clear();
-        outcome
+        done
     })
 }
 

@@ -1,0 +1,433 @@
+//! The command `linkbench`.
+
+use super::check::check;
+use super::drive::{Load as Requests, Nodes, Outcome, drive};
+use super::graph::Graph;
+use super::load::{Load, Loaded, load};
+use super::request::Access;
+use super::schema::Layout;
+use crate::engine::{Conditions, Kind};
+use crate::leaks;
+use crate::meter::{Meter, Usage, settle};
+use crate::options::Comparison;
+use crate::report::{Report, Run};
+use crate::server::{Instance, Server};
+use crate::throttle::Throttle;
+use crate::tpcc::bench::{bar, base_memory, version, watched};
+use crate::tpcc::drive::Control;
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Sessions that read everything in a check.
+const CHECKERS: u32 = 2;
+/// Operations after which a server is killed.
+const UNTIL_KILL: RangeInclusive<u64> = 500..=5000;
+/// How long these may take.
+const KILL_PATIENCE: Duration = Duration::from_secs(120);
+/// The load that a kill ends would end by itself then.
+const KILL_SECONDS: u64 = 600;
+/// Runs of a round, each with requests of its own: the warm-up, the measurement, and those that kills end.
+const RUNS: u64 = 1000;
+
+/// Options of `linkbench`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    comparison: Comparison,
+    /// Nodes of the graph, each with 4.4 links on average (InnoDB: about 1 GB a million)
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..=4_000_000_000))]
+    nodes: u64,
+    /// Requesters, each with a session that reads and one that writes
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=150))]
+    requesters: u32,
+    /// Loaders of links and counts; one more inserts the nodes
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    load_threads: u32,
+    /// Seconds measured
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Seconds of the same load before that
+    #[arg(long, default_value_t = 10)]
+    warmup: u64,
+    /// Memory for each engine, in MiB
+    #[arg(long, conflicts_with = "cache_ratio")]
+    cache_mb: Option<u64>,
+    /// Memory for each engine: the size of the rows alone over this [default: 10]
+    #[arg(long)]
+    cache_ratio: Option<u64>,
+    /// Slow the device down to so many reads and as many writes a second while requests run (as root)
+    #[arg(long)]
+    iops: Option<u32>,
+    /// When a commit is on the disk
+    #[arg(long, value_enum, default_value = "commit")]
+    durability: Durability,
+    /// Divide the table of links into 16 key partitions
+    #[arg(long)]
+    partitions: bool,
+    /// Compare payloads by bytes (latin1_bin) instead of by the published schema's rules (latin1_swedish_ci)
+    #[arg(long)]
+    binary: bool,
+    /// Leave the load out of the binary log
+    #[arg(long)]
+    load_without_binlog: bool,
+    /// Use a graph that an earlier call with the same options left, and leave it again; then no load is measured
+    #[arg(long)]
+    reuse: bool,
+    /// Do not check the tables after the load and after each round
+    #[arg(long)]
+    no_check: bool,
+    /// After each round kill the server so often under the same load, and check the tables each time
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..900))]
+    kill: u32,
+    /// Seed of graph and requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// When a commit is on the disk.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// Before it is acknowledged: engine's log and binary log are synced
+    Commit,
+    /// Within a second or so: both are written, the engine's log is synced each second, as in the published comparison
+    Second,
+}
+
+impl Durability {
+    /// The same conditions with this durability.
+    fn apply(self, kind: Kind, conditions: &Conditions) -> Conditions {
+        let mut conditions = conditions.clone();
+        if self == Durability::Second {
+            conditions.extra.push("sync_binlog=0".into());
+            conditions.extra.push(format!("{}_flush_log_at_trx_commit=2", kind.id()));
+        }
+        conditions
+    }
+}
+
+/// The command `linkbench`.
+pub fn run(args: Args) -> Result<()> {
+    ensure!(
+        args.kill == 0 || args.durability == Durability::Commit,
+        "--kill asks for everything that was acknowledged; with --durability second the last of it may go"
+    );
+    let lab = args.comparison.site.folder()?;
+    let graph = Graph::new(args.nodes, args.seed);
+    let raw_mb = graph.raw_bytes().div_ceil(1 << 20);
+    let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
+    let conditions = args.comparison.conditions(budget_mb);
+    let bench = Bench { access: Access::new(&graph), graph, raw_mb, args };
+    let title = format!("LinkBench, {} nodes, {} requesters", bench.args.nodes, bench.args.requesters);
+    let mut report = Report::new(&lab, &title)?.in_full();
+    let mut engines = Vec::new();
+    for instance in bench.args.comparison.instances(&lab)? {
+        let conditions = bench.args.durability.apply(instance.kind(), &conditions);
+        let sessions = 2 * bench.args.requesters;
+        engines.push(Engine { base: base_memory(&instance, &conditions, sessions, 0)?, instance, conditions });
+    }
+    for engine in &engines {
+        bench.prepare(engine, &mut report)?;
+    }
+    for round in 1..=bench.args.comparison.rounds {
+        // Each round begins with another engine.
+        for n in 0..engines.len() {
+            bench.round(&engines[(n + round as usize - 1) % engines.len()], round, &mut report)?;
+        }
+    }
+    if !bench.args.reuse {
+        engines.iter().try_for_each(|engine| engine.instance.forget(&bench.saved()))?;
+    }
+    report.finish()
+}
+
+/// An engine of the comparison.
+struct Engine {
+    instance: Instance,
+    conditions: Conditions,
+    /// Memory of the server without data.
+    base: u64,
+}
+
+impl Engine {
+    fn title(&self) -> &'static str {
+        self.instance.kind().title()
+    }
+}
+
+/// What all measurements have in common.
+struct Bench {
+    args: Args,
+    graph: Graph,
+    access: Access,
+    /// Size of the rows alone.
+    raw_mb: u64,
+}
+
+impl Bench {
+    /// Name of the saved graph.
+    fn saved(&self) -> String {
+        let Args { nodes, seed, partitions, binary, .. } = self.args;
+        let mark = |set, mark| if set { mark } else { "" };
+        format!("linkbench-{nodes}-{seed}{}{}", mark(partitions, "-partitions"), mark(binary, "-binary"))
+    }
+
+    /// Loads the graph under the conditions of the run, measures that, and saves it; what an earlier call saved may do.
+    fn prepare(&self, engine: &Engine, report: &mut Report) -> Result<()> {
+        let instance = &engine.instance;
+        if self.args.reuse && instance.has_saved(&self.saved()) {
+            println!("{}: using the graph of an earlier call", engine.title());
+            return Ok(());
+        }
+        instance.reset()?;
+        let mut server = instance.start(&engine.conditions)?;
+        let meter = Meter::begin(server.pid(), instance)?;
+        let how = Load {
+            layout: Layout { partitioned: self.args.partitions, binary: self.args.binary },
+            threads: self.args.load_threads,
+            logged: !self.args.load_without_binlog,
+        };
+        let bar = bar(format!("{}: loading", engine.title()));
+        let loaded = load(instance, &self.graph, how, &bar)?;
+        bar.finish_and_clear();
+        // What the load has left to be done belongs to it.
+        settle(server.pid())?;
+        server.ensure_alive()?;
+        let mut run = self.loaded(engine, &server, loaded, meter.end()?)?;
+        run.usage.rss_base = engine.base;
+        report.add(run)?;
+        self.check(engine, &Nodes::default())?;
+        leaks::at_rest(&mut server, engine.conditions.budget_mb)?;
+        server.stop()?;
+        instance.save(&self.saved())
+    }
+
+    fn loaded(&self, engine: &Engine, server: &Server, loaded: Loaded, usage: Usage) -> Result<Run> {
+        let run = Run {
+            version: version(server)?,
+            settings: self.settings(),
+            seconds: loaded.seconds,
+            transactions: loaded.rows,
+            deadlocks: loaded.deadlocks,
+            series: loaded.series,
+            latency: loaded.latency.summary(),
+            by_kind: loaded.by_table.iter().map(|(table, l)| ((*table).to_string(), l.summary())).collect(),
+            further: BTreeMap::from([
+                ("links loaded".into(), loaded.links as f64),
+                ("links a node".into(), loaded.links as f64 / self.graph.nodes() as f64),
+            ]),
+            usage,
+            disk: engine.instance.size_on_disk()?,
+            ..Run::new("linkbench-load", LOAD.into(), &engine.instance, &engine.conditions, 1)
+        };
+        println!(
+            "{}: {} nodes, {} links, {} rows in all loaded in {:.1} s, {:.0} a second, {} deadlocks",
+            engine.title(),
+            self.graph.nodes(),
+            loaded.links,
+            loaded.rows,
+            run.seconds,
+            run.tps(),
+            run.deadlocks
+        );
+        Ok(run)
+    }
+
+    /// Warm-up, measurement, check, and the kills.
+    fn round(&self, engine: &Engine, round: u32, report: &mut Report) -> Result<()> {
+        let Engine { instance, conditions, .. } = engine;
+        instance.restore(&self.saved())?;
+        let mut server = instance.start(conditions)?;
+        settle(server.pid())?;
+        let (mut run, mut nodes) = self.measure(engine, &mut server, round)?;
+        run.usage.rss_base = engine.base;
+        report.add(run)?;
+        self.check(engine, &nodes)?;
+        let mut rng = SmallRng::seed_from_u64(self.args.seed.wrapping_add(u64::from(round)));
+        for kill in 1..=self.args.kill {
+            server = self.kill(
+                engine,
+                server,
+                self.requests(round, 1 + u64::from(kill), KILL_SECONDS),
+                &mut rng,
+                &mut nodes,
+            )?;
+            self.check(engine, &nodes).with_context(|| format!("after kill {kill}"))?;
+        }
+        leaks::at_rest(&mut server, conditions.budget_mb)?;
+        server.stop()
+    }
+
+    fn requests(&self, round: u32, run: u64, seconds: u64) -> Requests<'_> {
+        Requests {
+            graph: &self.graph,
+            access: &self.access,
+            requesters: self.args.requesters,
+            seconds,
+            run: u64::from(round) * RUNS + run,
+        }
+    }
+
+    fn measure(&self, engine: &Engine, server: &mut Server, round: u32) -> Result<(Run, Nodes)> {
+        let Engine { instance, conditions, .. } = engine;
+        let Args { warmup, seconds, iops, .. } = self.args;
+        let slow = iops.map(|iops| Throttle::begin(server.pid(), &instance.data(), iops)).transpose()?;
+        let mut warm = Outcome::default();
+        if warmup > 0 {
+            warm = drive(instance, self.requests(round, 0, warmup), &Control::default())?;
+        }
+        let meter = Meter::begin(server.pid(), instance)?;
+        let control = Control::default();
+        let title = format!("{}: LinkBench", engine.title());
+        let mut outcome =
+            watched(title, seconds, &control, || drive(instance, self.requests(round, 1, seconds), &control))?;
+        server.ensure_alive()?;
+        let usage = meter.end()?;
+        drop(slow);
+        outcome.errors.extend(warm.errors);
+        if outcome.lost + warm.lost > 0 {
+            outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
+        }
+        let lists = outcome.by_kind.get("get_link_list").map_or(0, |latencies| latencies.summary().count);
+        let a_list = outcome.listed as f64 / lists.max(1) as f64;
+        let run = Run {
+            version: version(server)?,
+            settings: self.settings(),
+            seconds: outcome.seconds,
+            transactions: outcome.transactions,
+            deadlocks: outcome.deadlocks,
+            errors: outcome.errors,
+            series: outcome.series,
+            latency: outcome.latency.summary(),
+            by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
+            further: BTreeMap::from([("links a list".into(), a_list)]),
+            usage,
+            disk: instance.size_on_disk()?,
+            ..Run::new("linkbench", "requests".into(), instance, conditions, round)
+        };
+        println!(
+            "{}, round {round}: {:.0} operations/s, p99 {:.1} ms, {a_list:.1} links a list, {} deadlocks, {} errors",
+            engine.title(),
+            run.tps(),
+            run.latency.p99_us as f64 / 1e3,
+            run.deadlocks,
+            run.errors.len()
+        );
+        let mut nodes = warm.nodes;
+        nodes.merge(outcome.nodes);
+        Ok((run, nodes))
+    }
+
+    /// Kills the server under load and starts it again.
+    fn kill(
+        &self,
+        engine: &Engine,
+        mut server: Server,
+        requests: Requests,
+        rng: &mut SmallRng,
+        nodes: &mut Nodes,
+    ) -> Result<Server> {
+        let Engine { instance, conditions, .. } = engine;
+        let control = Control::default();
+        let until = rng.random_range(UNTIL_KILL);
+        let outcome = std::thread::scope(|scope| {
+            let driver = scope.spawn(|| drive(instance, requests, &control));
+            let began = Instant::now();
+            let done = || control.transactions.load(Ordering::Relaxed);
+            while done() < until && !driver.is_finished() && began.elapsed() < KILL_PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let enough = done() >= until;
+            let killed = server.end();
+            control.stop.store(true, Ordering::Relaxed);
+            let outcome = driver.join().expect("the driver does not panic")?;
+            killed?;
+            ensure!(enough, "{} of {until} operations were done before the kill: {:?}", done(), outcome.errors);
+            Ok(outcome)
+        })?;
+        ensure!(outcome.errors.is_empty(), "before the kill: {}", outcome.errors.join("; "));
+        nodes.merge(outcome.nodes);
+        let began = Instant::now();
+        let server = instance.start(conditions).context("the restart failed")?;
+        println!(
+            "{}: killed after {} operations, started again in {:.1} s",
+            engine.title(),
+            outcome.transactions,
+            began.elapsed().as_secs_f64()
+        );
+        Ok(server)
+    }
+
+    /// Checks the tables and says so; fails when a condition is violated.
+    fn check(&self, engine: &Engine, nodes: &Nodes) -> Result<()> {
+        if self.args.no_check {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let findings = check(&engine.instance, self.graph.nodes(), nodes, CHECKERS)?;
+        let rows = findings.into_result().with_context(|| format!("{} fails the check", engine.title()))?;
+        println!(
+            "{}: all LinkBench conditions hold, {} added nodes are there, {} deleted ones are not ({rows} rows read in {:.1} s)",
+            engine.title(),
+            nodes.added.len(),
+            nodes.deleted.len(),
+            began.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let args = &self.args;
+        let or_not = |set: bool, yes: &str, no: &str| if set { yes.to_string() } else { no.to_string() };
+        let mut settings = BTreeMap::from([
+            ("nodes".into(), args.nodes.to_string()),
+            ("seed".into(), args.seed.to_string()),
+            ("requesters".into(), args.requesters.to_string()),
+            ("loaders".into(), format!("{} and one of nodes", args.load_threads)),
+            ("load".into(), or_not(args.load_without_binlog, "not in the binary log", "in the binary log")),
+            ("seconds".into(), args.seconds.to_string()),
+            ("warm-up".into(), format!("{} s", args.warmup)),
+            ("device".into(), args.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
+            ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),
+            ("collation".into(), or_not(args.binary, "latin1_bin", "latin1_swedish_ci")),
+            ("raw data".into(), format!("{} MB", self.raw_mb)),
+        ]);
+        if args.durability == Durability::Second {
+            settings.insert("commits".into(), "written, the engine's log synced each second".into());
+        }
+        settings
+    }
+}
+
+/// What a load is called in reports.
+const LOAD: &str = "load (a row counts as a transaction)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Isolation;
+
+    #[test]
+    fn durability_is_that_of_the_engine() {
+        let conditions = Conditions {
+            budget_mb: 64,
+            isolation: Isolation::ReadCommitted,
+            extra: vec!["a=1".into()],
+            strata_extra: vec![],
+        };
+        assert_eq!(Durability::Commit.apply(Kind::Strata, &conditions).extra, ["a=1"]);
+        for kind in [Kind::Innodb, Kind::Rocksdb, Kind::Strata] {
+            let extra = Durability::Second.apply(kind, &conditions).extra;
+            // The names are those that the lab reads back from the server, which it leaves out when they are set here.
+            for option in &extra[1..] {
+                let name = option.split('=').next().unwrap_or_default();
+                assert!(kind.must_have(&conditions).iter().any(|(known, _)| known == name), "{name}");
+            }
+        }
+    }
+}
