@@ -10,6 +10,7 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
 use crate::commit::Committer;
 use crate::crash_point::CrashPoint;
+use crate::event::{Event, FlushReason};
 use crate::io::BoundedDisk;
 use crate::journal::Durable;
 use crate::lock::LockTable;
@@ -75,12 +76,12 @@ impl Engine {
         let mut options = options;
         options.disk = Arc::new(BoundedDisk::new(options.disk, options.open_files));
         let core = Arc::new(recover::recover(dir, options)?);
-        let options = &core.options;
-        if let Some(tell) = options.on_stop.clone() {
-            core.journal.log.on_stop(Box::new(move |error| tell(&error.to_string())));
-        } else if let Some(report) = options.on_report.clone() {
-            core.journal.log.on_stop(Box::new(move |error| report(&format!("the store has stopped: {error}"))));
-        }
+        let parts = Arc::downgrade(&core);
+        core.journal.log.on_stop(Box::new(move |cause| {
+            if let Some(core) = parts.upgrade() {
+                core.events.tell(|| Event::Stopped { cause: cause.clone() });
+            }
+        }));
         core.share_memory();
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
@@ -105,7 +106,7 @@ impl Engine {
         if !FEATURES.iter().chain(self.core.options.features).any(|known| known.name() == feature.name()) {
             return Err(Error::Invalid(format!("the feature {} is not one that this opening knows", feature.name())));
         }
-        self.core.tree.installer.require(feature)
+        self.core.tree.installer.require(feature).inspect_err(|error| self.core.refused(0, error))
     }
 
     /// The features that the store uses, by name.
@@ -208,7 +209,8 @@ impl Engine {
 
     /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
     pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
-        Ok(WriteRoom { room: self.core.journal.log.reserve_relief(bytes)?, bytes })
+        let room = self.core.journal.log.reserve_relief(bytes);
+        Ok(WriteRoom { room: room.inspect_err(|error| self.core.refused(bytes, error))?, bytes })
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes
@@ -338,7 +340,7 @@ impl Engine {
     }
 
     fn flush_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.core.journal.committer.seal();
+        self.core.journal.committer.seal(FlushReason::Asked);
         background::flush_and_wait(&self.core, tick)
     }
 
@@ -452,11 +454,6 @@ impl Engine {
     /// The lock table, for reports.
     pub fn locks(&self) -> &LockTable {
         &self.core.locks
-    }
-
-    /// Hands a line to whoever is told about failures ([`Options::on_report`]).
-    pub fn report(&self, text: &str) {
-        self.core.options.report(text);
     }
 
     /// Numbers about the store.

@@ -90,8 +90,7 @@ impl Installer {
 
     /// See `Engine::require`.
     pub fn require(&self, feature: &Feature) -> Result<()> {
-        let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.require(feature))
+        self.edit(|manifest| self.heed(manifest, manifest.require(feature)))
     }
 
     /// The features that the store uses.
@@ -102,8 +101,14 @@ impl Installer {
     /// Writes down how far the log is durable (clean close).
     pub fn note_log(&self) -> Result<()> {
         let edit = VersionEdit { log_durable: Some(self.log.durable()), ..VersionEdit::default() };
-        let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.append_relief(&edit))
+        self.edit(|manifest| self.heed(manifest, manifest.append_relief(&edit)))
+    }
+
+    /// Does work under the manifest's mutex, and tells, without it, if that has stopped the store.
+    fn edit<T>(&self, work: impl FnOnce(&Manifest) -> Result<T>) -> Result<T> {
+        // In a statement of its own: the mutex is free when the failure is told.
+        let outcome = work(&self.manifest.lock());
+        outcome.inspect_err(|_| self.log.tell_stopped())
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
@@ -118,8 +123,16 @@ impl Installer {
     /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
     /// in, since their indexes were dropped meanwhile. `None` if one of the files that it removes is gone already, for the
     /// same reason: then nothing happened.
-    pub fn install(&self, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
-        let manifest = self.manifest.lock();
+    pub fn install(&self, edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
+        self.edit(|manifest| self.install_edit(manifest, edit, flushed))
+    }
+
+    fn install_edit(
+        &self,
+        manifest: &Manifest,
+        mut edit: VersionEdit,
+        flushed: usize,
+    ) -> Result<Option<Vec<FileNo>>> {
         let current = self.states.load().version.clone();
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
@@ -144,7 +157,7 @@ impl Installer {
         let next = Arc::new(current.apply_with(&edit, &known)?);
         drop(state);
         edit.undropped = self.remains.read().forgettable(&edit, &removed);
-        self.heed(&manifest, manifest.append(&edit))?;
+        self.heed(manifest, manifest.append(&edit))?;
         self.remains.write().note(&edit, &removed);
         self.states.install(next, flushed);
         current.retire(&edit);
@@ -157,7 +170,10 @@ impl Installer {
         // The drop must not become durable before the decision of a transaction that wrote to the indexes: found
         // in doubt, it could be committed again after the last of their keys is cleared away.
         self.log.sync(self.log.end())?;
-        let manifest = self.manifest.lock();
+        self.edit(|manifest| self.drop_with(manifest, ids, recorded))
+    }
+
+    fn drop_with(&self, manifest: &Manifest, ids: &[IndexId], recorded: impl FnOnce() -> SeqNo) -> Result<()> {
         let current = self.states.load().version.clone();
         let ids: BTreeSet<IndexId> = ids.iter().copied().collect();
         let mut edit = VersionEdit { dropped: ids.iter().copied().collect(), ..VersionEdit::default() };
@@ -172,7 +188,7 @@ impl Installer {
         }
         let dropped = edit.dropped.clone();
         let next = Arc::new(current.apply(&edit)?);
-        self.heed(&manifest, manifest.append_relief(&edit))?;
+        self.heed(manifest, manifest.append_relief(&edit))?;
         let at = recorded();
         {
             let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();
@@ -190,7 +206,8 @@ impl Installer {
         Ok(())
     }
 
-    /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
+    /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7), which
+    /// [`Installer::edit`] tells.
     fn heed(&self, manifest: &Manifest, outcome: Result<()>) -> Result<()> {
         if let Err(Error::Poisoned(cause)) = manifest.check() {
             self.log.stop((*cause).clone());
