@@ -10,7 +10,7 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
 use crate::commit::Committer;
 use crate::crash_point::CrashPoint;
-use crate::event::{Event, FlushReason};
+use crate::event::FlushReason;
 use crate::io::BoundedDisk;
 use crate::journal::Durable;
 use crate::lock::LockTable;
@@ -79,7 +79,7 @@ impl Engine {
         let parts = Arc::downgrade(&core);
         core.journal.log.on_stop(Box::new(move |cause| {
             if let Some(core) = parts.upgrade() {
-                core.events.tell(|| Event::Stopped { cause: cause.clone() });
+                core.events.stopped(cause);
             }
         }));
         core.share_memory();

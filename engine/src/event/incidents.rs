@@ -66,6 +66,7 @@ struct Failing {
 pub(super) struct Incidents {
     causes: BTreeMap<(Work, Cause), Incident>,
     full: Option<Full>,
+    stopped: bool,
 }
 
 /// A full disk.
@@ -76,9 +77,15 @@ struct Full {
 }
 
 impl Incidents {
+    /// The store has stopped, which is told.
+    pub fn stopped(&mut self) {
+        self.stopped = true;
+    }
+
     /// Work on `bytes` failed.
     pub fn failed(&mut self, work: Work, bytes: u64, error: &Error, now_us: u64) -> Option<Event> {
         match error {
+            _ if self.stopped => None,
             Error::Poisoned(_) | Error::Closed | Error::Interrupted => None,
             _ if error.is_disk_full() => self.refused(work, bytes, error, now_us),
             _ => self.failed_for(work, error, now_us),

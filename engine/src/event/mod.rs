@@ -399,6 +399,15 @@ impl Teller {
         }
     }
 
+    /// The store has stopped. What fails from now on is no news.
+    #[cold]
+    pub fn stopped(&self, cause: &Arc<Error>) {
+        self.update(|incidents| {
+            incidents.stopped();
+            Some(Event::Stopped { cause: cause.clone() })
+        });
+    }
+
     /// A number for a flush or a merge.
     pub fn new_job(&self) -> u64 {
         self.jobs.fetch_add(1, Ordering::Relaxed) + 1
