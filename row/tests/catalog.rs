@@ -528,14 +528,16 @@ fn an_index_that_no_table_owns_is_dropped_at_open_and_reported() {
     };
     assert_eq!(left, [900, 901, 902].map(IndexId));
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let report = told.clone();
-    let on_report: std::sync::Arc<dyn Fn(&str) + Send + Sync> =
-        std::sync::Arc::new(move |line| report.lock().unwrap().push(line.to_owned()));
-    let options = strata_row::kv::Options { on_report: Some(on_report), ..Default::default() };
-    let store = strata_row::store::Store::open(dir.path(), options).unwrap();
+    let heard = told.clone();
+    let listener = std::sync::Arc::new(move |event: &strata_row::Event<'_>| {
+        if let strata_row::Event::Orphans { indexes, first, last, kept } = event {
+            heard.lock().unwrap().push((*indexes, *first, *last, kept.is_some(), event.to_string()));
+        }
+    });
+    let store = strata_row::store::Store::open_listening(dir.path(), Default::default(), listener).unwrap();
     assert_eq!(strays(&store), []);
-    let told = told.lock().unwrap().join("\n");
-    assert!(told.contains("3 indexes belong to no table (first 900, last 902)"), "{told}");
+    let line = "3 indexes belong to no table (first 900, last 902): their space is given back".to_owned();
+    assert_eq!(*told.lock().unwrap(), [(3, IndexId(900), IndexId(902), false, line)]);
     // Their ids are not used again, and nothing else is touched.
     store.create_table("./db/u", &definition(false), 0).unwrap();
     assert!(store.catalog().get("./db/u").unwrap().ids().iter().all(|id| id.0 > 902));
