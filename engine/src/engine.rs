@@ -1,7 +1,7 @@
 //! The façade: a store that is open. It puts the parts together ([`crate::parts`]) and hands on what is asked of them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::background::{self, Threads};
@@ -274,10 +274,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
-    pub fn place_of(&self, key: &[u8]) -> String {
+    /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log,
+    /// whose directory this is then.
+    pub fn place_of(&self, key: &[u8]) -> PathBuf {
         let state = self.core.tree.states.pin();
-        let mut place = format!("the log in {}", self.core.tree.ssts.dir.join("log").display());
         let found = state.look_up(key, |at| match at {
             Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
             Place::File(file) => {
@@ -285,11 +285,11 @@ impl Engine {
                 Ok(found.map(|_| Some(self.core.tree.ssts.path(file.meta.no))))
             }
         });
-        // A file that cannot be read is not to blame.
-        if let Ok(Some(Some(path))) = found {
-            place = path.display().to_string();
+        match found {
+            Ok(Some(Some(path))) => path,
+            // A file that cannot be read is not to blame.
+            _ => self.core.tree.ssts.dir.join("log"),
         }
-        place
     }
 
     /// Estimates the content of a key range without reading data.

@@ -597,3 +597,32 @@ fn damage_in_the_catalog_names_the_file() {
         assert!(error.contains(if flushed { ".sst" } else { "/log" }), "{error}");
     }
 }
+
+#[test]
+fn damage_in_a_row_names_the_file() {
+    for flushed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, table) = fresh(dir.path());
+        let mut t = Client::new(&store, &table);
+        t.insert(&row(1, 0, Some("x"), Some(1))).unwrap();
+        t.commit();
+        let engine = store.engine();
+        let prefix = table.index_id(None).prefix();
+        let key = {
+            let (txn, point) = (engine.begin(), engine.read_point());
+            let mut cursor = engine.cursor();
+            cursor.open(&txn, point.seq(), &prefix, &IndexId(table.index_id(None).0 + 1).prefix()).unwrap();
+            cursor.seek_ge(&txn, &prefix).unwrap();
+            cursor.key().to_vec()
+        };
+        // Of a schema version that the table never had.
+        engine.write(&[(key, Some(vec![0x7f; 40]))], true).unwrap();
+        if flushed {
+            engine.flush().unwrap();
+        }
+        let error = t.scan(None, true).unwrap_err();
+        let strata_row::Error::Corruption { place: Some(place), .. } = &error else { panic!("{error:?}") };
+        let found = if flushed { place.extension().is_some_and(|e| e == "sst") } else { place.ends_with("log") };
+        assert!(found && place.starts_with(dir.path()) && error.to_string().contains("it was read from"), "{error}");
+    }
+}

@@ -91,12 +91,7 @@ impl Catalog {
                 }
                 Ok(())
             };
-            take().map_err(|error| match error {
-                Error::Corruption(what) => {
-                    Error::Corruption(format!("{what}; it was read from {}", engine.place_of(cursor.key())))
-                }
-                other => other,
-            })?;
+            take().map_err(|error| error.read_at(engine, cursor.key()))?;
             cursor.next(&txn)?;
         }
         cursor.close();
