@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::{Error, Result};
 use crate::board::Shared;
 use crate::compact::throttle::{Admission, Loads, admission};
-use crate::event::{FlushReason, Lag, is_listening};
+use crate::event::{FlushReason, Lag, Work, is_listening};
 use crate::io::{Blocking, Waiting};
 use crate::parts::Core;
 use crate::wal::Room;
@@ -49,7 +49,7 @@ impl Core {
 
     /// Room in the log for a record of up to `bytes` bytes. A full disk is told.
     pub fn reserve(&self, bytes: usize) -> Result<Room<'_>> {
-        self.journal.log.reserve(bytes).inspect_err(|error| self.refused(bytes, error))
+        self.journal.log.reserve(bytes).inspect_err(|error| self.refused(Work::Write, bytes, error))
     }
 
     /// Lets a writer of `bytes` pass; see `throttle`. Once `is_interrupted` says so, a small wait is cut short, and the wait for

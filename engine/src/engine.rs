@@ -10,7 +10,7 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
 use crate::commit::Committer;
 use crate::crash_point::CrashPoint;
-use crate::event::FlushReason;
+use crate::event::{FlushReason, Work};
 use crate::io::BoundedDisk;
 use crate::journal::Durable;
 use crate::lock::LockTable;
@@ -106,7 +106,7 @@ impl Engine {
         if !FEATURES.iter().chain(self.core.options.features).any(|known| known.name() == feature.name()) {
             return Err(Error::Invalid(format!("the feature {} is not one that this opening knows", feature.name())));
         }
-        self.core.tree.installer.require(feature).inspect_err(|error| self.core.refused(0, error))
+        self.core.tree.installer.require(feature).inspect_err(|error| self.core.refused(Work::Record, 0, error))
     }
 
     /// The features that the store uses, by name.
@@ -210,7 +210,7 @@ impl Engine {
     /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
     pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
         let room = self.core.journal.log.reserve_relief(bytes);
-        Ok(WriteRoom { room: room.inspect_err(|error| self.core.refused(bytes, error))?, bytes })
+        Ok(WriteRoom { room: room.inspect_err(|error| self.core.refused(Work::Write, bytes, error))?, bytes })
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes

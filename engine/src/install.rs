@@ -127,12 +127,7 @@ impl Installer {
         self.edit(|manifest| self.install_edit(manifest, edit, flushed))
     }
 
-    fn install_edit(
-        &self,
-        manifest: &Manifest,
-        mut edit: VersionEdit,
-        flushed: usize,
-    ) -> Result<Option<Vec<FileNo>>> {
+    fn install_edit(&self, manifest: &Manifest, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let current = self.states.load().version.clone();
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();

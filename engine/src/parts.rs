@@ -78,11 +78,11 @@ impl Core {
         }
     }
 
-    /// A write of `bytes` that a full disk refused is told; other errors are its caller's alone.
+    /// Work on `bytes` for a caller, who has the error, is told if a full disk refused it.
     #[cold]
-    pub fn refused(&self, bytes: usize, error: &Error) {
+    pub fn refused(&self, work: Work, bytes: usize, error: &Error) {
         if error.is_disk_full() {
-            self.events.failed(Work::Write, bytes as u64, error, self.options.clock.now_us());
+            self.events.failed(work, bytes as u64, error, self.options.clock.now_us());
         }
     }
 
@@ -185,7 +185,7 @@ impl Core {
             self.crash_point(CrashPoint::DropRecorded);
             self.journal.committer.last_assigned()
         };
-        self.tree.installer.drop_indexes(ids, recorded).inspect_err(|error| self.refused(0, error))?;
+        self.tree.installer.drop_indexes(ids, recorded).inspect_err(|error| self.refused(Work::Record, 0, error))?;
         self.board.wake_cleaner();
         Ok(())
     }

@@ -100,7 +100,9 @@ fn a_flush_is_told_from_its_beginning_to_its_end() {
         let work = engine.metrics().work;
         let [
             Event::FlushBegun { job, memtables: 1, bytes, reason: FlushReason::Asked },
-            Event::FlushDone { job: done, memtables: 1, files, bytes_in, bytes_out, reason: FlushReason::Asked, .. },
+            Event::FlushDone {
+                job: done, memtables: 1, files, bytes_in, bytes_out, reason: FlushReason::Asked, ..
+            },
         ] = flushes[..]
         else {
             panic!("{flushes:?}")
@@ -237,10 +239,50 @@ fn a_writer_alone_finds_the_disk_full() {
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(recorder.count(|e| matches!(e, Event::SpaceFound { .. })), 0);
         }
-        assert!(matches!(&recorder.lines()[..], [one] if one.contains("a write was refused")), "{:?}", recorder.lines());
+        assert!(
+            matches!(&recorder.lines()[..], [one] if one.contains("a write was refused")),
+            "{:?}",
+            recorder.lines()
+        );
         disk.set_capacity(None);
         until("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
         assert_eq!(engine.metrics().work, after);
+        assert_eq!(recorder.lines().len(), 2);
+    });
+}
+
+/// Also where a large transaction has met it, whose files take the space back when it gives up.
+#[test]
+fn a_large_transaction_alone_finds_the_disk_full() {
+    within("a large transaction", 60, || {
+        let (disk, recorder) = (MemDisk::new(), Recorder::default());
+        let options = Options {
+            listener: recorder.listener(),
+            log_segment_bytes: 4 << 20,
+            transaction_bytes: 64 << 10,
+            ..options(Arc::new(disk.clone()))
+        };
+        let engine = Engine::open(Path::new(DIR), options).unwrap();
+        let segments = || disk.list(&Path::new(DIR).join("log")).unwrap().len();
+        until("the next segment", || segments() >= 2);
+        disk.set_capacity(Some(disk.used() + (16 << 10)));
+        let mut rng = Rng::new(1);
+        let mut txn = engine.begin();
+        let refused = (0..1000).find_map(|k| txn.put(&key(1, k), &value(&mut rng, 0, 1000)).err()).unwrap();
+        assert!(refused.is_disk_full(), "{refused}");
+        txn.rollback().unwrap();
+        // The log has room, and there are some bytes: too few for what was refused.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(2500) {
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(recorder.lines().len(), 1, "{:?}", recorder.lines());
+        }
+        assert!(recorder.lines()[0].contains("writing a large transaction was refused"), "{:?}", recorder.lines());
+        disk.set_capacity(None);
+        until("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
+        until("no file", || {
+            disk.list(Path::new(DIR)).unwrap().iter().all(|f| f.extension().is_none_or(|e| e != "sst"))
+        });
         assert_eq!(recorder.lines().len(), 2);
     });
 }
@@ -604,7 +646,8 @@ fn a_listener_may_look_read_and_write_at_every_event() {
             assert!(n < 5000, "the script never gets past the fault");
         }
     }
-    for kind in ["FlushBegun", "FlushDone", "FlushFailed", "MergeBegun", "MergeDone", "MergeFailed", "OutOfSpace", "Stopped"]
+    for kind in
+        ["FlushBegun", "FlushDone", "FlushFailed", "MergeBegun", "MergeDone", "MergeFailed", "OutOfSpace", "Stopped"]
     {
         assert!(seen.contains_key(kind), "{kind} was not met: {seen:?}");
     }

@@ -385,10 +385,8 @@ fn a_panic_in_the_background_stops_the_store() {
                     panic!("out of order (this panic is wanted)");
                 }
             });
-            let options = Options {
-                listener: recorder.listener(),
-                ..options(Arc::new(HookDisk { inner: disk.clone(), hook }))
-            };
+            let options =
+                Options { listener: recorder.listener(), ..options(Arc::new(HookDisk { inner: disk.clone(), hook })) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let mut journal = Journal::default();
             let mut rng = Rng::new(1);
@@ -402,7 +400,10 @@ fn a_panic_in_the_background_stops_the_store() {
             assert!(engine.wait_idle().is_err());
             assert!(engine.compact_range(&[0; 4], &[255; 4]).is_err());
             let lines = recorder.lines();
-            assert!(matches!(&lines[..], [one] if one.contains("has stopped") && one.contains("thread panicked")), "{lines:?}");
+            assert!(
+                matches!(&lines[..], [one] if one.contains("has stopped") && one.contains("thread panicked")),
+                "{lines:?}"
+            );
             // What was there can still be read, and is there after the store was opened anew.
             assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), journal.allowed()[0]);
             assert!(engine.close().is_err());

@@ -353,8 +353,7 @@ fn a_damaged_file_of_a_prepared_transaction_is_told_and_can_only_be_rolled_back(
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let file = name.to_str().unwrap();
             assert_eq!(engine.prepared(), [b"x".to_vec()], "{file} at {offset}");
-            at_opening +=
-                u32::from(recorder.lines().iter().any(|what| what.contains(file) && what.contains("offset")));
+            at_opening += u32::from(recorder.lines().iter().any(|what| what.contains(file) && what.contains("offset")));
             match engine.commit_prepared(b"x") {
                 // A byte between the parts of a file that nobody reads.
                 Ok(done) => {

@@ -160,7 +160,9 @@ fn a_listener_may_ask_for_the_status() {
         }
     }
     assert!(asked > 50, "{asked} times");
-    for part in ["flush failed", "cannot remove", "injected fault", "the disk is full", "dropped indexes is not free yet"] {
+    for part in
+        ["flush failed", "cannot remove", "injected fault", "the disk is full", "dropped indexes is not free yet"]
+    {
         assert!(heard.iter().any(|text| text.contains(part)), "nobody was told '{part}'");
     }
 }

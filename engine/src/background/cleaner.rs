@@ -9,8 +9,12 @@ use crate::base::backoff::Backoff;
 use crate::base::{FileNo, Result};
 use crate::compact::rate_meter::RateMeter;
 use crate::event::{FlushReason, Work};
+use crate::io::Mode;
 use crate::options::Durability;
 use crate::parts::Core;
+
+/// Least bytes for which a full disk is asked again.
+const PROBE_BYTES_MIN: u64 = 64 << 10;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
 /// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
@@ -68,6 +72,13 @@ fn look_for_space(core: &Core) {
     {
         core.events.succeeded(Work::Write, bytes, now_us);
     }
+    for work in [Work::Spill, Work::Record] {
+        if let Some(bytes) = core.events.refused_bytes(work)
+            && has_space(core, bytes.max(PROBE_BYTES_MIN))
+        {
+            core.events.succeeded(work, bytes, now_us);
+        }
+    }
     // The merge may have gone with its index.
     if core.events.refused_bytes(Work::Merge).is_some() {
         let is_idle = {
@@ -78,6 +89,15 @@ fn look_for_space(core: &Core) {
             core.events.succeeded(Work::Merge, u64::MAX, now_us);
         }
     }
+}
+
+/// Whether the disk has space for a file of so many bytes. After a crash here the file is an orphan.
+fn has_space(core: &Core, bytes: u64) -> bool {
+    let ssts = &core.tree.ssts;
+    let path = ssts.path(core.tree.installer.new_file());
+    let made = ssts.disk.open(&path, Mode::Create, false).and_then(|file| file.allocate(bytes));
+    drop(ssts.disk.remove(&path));
+    made.is_ok()
 }
 
 /// Files that nobody needs and that could not be removed. They are tried again after pauses that double, and what is left then

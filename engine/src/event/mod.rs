@@ -71,8 +71,12 @@ pub enum Work {
     Recycling,
     /// Removing table files that nobody needs any more.
     Removal,
-    /// A write of a user's or of the layer above. It has got the error.
+    /// A write of a user's or of the layer above, for which the log has no room. It has got the error, as have those below.
     Write,
+    /// Writing the files of a large transaction.
+    Spill,
+    /// Recording in the manifest that indexes are dropped or a feature is used.
+    Record,
 }
 
 /// Why a memtable was sealed, which is why it is flushed.

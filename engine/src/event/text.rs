@@ -16,18 +16,33 @@ impl Display for Event {
             }
             Event::LogCut { path, offset, fault, bytes, begun_bytes, intact_units, records, commits, prepares } => {
                 let path = path.display();
-                write!(f, "the log ends in {path} at offset {offset} ({fault}), and {bytes} bytes of it behind are left out")?;
+                write!(
+                    f,
+                    "the log ends in {path} at offset {offset} ({fault}), and {bytes} bytes of it behind are left out"
+                )?;
                 if *begun_bytes > 0 {
                     write!(f, ", with them a record of which {begun_bytes} bytes stand before")?;
                 }
-                write!(f, "; whole units in them: {intact_units}, whole records: {records}, among these {commits} commits and ")?;
-                write!(f, "{prepares} prepared transactions. That is how a write looks that a crash cut short, and nothing in the ")?;
-                write!(f, "log states that it was ever synced; if the server had been idle for seconds before it ended, ")?;
+                write!(
+                    f,
+                    "; whole units in them: {intact_units}, whole records: {records}, among these {commits} commits and "
+                )?;
+                write!(
+                    f,
+                    "{prepares} prepared transactions. That is how a write looks that a crash cut short, and nothing in the "
+                )?;
+                write!(
+                    f,
+                    "log states that it was ever synced; if the server had been idle for seconds before it ended, "
+                )?;
                 f.write_str("suspect the disk")
             }
             Event::PreparedDamaged { xid, error } => {
                 let xid = String::from_utf8_lossy(xid);
-                write!(f, "the prepared transaction {xid:?} cannot be committed, only rolled back; until then nobody else ")?;
+                write!(
+                    f,
+                    "the prepared transaction {xid:?} cannot be committed, only rolled back; until then nobody else "
+                )?;
                 write!(f, "writes to the indexes of this file of it: {error}")
             }
             Event::FlushBegun { job, memtables, bytes, reason } => {
@@ -45,15 +60,24 @@ impl Display for Event {
             }
             Event::MergeDone { job, reason, from, to, files, bytes_in, bytes_out, us } => {
                 let (reason, time) = (merge_reason(*reason), time(*us));
-                write!(f, "merge {job} is done after {time}: level {from} to {to} ({reason}), {bytes_in} bytes read, ")?;
+                write!(
+                    f,
+                    "merge {job} is done after {time}: level {from} to {to} ({reason}), {bytes_in} bytes read, "
+                )?;
                 write!(f, "{files} files of {bytes_out} bytes written")
             }
-            Event::MergeFailed { job, from, to, error } => write!(f, "merge {job}, level {from} to {to}, failed: {error}"),
+            Event::MergeFailed { job, from, to, error } => {
+                write!(f, "merge {job}, level {from} to {to}, failed: {error}")
+            }
             Event::FilesMoved { from, to, files, bytes } => {
                 write!(f, "{files} files of {bytes} bytes moved from level {from} to {to}")
             }
             Event::WriteStallBegun { stall, cause, memtable_bytes, sublevels, debt_bytes } => {
-                write!(f, "write stall {stall} begins: {}; memtables have {memtable_bytes} bytes, ", stall_cause(*cause))?;
+                write!(
+                    f,
+                    "write stall {stall} begins: {}; memtables have {memtable_bytes} bytes, ",
+                    stall_cause(*cause)
+                )?;
                 write!(f, "level 0 has {sublevels} sublevels, merges lag {debt_bytes} bytes behind")
             }
             Event::WriteStallEnded { stall, cause, us } => {
@@ -91,6 +115,8 @@ fn failure(f: &mut Formatter<'_>, work: Work, error: &Error) -> Result {
         Work::Recycling => write!(f, "cannot recycle the log: {error}"),
         Work::Removal => write!(f, "cannot remove a file that is no longer needed: {error}"),
         Work::Write => write!(f, "a write failed: {error}"),
+        Work::Spill => write!(f, "writing a large transaction failed: {error}"),
+        Work::Record => write!(f, "a change of the manifest failed: {error}"),
     }
 }
 
@@ -104,6 +130,8 @@ fn subject(work: Work) -> &'static str {
         Work::Recycling => "recycling the log",
         Work::Removal => "removing files",
         Work::Write => "a write",
+        Work::Spill => "writing a large transaction",
+        Work::Record => "a change of the manifest",
     }
 }
 

@@ -25,6 +25,7 @@ use crate::budget::spills;
 use crate::commit::{Committer, Ordered};
 use crate::compact::merge::MergeEnv;
 use crate::crash_point::CrashPoint;
+use crate::event::Work;
 use crate::journal::{Detached, Durable};
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::output::write_private;
@@ -229,7 +230,7 @@ impl Txn {
         let (runs, buffer) = (&mut self.runs, &self.buffer);
         let tick = || if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
         let done = write_private(core, tick, |env| interruptible(owner.interrupt_flag(), || work(runs, buffer, env)));
-        let done = done.inspect_err(|error| core.refused(0, error))?;
+        let done = done.inspect_err(|error| core.refused(Work::Spill, core.settings.transaction_bytes(), error))?;
         core.board.count_spill(self.runs.take_written_bytes());
         Ok(done)
     }
