@@ -547,8 +547,8 @@ fn a_stall_of_several_writers_is_told_once() {
     });
 }
 
-/// A listener that does, for the first events of each kind, all that it may: it looks, reads, takes a snapshot, writes; and what it may not, which
-/// is refused.
+/// A listener that does, for the first events of each kind, all that it may: it looks, reads, takes a snapshot, writes; and what
+/// it may not, which is refused.
 struct Busy {
     engine: Arc<Mutex<Option<Engine>>>,
     kinds: Arc<Mutex<std::collections::BTreeMap<String, usize>>>,

@@ -1,9 +1,9 @@
 //! A listener that asks for the state of the store, and works with tables, while it is told of an event.
 //!
 //! Operations of the disk, each fourth one, fail once and for ever, under a script that flushes, merges, drops and commits.
-//! Whatever is told, and from whichever thread, the listener asks for the whole status before it returns, and at first makes a table,
-//! writes a row and drops the table: an event that was told under a lock would hang. What stops the store is told exactly once. The
-//! same for damage that a merge meets. What an opening has to tell is told before there is a store to ask.
+//! Whatever is told, and from whichever thread, the listener asks for the whole status before it returns, and at first makes a
+//! table, writes a row and drops the table: an event that was told under a lock would hang. What stops the store is told exactly
+//! once. The same for damage that a merge meets. What an opening has to tell is told before there is a store to ask.
 
 mod common;
 

@@ -18,8 +18,8 @@ const PROBE_BYTES_MIN: u64 = 64 << 10;
 
 /// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
 /// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
-/// grows, tells what nobody else is there to tell (a stop that was met under locks, space that writers find again, a backlog that slows
-/// them), does the chore of the layer above.
+/// grows, tells what nobody else is there to tell (a stop that was met under locks, space that writers find again, a backlog
+/// that slows them), does the chore of the layer above.
 pub(super) fn clean_loop(core: &Core, chores: &Chores) {
     let board = &core.board;
     let mut logged = RateMeter::default();
@@ -48,7 +48,7 @@ pub(super) fn clean_loop(core: &Core, chores: &Chores) {
         log = log.and(core.journal.log.witness());
         note(core, Work::Log, &log);
         look_for_space(core);
-        let slept_us = core.board.counters().write_delay_us;
+        let slept_us = || core.board.counters().write_delay_us;
         core.events.look_at_backlog(slept_us, core.options.clock.now_us(), || core.lag());
         chores();
     }

@@ -10,8 +10,8 @@
 //! after the end     a store that has stopped, or is being closed, fails everything, and has said so
 //! ```
 //!
-//! A cause is what failed (the work, the operation and what the system said, or the damaged place), not the name of the file: each
-//! attempt makes a new one. Pure decisions; times are microseconds of any one clock.
+//! A cause is what failed (the work, the operation and what the system said, or the damaged place), not the name of the file:
+//! each attempt makes a new one. Pure decisions; times are microseconds of any one clock.
 //!
 //! Rejected: one memory for each kind of work (two causes that take turns would each be news); a bound on lines per minute
 //! (the first of something else would be lost among them).

@@ -8,19 +8,20 @@
 //! Error      stored bytes are damaged, or the store has stopped: somebody has to act
 //! ```
 //!
-//! A listener is called outside of every lock of the store and never for a row. So it may ask for the status, read, take snapshots
-//! and write. Its writes do not wait for memory, since the thread may be the one that frees it. What waits for background work
-//! (a flush, a compaction) is refused there with an error. It is called from many threads, also at once, and events of different
-//! threads may arrive in another order than they happened in: `job` and `stall` say which end belongs to which beginning. The
-//! work that is told of waits for it. One that panics loses that event, and nothing else happens: the next event comes as usual.
+//! A listener is called outside of every lock of the store and never for a row. So it may ask for the status, read, take
+//! snapshots and write. Its writes do not wait for memory, since the thread may be the one that frees it. What waits for
+//! background work (a flush, a compaction) is refused there with an error. A row that is locked by the transaction whose thread
+//! this is stays locked. It is called from many threads, also at once, and events of different threads may arrive in another
+//! order than they happened in: `job` and `stall` say which end belongs to which beginning. The work that is told of waits for
+//! it. One that panics loses that event, and nothing else happens: the next event comes as usual.
 //!
 //! Where nobody listens no event is made: no allocation, no lock.
 //!
 //! What fails each second is not told each second; [`incidents`] decides. Events of routine work are all told.
 //!
-//! Rejected: lines of text (a test or a monitor would have to parse them, and whoever makes the line would decide where it goes); a
-//! trait with a method for each kind (each new kind would change it, or be lost in a default method); a thread of its own for the
-//! calls (an event would come after what followed from it, and a queue has to have an end).
+//! Rejected: lines of text (a test or a monitor would have to parse them, and whoever makes the line would decide where it
+//! goes); a trait with a method for each kind (each new kind would change it, or be lost in a default method); a thread of its
+//! own for the calls (an event would come after what followed from it, and a queue has to have an end).
 
 mod incidents;
 mod stalls;
@@ -149,8 +150,8 @@ pub enum Event {
         /// Prepared transactions among the records.
         prepares: u64,
     },
-    /// A file of a prepared transaction is damaged: the transaction can only be rolled back, and until then locks the indexes of the
-    /// file. Told while the store is opened.
+    /// A file of a prepared transaction is damaged: the transaction can only be rolled back, and until then locks the indexes
+    /// of the file. Told while the store is opened.
     PreparedDamaged {
         /// The transaction's id.
         xid: Vec<u8>,
@@ -451,11 +452,13 @@ impl Teller {
         WaitForMemory { teller: self, clock }
     }
 
-    /// Writers have slept so long since the store was opened, as background work lags behind. To be called each second.
-    pub fn look_at_backlog(&self, slept_us: u64, now_us: u64, lag: impl FnOnce() -> Lag) {
+    /// Looks how long writers have slept since the store was opened, as background work lags behind. To be called each second or
+    /// more often.
+    pub fn look_at_backlog(&self, slept_us: impl FnOnce() -> u64, now_us: u64, lag: impl FnOnce() -> Lag) {
         if self.listener.is_none() {
             return;
         }
+        let slept_us = slept_us();
         let change = self.stalls.lock().look(slept_us, now_us);
         match change {
             Some(Change::Begun(stall)) => self.tell(|| stall_begun(stall, StallCause::Backlog, &lag())),

@@ -2,10 +2,14 @@
 //!
 //! Of a full memory: from the first writer that waits to the last, whoever comes and goes in between. Of a backlog, where each
 //! write sleeps for a moment: from the first look at which writers together slept for a tenth of a second since the look
-//! before, a second ago, to the first at which none has slept. Pure decisions; times are microseconds of any one clock.
+//! before, a second ago, to the first at which none has slept. Looks that come earlier do not count. Pure decisions; times
+//! are microseconds of any one clock.
 
 /// Sleep of all writers between two looks from which on a backlog is told.
 const SLEPT_MIN_US: u64 = 100_000;
+
+/// From one look to the next.
+const LOOK_US: u64 = 1_000_000;
 
 /// Stalls of one cause.
 #[derive(Default)]
@@ -50,6 +54,7 @@ pub(super) struct Stalls {
     backlog: Stall,
     /// Sleep of all writers at the last look.
     slept_us: u64,
+    next_look_us: u64,
 }
 
 impl Stalls {
@@ -67,6 +72,10 @@ impl Stalls {
 
     /// The look at the backlog: writers have slept so long since the store was opened.
     pub fn look(&mut self, slept_us: u64, now_us: u64) -> Option<Change> {
+        if now_us < self.next_look_us {
+            return None;
+        }
+        self.next_look_us = now_us + LOOK_US;
         let slept = slept_us.saturating_sub(std::mem::replace(&mut self.slept_us, slept_us));
         match self.backlog.since_us {
             None if slept >= SLEPT_MIN_US => Some(Change::Begun(self.backlog.begin(now_us))),

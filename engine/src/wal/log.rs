@@ -381,8 +381,8 @@ impl Log {
         self.segments.release_before(limit.min(synced))
     }
 
-    /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays. The caller
-    /// sees to it that it is told ([`Log::tell_stopped`]).
+    /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays. The
+    /// caller sees to it that it is told ([`Log::tell_stopped`]).
     pub fn stop(&self, error: Error) {
         let mut buffer = self.buffer.lock();
         buffer.poison = Some(buffer.poison.take().unwrap_or_else(|| Arc::new(error)));
