@@ -1,7 +1,7 @@
 //! The façade: a store that is open. It puts the parts together ([`crate::parts`]) and hands on what is asked of them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::background::{self, Threads};
@@ -10,6 +10,7 @@ use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
 use crate::commit::Committer;
 use crate::crash_point::CrashPoint;
+use crate::event::{FlushReason, Work};
 use crate::io::BoundedDisk;
 use crate::journal::Durable;
 use crate::lock::LockTable;
@@ -75,12 +76,12 @@ impl Engine {
         let mut options = options;
         options.disk = Arc::new(BoundedDisk::new(options.disk, options.open_files));
         let core = Arc::new(recover::recover(dir, options)?);
-        let options = &core.options;
-        if let Some(tell) = options.on_stop.clone() {
-            core.journal.log.on_stop(Box::new(move |error| tell(&error.to_string())));
-        } else if let Some(report) = options.on_report.clone() {
-            core.journal.log.on_stop(Box::new(move |error| report(&format!("the store has stopped: {error}"))));
-        }
+        let parts = Arc::downgrade(&core);
+        core.journal.log.on_stop(Box::new(move |cause| {
+            if let Some(core) = parts.upgrade() {
+                core.events.stopped(cause);
+            }
+        }));
         core.share_memory();
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
@@ -105,7 +106,8 @@ impl Engine {
         if !FEATURES.iter().chain(self.core.options.features).any(|known| known.name() == feature.name()) {
             return Err(Error::Invalid(format!("the feature {} is not one that this opening knows", feature.name())));
         }
-        if self.core.tree.installer.require(feature)? {
+        let noted = self.core.tree.installer.require(feature);
+        if noted.inspect_err(|error| self.core.refused(Work::Record, 0, error))? {
             self.core.crash_point(CrashPoint::FeatureNoted);
         }
         Ok(())
@@ -211,7 +213,8 @@ impl Engine {
 
     /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
     pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
-        Ok(WriteRoom { room: self.core.journal.log.reserve_relief(bytes)?, bytes })
+        let room = self.core.journal.log.reserve_relief(bytes);
+        Ok(WriteRoom { room: room.inspect_err(|error| self.core.refused(Work::Write, bytes, error))?, bytes })
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes
@@ -275,10 +278,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
-    pub fn place_of(&self, key: &[u8]) -> String {
+    /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log,
+    /// whose directory this is then.
+    pub fn place_of(&self, key: &[u8]) -> PathBuf {
         let state = self.core.tree.states.pin();
-        let mut place = format!("the log in {}", self.core.tree.ssts.dir.join("log").display());
         let found = state.look_up(key, |at| match at {
             Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
             Place::File(file) => {
@@ -286,11 +289,11 @@ impl Engine {
                 Ok(found.map(|_| Some(self.core.tree.ssts.path(file.meta.no))))
             }
         });
-        // A file that cannot be read is not to blame.
-        if let Ok(Some(Some(path))) = found {
-            place = path.display().to_string();
+        match found {
+            Ok(Some(Some(path))) => path,
+            // A file that cannot be read is not to blame.
+            _ => self.core.tree.ssts.dir.join("log"),
         }
-        place
     }
 
     /// Estimates the content of a key range without reading data.
@@ -341,7 +344,7 @@ impl Engine {
     }
 
     fn flush_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.core.journal.committer.seal();
+        self.core.journal.committer.seal(FlushReason::Asked);
         background::flush_and_wait(&self.core, tick)
     }
 
@@ -455,11 +458,6 @@ impl Engine {
     /// The lock table, for reports.
     pub fn locks(&self) -> &LockTable {
         &self.core.locks
-    }
-
-    /// Hands a line to whoever is told about failures ([`Options::on_report`]).
-    pub fn report(&self, text: &str) {
-        self.core.options.report(text);
     }
 
     /// Numbers about the store.

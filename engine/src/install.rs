@@ -96,10 +96,11 @@ impl Installer {
         if self.features.read().iter().any(|used| used.name() == feature.name()) {
             return Ok(false);
         }
-        let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.require(feature))?;
-        *self.features.write() = manifest.features();
-        Ok(true)
+        self.edit(|manifest| {
+            self.heed(manifest, manifest.require(feature))?;
+            *self.features.write() = manifest.features();
+            Ok(true)
+        })
     }
 
     /// The features that the store uses, by name.
@@ -110,8 +111,14 @@ impl Installer {
     /// Writes down how far the log is durable (clean close).
     pub fn note_log(&self) -> Result<()> {
         let edit = VersionEdit { log_durable: Some(self.log.durable()), ..VersionEdit::default() };
-        let manifest = self.manifest.lock();
-        self.heed(&manifest, manifest.append_relief(&edit)).map(drop)
+        self.edit(|manifest| self.heed(manifest, manifest.append_relief(&edit)).map(drop))
+    }
+
+    /// Does work under the manifest's mutex, and tells, without it, if that has stopped the store.
+    fn edit<T>(&self, work: impl FnOnce(&Manifest) -> Result<T>) -> Result<T> {
+        // In a statement of its own: the mutex is free when the failure is told.
+        let outcome = work(&self.manifest.lock());
+        outcome.inspect_err(|_| self.log.tell_stopped())
     }
 
     pub fn is_dropped(&self, id: IndexId) -> bool {
@@ -126,8 +133,11 @@ impl Installer {
     /// Applies `edit`; `flushed` sealed memtables, the oldest, are in its tables. Returns the files that it did not let
     /// in, since their indexes were dropped meanwhile. `None` if one of the files that it removes is gone already, for the
     /// same reason: then nothing happened.
-    pub fn install(&self, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
-        let manifest = self.manifest.lock();
+    pub fn install(&self, edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
+        self.edit(|manifest| self.install_edit(manifest, edit, flushed))
+    }
+
+    fn install_edit(&self, manifest: &Manifest, mut edit: VersionEdit, flushed: usize) -> Result<Option<Vec<FileNo>>> {
         let current = manifest.version();
         let removed: Option<Vec<_>> =
             edit.removed.iter().map(|&(level, no)| current.file(level, no).cloned()).collect();
@@ -151,7 +161,7 @@ impl Installer {
         let known = newest_flushed.map(|sealed| sealed.files.clone()).unwrap_or_default();
         drop(state);
         edit.undropped = self.remains.read().forgettable(&edit, &removed);
-        let next = self.heed(&manifest, manifest.append(&edit, &known))?;
+        let next = self.heed(manifest, manifest.append(&edit, &known))?;
         self.remains.write().note(&edit, &removed);
         self.states.install(next, flushed);
         current.retire(&edit);
@@ -164,7 +174,10 @@ impl Installer {
         // The drop must not become durable before the decision of a transaction that wrote to the indexes: found
         // in doubt, it could be committed again after the last of their keys is cleared away.
         self.log.sync(self.log.end())?;
-        let manifest = self.manifest.lock();
+        self.edit(|manifest| self.drop_with(manifest, ids, recorded))
+    }
+
+    fn drop_with(&self, manifest: &Manifest, ids: &[IndexId], recorded: impl FnOnce() -> SeqNo) -> Result<()> {
         let current = manifest.version();
         let ids: BTreeSet<IndexId> = ids.iter().copied().collect();
         let mut edit = VersionEdit { dropped: ids.iter().copied().collect(), ..VersionEdit::default() };
@@ -178,7 +191,7 @@ impl Installer {
             edit.removed = void.map(|(level, file)| (*level, file.meta.no)).collect();
         }
         let dropped = edit.dropped.clone();
-        let next = self.heed(&manifest, manifest.append_relief(&edit))?;
+        let next = self.heed(manifest, manifest.append_relief(&edit))?;
         let at = recorded();
         {
             let removed: BTreeSet<FileNo> = edit.removed.iter().map(|(_, no)| *no).collect();
@@ -196,7 +209,8 @@ impl Installer {
         Ok(())
     }
 
-    /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7).
+    /// Passes on what came of an edit. If the manifest accepts nothing any more, the log stops too (invariant 7), which
+    /// [`Installer::edit`] tells.
     fn heed<T>(&self, manifest: &Manifest, outcome: Result<T>) -> Result<T> {
         if let Err(Error::Poisoned(cause)) = manifest.check() {
             self.log.stop((*cause).clone());

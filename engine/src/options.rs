@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::crash_point::CrashHook;
+use crate::event::EventListener;
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
 use crate::manifest::Feature;
 pub use crate::sst::Compression;
@@ -30,9 +31,6 @@ impl Durability {
         }
     }
 }
-
-/// Receives a line of text about a failure.
-pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits tests and embedded use.
 #[derive(Clone)]
@@ -63,21 +61,10 @@ pub struct Options {
     pub open_files: usize,
     /// What the caller's own data may need beside the engine's features: a store that uses another one is refused.
     pub features: &'static [Feature],
-    /// Told, in words, about failures of background work. Called from background threads.
-    pub on_report: Option<Report>,
-    /// Told once, in words, that the store has stopped: what the disk, or a defect, has done, and that nothing is accepted
-    /// until the store is opened again. Called on the thread that meets the failure, without locks.
-    pub on_stop: Option<Report>,
+    /// Told of what the store does by itself and of what fails in it; see [`crate::event`] for when and on which thread.
+    pub listener: Option<Arc<dyn EventListener>>,
     /// Told of each step of each transaction on its way to its end, on the transaction's thread. For crash tests.
     pub on_crash_point: Option<CrashHook>,
-}
-
-impl Options {
-    pub(crate) fn report(&self, text: &str) {
-        if let Some(report) = &self.on_report {
-            report(text);
-        }
-    }
 }
 
 impl Default for Options {
@@ -95,8 +82,7 @@ impl Default for Options {
             transaction_bytes: 0,
             open_files: 512,
             features: &[],
-            on_report: None,
-            on_stop: None,
+            listener: None,
             on_crash_point: None,
         }
     }

@@ -13,11 +13,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::{IndexId, Lsn, Result, TxnId, slots};
+use crate::base::{Error, IndexId, Lsn, Result, TxnId, slots};
 use crate::board::WorkBoard;
 use crate::budget::{Beside, cache_capacity};
 use crate::commit::{Committer, Ordered};
 use crate::crash_point::CrashPoint;
+use crate::event::{FlushReason, Teller, Work};
 use crate::journal::{Durable, Journal};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::Options;
@@ -46,6 +47,8 @@ pub(crate) struct Core {
     pub journal: Journal,
     pub locks: LockTable,
     pub board: WorkBoard,
+    /// Whom to tell what happens.
+    pub events: Teller,
     /// Bytes of the write buffers of open transactions, in steps.
     pub write_buffer_bytes: AtomicU64,
     /// Held while the store is open.
@@ -72,6 +75,14 @@ impl Core {
     pub fn crash_point(&self, point: CrashPoint) {
         if let Some(hook) = &self.options.on_crash_point {
             hook(point);
+        }
+    }
+
+    /// Work on `bytes` for a caller, who has the error, is told if a full disk refused it.
+    #[cold]
+    pub fn refused(&self, work: Work, bytes: usize, error: &Error) {
+        if error.is_disk_full() {
+            self.events.failed(work, bytes as u64, error, self.options.clock.now_us());
         }
     }
 
@@ -174,7 +185,7 @@ impl Core {
             self.crash_point(CrashPoint::DropRecorded);
             self.journal.committer.last_assigned()
         };
-        self.tree.installer.drop_indexes(ids, recorded)?;
+        self.tree.installer.drop_indexes(ids, recorded).inspect_err(|error| self.refused(Work::Record, 0, error))?;
         self.board.wake_cleaner();
         Ok(())
     }
@@ -187,7 +198,7 @@ impl Core {
         let state = self.tree.states.load();
         // While a flush is under way, the run may lie in what it is about to drop.
         if state.sealed.is_empty() && state.active.table.estimate_keys(from, to, DEAD_RUN_SAMPLE) >= DEAD_RUN / 2 {
-            self.journal.committer.seal();
+            self.journal.committer.seal(FlushReason::DeadRows);
             self.board.wake_flush();
         }
     }

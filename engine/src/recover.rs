@@ -25,6 +25,7 @@ use crate::board::WorkBoard;
 use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
+use crate::event::{Event, FlushReason, Teller};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
@@ -53,6 +54,8 @@ const LOG_BUFFER_MAX: usize = 16 << 20;
 
 /// Brings the store in `dir` to the state after its last durable commit. See the module.
 pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
+    let begun_us = options.clock.now_us();
+    let events = Teller::new(options.listener.clone());
     let disk = options.disk.clone();
     disk.create_dir_all(dir)?;
     let dir_lock = disk.lock_dir(dir)?;
@@ -114,7 +117,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         (None, None) => return Err(Error::Invalid("no manifest".into())),
     };
     if let Some(cut) = &cut {
-        options.report(&told(cut, commits, prepares));
+        events.tell(|| told(cut, commits, prepares));
     }
     let Replay { active, mut sealed, last, prepared: in_doubt, .. } = replay;
     // Newest first.
@@ -130,7 +133,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
             named.insert(meta.no);
         }
     }
-    remove_orphans(&*disk, dir, &named)?;
+    let orphans = remove_orphans(&*disk, dir, &named)?;
     let after_named = named.last().map_or(FileNo(0), |last| FileNo(last.0 + 1));
 
     let locks = LockTable::new(LOCK_SHARDS);
@@ -149,11 +152,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         for meta in &files {
             let bounds = match bounds(&ssts, meta) {
                 Err(error) if !error.lacks_descriptors() => {
-                    let xid = String::from_utf8_lossy(&found.xid).into_owned();
-                    options.report(&format!(
-                        "the prepared transaction {xid:?} cannot be committed, only rolled back; until then nobody else writes \
-                         to the indexes of this file of it: {error}"
-                    ));
+                    events.tell(|| Event::PreparedDamaged { xid: found.xid.to_vec(), error: error.clone() });
                     whole_indexes(meta)
                 }
                 other => other?,
@@ -195,11 +194,19 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let next_file = marks.next_file.max(after_named);
     let committer = Committer::new(log.clone(), states.clone(), settings.clone(), obsolete_files.clone(), in_doubt);
     let installer = Installer::new(manifest, states.clone(), log.clone(), next_file, marks.dropped, marks.flushed_seq);
+    events.tell(|| Event::Opened {
+        files: named.len() as u64,
+        commits: last.0 - marks.flushed_seq.0,
+        prepared: prepared.len() as u64,
+        orphans,
+        us: options.clock.now_us().saturating_sub(begun_us),
+    });
     Ok(Core {
         tree: Tree { ssts, states, read_points: ReadPoints::new(), installer, obsolete_files },
         journal: Journal::new(log, committer, settings.clone(), prepared),
         locks,
         board: WorkBoard::new(options.compaction_threads.max(1)),
+        events,
         write_buffer_bytes: AtomicU64::new(0),
         settings,
         options,
@@ -222,25 +229,10 @@ struct Replay<'a> {
     prepared: BTreeMap<TxnId, Prepared>,
 }
 
-/// The report of a cut in words.
-fn told(cut: &Cut, commits: u64, prepares: u64) -> String {
-    let mut text = format!(
-        "the log ends in {} at offset {} ({}), and {} bytes of it behind are left out",
-        cut.path.display(),
-        cut.offset,
-        cut.fault,
-        cut.bytes
-    );
-    if cut.begun_bytes > 0 {
-        text += &format!(", with them a record of which {} bytes stand before", cut.begun_bytes);
-    }
-    text += &format!(
-        "; whole units in them: {}, whole records: {}, among these {commits} commits and {prepares} prepared transactions. \
-         That is how a write looks that a crash cut short, and nothing in the log states that it was ever synced; if the \
-         server had been idle for seconds before it ended, suspect the disk",
-        cut.intact_units, cut.records
-    );
-    text
+/// What is told of a cut, with so many commits and prepared transactions in it.
+fn told(cut: &Cut, commits: u64, prepares: u64) -> Event {
+    let Cut { ref path, offset, fault, bytes, intact_units, records, begun_bytes } = *cut;
+    Event::LogCut { path: path.clone(), offset, fault, bytes, begun_bytes, intact_units, records, commits, prepares }
 }
 
 impl Replay<'_> {
@@ -311,7 +303,7 @@ impl Replay<'_> {
         let files = files.into_iter().map(entry).collect();
         self.active.seal(self.last);
         let mem = std::mem::replace(&mut self.active, Mem::new(next, self.seal_bytes, self.pool));
-        self.sealed.push(Sealed { mem, files });
+        self.sealed.push(Sealed { mem, files, reason: FlushReason::Recovery });
     }
 }
 
@@ -446,16 +438,19 @@ fn check_segments(disk: &dyn Disk, log_dir: &Path, marks: &Marks, tail: Tail) ->
     Ok(())
 }
 
-fn remove_orphans(disk: &dyn Disk, dir: &Path, named: &BTreeSet<FileNo>) -> Result<()> {
+/// Removes the SSTs that nobody names; how many there were.
+fn remove_orphans(disk: &dyn Disk, dir: &Path, named: &BTreeSet<FileNo>) -> Result<u64> {
+    let mut removed = 0;
     for name in disk.list(dir)? {
         if name.extension().is_some_and(|e| e == "sst") {
             let number = name.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
             if number.is_none_or(|number| !named.contains(&FileNo(number))) {
                 disk.remove(&dir.join(name))?;
+                removed += 1;
             }
         }
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// A number that no earlier opening of any store had.

@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use crate::base::{Lsn, SeqNo};
+use crate::event::FlushReason;
 use crate::manifest::{FileEntry, Version};
 use crate::mem::{ChunkPool, MemTable};
 
@@ -59,6 +60,8 @@ pub(crate) struct Sealed {
     pub mem: Arc<Mem>,
     /// The files, in key order, of the large transaction whose commit ended the memtable; newer than all in it.
     pub files: Arc<[Arc<FileEntry>]>,
+    /// Why it was sealed.
+    pub reason: FlushReason,
 }
 
 /// See the module.
@@ -174,7 +177,14 @@ impl StateCell {
     /// Seals the active memtable, whose last sequence number is `last`, and starts a new one. Called under the commit
     /// order lock, so that memtable order equals sequence order. `files` are those of the commit `last`, if it is that of
     /// a large transaction.
-    pub fn rotate(&self, last: SeqNo, log_end: Lsn, seal_bytes: u64, files: Arc<[Arc<FileEntry>]>) {
+    pub fn rotate(
+        &self,
+        last: SeqNo,
+        log_end: Lsn,
+        seal_bytes: u64,
+        files: Arc<[Arc<FileEntry>]>,
+        reason: FlushReason,
+    ) {
         let pool = {
             let mut pool = self.pool.lock();
             if pool.keep_bytes() as u64 != seal_bytes {
@@ -185,7 +195,7 @@ impl StateCell {
         self.change(|state| {
             state.active.seal(last);
             let mem = std::mem::replace(&mut state.active, Mem::new(log_end, seal_bytes, &pool));
-            state.sealed.insert(0, Sealed { mem, files });
+            state.sealed.insert(0, Sealed { mem, files, reason });
         });
     }
 

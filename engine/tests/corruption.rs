@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{DIR, Map, Rng, dump, key, open, options, value, within};
-use parking_lot::Mutex;
+use common::{DIR, Map, Recorder, Rng, dump, key, open, options, value, within};
 use strata_engine::io::{Disk, ManualClock, MemDisk, Mode};
 use strata_engine::{Engine, Error, IndexId, Options, Result};
 
@@ -188,12 +187,11 @@ fn a_damaged_file_holds_up_only_what_needs_it() {
         engine.close().unwrap();
         drop(engine);
         let clock = Arc::new(ManualClock::default());
-        let reports: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = reports.clone();
+        let recorder = Recorder::default();
         let options = Options {
             clock: clock.clone(),
             compaction_threads: 1,
-            on_report: Some(Arc::new(move |text: &str| heard.lock().push(text.to_owned()))),
+            listener: recorder.listener(),
             ..options(Arc::new(disk.clone()))
         };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
@@ -204,12 +202,12 @@ fn a_damaged_file_holds_up_only_what_needs_it() {
         // Level 0 of the first index has nowhere to go but into the damaged file and its neighbours.
         let merges = || engine.metrics().work.compactions;
         let before = merges();
-        while reports.lock().is_empty() || merges() < before + 3 {
+        while recorder.lines().is_empty() || merges() < before + 3 {
             write(&engine, &mut rng, &mut expected, 5);
             engine.flush().unwrap();
         }
         let named = damaged.display().to_string();
-        let heard = reports.lock().clone();
+        let heard = recorder.lines();
         assert!(matches!(&heard[..], [one] if one.contains("compaction failed") && one.contains(&named)), "{heard:?}");
         assert!(engine.status_text().contains(&named), "{}", engine.status_text());
         let metrics = engine.metrics();
@@ -225,7 +223,7 @@ fn a_damaged_file_holds_up_only_what_needs_it() {
         }
         engine.wait_idle().unwrap();
         assert!(dump(&engine, 0, u32::MAX).unwrap() == expected);
-        assert_eq!(reports.lock().len(), 1);
+        assert_eq!(recorder.lines().len(), 1);
     });
 }
 
@@ -513,13 +511,11 @@ fn damage_to_the_last_commit_is_told_after_a_rest() {
         assert!(file == damaged && offset <= 20_000, "{error}");
 
         early.corrupt(&damaged, 20_000);
-        let reports: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = reports.clone();
-        let on_report: strata_engine::Report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
-        let options = Options { on_report: Some(on_report), ..options(Arc::new(early.clone())) };
+        let recorder = Recorder::default();
+        let options = Options { listener: recorder.listener(), ..options(Arc::new(early.clone())) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         assert!(dump(&engine, 0, u32::MAX).unwrap().is_empty());
-        let told = reports.lock().join("\n");
+        let told = recorder.lines().join("\n");
         for part in
             ["000000000004.log at offset", "bytes of it behind are left out", "a record of which", "whole units"]
         {

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{DIR, Map, Rng, cases, dump, hooked, key, open, options, value, within};
+use common::{DIR, Map, Recorder, Rng, cases, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
-use strata_engine::{Durability, Engine, Error, IndexId, Options, Result, Txn};
+use strata_engine::{Durability, Engine, Error, Event, IndexId, Options, Result, Txn};
 
 const INDEX: u32 = 16;
 const GONE: u32 = 17;
@@ -377,7 +377,7 @@ fn a_panic_in_the_background_stops_the_store() {
         within(&format!("panic at {what}"), 30, move || {
             let disk = MemDisk::new();
             let armed = Arc::new(AtomicBool::new(false));
-            let reports: Arc<Mutex<Vec<String>>> = Arc::default();
+            let recorder = Recorder::default();
             let trigger = armed.clone();
             let hook: common::Hook = Arc::new(move |op, path| {
                 let hit = op == what && path.extension().is_some_and(|e| e == suffix);
@@ -385,11 +385,7 @@ fn a_panic_in_the_background_stops_the_store() {
                     panic!("out of order (this panic is wanted)");
                 }
             });
-            let heard = reports.clone();
-            let options = Options {
-                on_report: Some(Arc::new(move |text: &str| heard.lock().push(text.to_owned()))),
-                ..options(hooked(disk.clone(), hook))
-            };
+            let options = Options { listener: recorder.listener(), ..options(hooked(disk.clone(), hook)) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let mut journal = Journal::default();
             let mut rng = Rng::new(1);
@@ -402,7 +398,11 @@ fn a_panic_in_the_background_stops_the_store() {
             assert!(journal.errors[0].contains("thread panicked"), "{:?}", journal.errors);
             assert!(engine.wait_idle().is_err());
             assert!(engine.compact_range(&[0; 4], &[255; 4]).is_err());
-            assert!(reports.lock().iter().any(|text| text.contains("thread panicked")), "{:?}", reports.lock());
+            let lines = recorder.lines();
+            assert!(
+                matches!(&lines[..], [one] if one.contains("has stopped") && one.contains("thread panicked")),
+                "{lines:?}"
+            );
             // What was there can still be read, and is there after the store was opened anew.
             assert_eq!(dump(&engine, INDEX, INDEX + 1).unwrap(), journal.allowed()[0]);
             assert!(engine.close().is_err());
@@ -459,14 +459,18 @@ fn a_clean_close_is_exact() {
     assert_eq!(journal.errors, Vec::<String>::new());
 }
 
-/// What a store tells whoever runs it.
-fn told(disk: &MemDisk) -> (Options, Arc<Mutex<Vec<String>>>) {
-    let stops: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = stops.clone();
-    let on_stop: strata_engine::Report = Arc::new(move |text: &str| heard.lock().push(text.to_owned()));
+/// Options of a store, and what it tells whoever runs it.
+fn told(disk: &MemDisk) -> (Options, Recorder) {
+    let recorder = Recorder::default();
     // The log's first segment is all that is needed.
     let log_segment_bytes = 4 << 20;
-    (Options { on_stop: Some(on_stop), log_segment_bytes, ..options(Arc::new(disk.clone())) }, stops)
+    (Options { listener: recorder.listener(), log_segment_bytes, ..options(Arc::new(disk.clone())) }, recorder)
+}
+
+/// That the store has stopped.
+fn stops(recorder: &Recorder) -> Vec<String> {
+    let events = recorder.events().into_iter();
+    events.filter(|event| matches!(event, Event::Stopped { .. })).map(|event| event.to_string()).collect()
 }
 
 /// The log's write or sync fails once. From then on nothing succeeds, whatever the way to commit, the failure is told once
@@ -479,7 +483,7 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
             within("a failed sync", 60, move || {
                 let case = format!("{durability:?}, operation {n}");
                 let disk = MemDisk::new();
-                let (options, stops) = told(&disk);
+                let (options, recorder) = told(&disk);
                 let engine = Engine::open(Path::new(DIR), Options { durability, ..options }).unwrap();
                 let put = |k: u64| {
                     let mut txn = engine.begin();
@@ -522,7 +526,7 @@ fn after_a_failed_sync_nothing_is_acknowledged() {
                 ordered.commit_ordered();
                 ordered.commit().unwrap();
                 undone.rollback().unwrap();
-                let stops = stops.lock().clone();
+                let stops = stops(&recorder);
                 assert!(stops.len() == 1 && stops[0].contains("injected fault"), "{case}: {stops:?}");
                 drop((active, failing, ordered, undone, users));
                 drop(engine);
@@ -555,7 +559,7 @@ fn a_failed_sync_fails_all_who_wait_for_it() {
         let struck = total.clone();
         within("a failed group", 60, move || {
             let disk = MemDisk::new();
-            let (options, stops) = told(&disk);
+            let (options, recorder) = told(&disk);
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let acknowledged: Mutex<Vec<u64>> = Mutex::default();
             disk.fail_after(n * 3, FaultKind::Other);
@@ -582,7 +586,7 @@ fn a_failed_sync_fails_all_who_wait_for_it() {
                     });
                 }
             });
-            assert_eq!(stops.lock().len(), usize::from(engine.check().is_err()));
+            assert_eq!(stops(&recorder).len(), usize::from(engine.check().is_err()));
             if engine.check().is_err() {
                 struck.fetch_add(1, Ordering::SeqCst);
             }

@@ -348,21 +348,16 @@ fn a_damaged_file_of_a_prepared_transaction_is_told_and_can_only_be_rolled_back(
         for offset in places {
             let damaged = disk.copy();
             damaged.corrupt(&path, offset);
-            let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
-            let report: strata_engine::Report = {
-                let heard = heard.clone();
-                Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()))
-            };
-            let options = Options { on_report: Some(report), ..common::options(Arc::new(damaged.clone())) };
+            let recorder = common::Recorder::default();
+            let options = Options { listener: recorder.listener(), ..common::options(Arc::new(damaged.clone())) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let file = name.to_str().unwrap();
             assert_eq!(engine.prepared(), [b"x".to_vec()], "{file} at {offset}");
-            at_opening +=
-                u32::from(heard.lock().unwrap().iter().any(|what| what.contains(file) && what.contains("offset")));
+            at_opening += u32::from(recorder.lines().iter().any(|what| what.contains(file) && what.contains("offset")));
             match engine.commit_prepared(b"x") {
                 // A byte between the parts of a file that nobody reads.
                 Ok(done) => {
-                    assert!(done && heard.lock().unwrap().is_empty(), "{file} at {offset}");
+                    assert!(done && recorder.lines().is_empty(), "{file} at {offset}");
                     continue;
                 }
                 Err(Error::Corruption { path, what, .. }) => {

@@ -67,7 +67,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::TableChanged(_) => code::TABLE_CHANGED,
         Error::Invalid(_) => code::INVALID,
         Error::NoXid => code::NO_XID,
-        Error::Corruption(_) => code::CORRUPTION,
+        Error::Corruption { .. } => code::CORRUPTION,
         Error::Interrupted => code::INTERRUPTED,
         Error::Condition => code::INTERNAL,
     }

@@ -14,10 +14,10 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strata_row::kv::{Durability, Options};
+use strata_row::kv::{self, Durability, Options, Severity};
 use strata_row::store::Store;
 use strata_row::table::Table;
-use strata_row::{Error, Result};
+use strata_row::{Error, Event, Result};
 
 /// Bytes of a file's name.
 const NAME_MAX: usize = 4096;
@@ -46,7 +46,7 @@ fn or_default<T: PartialEq + Default>(value: T, default: impl FnOnce() -> T) -> 
     if value == T::default() { default() } else { value }
 }
 
-fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
+fn options(config: &CConfig) -> Result<Options> {
     let base = Options::default();
     Ok(Options {
         block_cache_bytes: or_default(config.block_cache_bytes, machine::block_cache_bytes),
@@ -57,8 +57,6 @@ fn options(config: &CConfig, calls: CCallbacks) -> Result<Options> {
         open_files: machine::open_files(config.connections as usize),
         on_crash_point: crash::hook()?,
         disk: fault::disk(base.disk)?,
-        on_stop: Some(Arc::new(move |cause: &str| log(&calls, 2, &stopped(cause)))),
-        on_report: Some(Arc::new(move |what: &str| log(&calls, 1, what))),
         ..base
     })
 }
@@ -67,8 +65,23 @@ fn durability(number: u32) -> Result<Durability> {
     Durability::from_number(number).ok_or_else(|| Error::invalid(format!("flush_log must be 0, 1 or 2, not {number}")))
 }
 
+/// The line of an event in the server's log, with its severity there; `None` for routine work, which has figures.
+fn line(event: &Event<'_>) -> Option<(c_int, String)> {
+    let severity = match event.severity() {
+        Severity::Info => return None,
+        Severity::Note => 0,
+        Severity::Warning => 1,
+        Severity::Error => 2,
+    };
+    let text = match event {
+        Event::Engine(kv::Event::Stopped { cause }) => stopped(cause),
+        event => event.to_string(),
+    };
+    Some((severity, text))
+}
+
 /// What the administrator is told.
-fn stopped(cause: &str) -> String {
+fn stopped(cause: &kv::Error) -> String {
     format!(
         "the database has stopped: {cause}. Until the server is started again, no statement may use its tables, not even \
          to read: what is in memory may not be what is on the disk. What was acknowledged is not lost. Transactions that \
@@ -103,7 +116,12 @@ pub unsafe extern "C" fn strata_open(
     guard(|| {
         let (config, calls) = unsafe { (reference(config)?, *reference(callbacks)?) };
         let dir = unsafe { text(config.dir)? };
-        let store = Store::open(Path::new(dir), options(config, calls)?)?;
+        let listener = move |event: &Event<'_>| {
+            if let Some((severity, text)) = line(event) {
+                log(&calls, severity, &text);
+            }
+        };
+        let store = Store::open_listening(Path::new(dir), options(config)?, Arc::new(listener))?;
         store.set_library(Arc::new(ServerLibrary(calls)));
         let waits = Arc::new(Waits::new(calls));
         store.engine().locks().set_observer(Some(waits.clone()));
@@ -388,4 +406,22 @@ pub unsafe extern "C" fn strata_commit_by_xid(store: *mut StoreHandle, xid: *con
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_rollback_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
     unsafe { on_store(store, |s| known(s.store.engine().rollback_prepared(bytes(xid, len))?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routine_work_has_no_line_and_all_else_has_one_with_its_severity() {
+        let cause = kv::Error::Interrupted;
+        let of = |event: &kv::Event| line(&Event::Engine(event));
+        assert_eq!(of(&kv::Event::FilesMoved { from: 0, to: 6, files: 1, bytes: 2 }), None);
+        assert_eq!(of(&kv::Event::SpaceFound { us: 1 }).map(|(severity, _)| severity), Some(0));
+        assert_eq!(line(&Event::SpaceReturned).map(|(severity, _)| severity), Some(0));
+        let kept = line(&Event::SpaceKept { indexes: 2, error: &cause });
+        assert_eq!(kept, Some((1, "the space of 2 dropped indexes is not free yet: interrupted".into())));
+        let (severity, text) = of(&kv::Event::Stopped { cause: Arc::new(cause) }).unwrap();
+        assert!(severity == 2 && text.starts_with("the database has stopped: interrupted. Until the server"), "{text}");
+    }
 }

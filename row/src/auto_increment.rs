@@ -140,12 +140,14 @@ impl Counter {
 
     /// Writes the exact value, on a clean close.
     pub fn save(&self) -> Result<()> {
-        let _writing = self.writing.lock();
-        let next = self.peek();
-        if next == self.mark.load(Ordering::Relaxed) {
+        if self.peek() == self.mark.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.engine.write_relief(&self.write_of(next), false)?;
+        // Taken without the mutex: a full disk is told.
+        let room = self.engine.room_for_relief(Engine::write_bytes(&self.write_of(u64::MAX)))?;
+        let _writing = self.writing.lock();
+        let next = self.peek();
+        let _written = self.engine.write_within(room, &self.write_of(next))?;
         self.mark.store(next, Ordering::Release);
         Ok(())
     }

@@ -4,7 +4,8 @@
 //! here: functions return them as values. [`Error::Duplicate`] is an error because it undoes the row it belongs to.
 
 use crate::keycode::CodecError;
-use crate::kv;
+use crate::kv::{self, Engine};
+use std::path::PathBuf;
 use strata_engine::base::limits::KEY_BYTES_MAX;
 
 /// Result of a row layer call.
@@ -54,8 +55,13 @@ pub enum Error {
     #[error("no prepared transaction has this id")]
     NoXid,
     /// Stored bytes of a row, a key or the catalog do not decode.
-    #[error("corruption: {0}")]
-    Corruption(String),
+    #[error("corruption: {what}{}", read_from(.place))]
+    Corruption {
+        /// What was expected and found.
+        what: String,
+        /// The file that they were read from, or the directory of the log.
+        place: Option<PathBuf>,
+    },
     /// The statement was killed.
     #[error("interrupted")]
     Interrupted,
@@ -71,7 +77,15 @@ impl Error {
     }
     /// An [`Error::Corruption`] from a message.
     pub fn corruption(what: impl Into<String>) -> Error {
-        Error::Corruption(what.into())
+        Error::Corruption { what: what.into(), place: None }
+    }
+    /// The same, of bytes that are stored under `key`: damage tells where it lies.
+    #[cold]
+    pub(crate) fn read_at(self, engine: &Engine, key: &[u8]) -> Error {
+        match self {
+            Error::Corruption { what, place: None } => Error::Corruption { what, place: Some(engine.place_of(key)) },
+            other => other,
+        }
     }
     /// True if a lock was not to be had in time.
     pub(crate) fn is_lock_timeout(&self) -> bool {
@@ -88,7 +102,11 @@ impl From<CodecError> for Error {
         match e {
             CodecError::TooLong { bytes } => Error::KeyTooLong { bytes, limit: KEY_BYTES_MAX },
             CodecError::Image(what) | CodecError::Definition(what) => Error::Invalid(what),
-            CodecError::Corrupt(what) => Error::Corruption(what),
+            CodecError::Corrupt(what) => Error::corruption(what),
         }
     }
+}
+
+fn read_from(place: &Option<PathBuf>) -> String {
+    place.as_ref().map_or_else(String::new, |place| format!("; it was read from {}", place.display()))
 }

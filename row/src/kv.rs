@@ -5,6 +5,6 @@ pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
 pub use strata_engine::lock::{GrantKind, LockMode, LockOwner, RangeGrant, Wait};
 pub use strata_engine::metrics::{Figure, Metric, Subsystem, Unit, metrics as engine_metrics};
 pub use strata_engine::{
-    Backoff, Compression, CrashPoint, Cursor, Durability, Engine, Feature, Metrics, Need, Options, ReadPoint,
-    Savepoint, Txn, WriteOp,
+    Backoff, Compression, CrashPoint, Cursor, Durability, Engine, Event, Feature, Metrics, Need, Options, ReadPoint,
+    Savepoint, Severity, Txn, WriteOp,
 };

@@ -1,6 +1,7 @@
 //! Tables, indexes, rows and the catalog on top of the engine.
 
 pub mod kv;
+pub mod event;
 pub mod def;
 pub mod keycode;
 pub mod error;
@@ -18,3 +19,4 @@ pub mod report;
 pub mod metrics;
 
 pub use error::{Error, Result};
+pub use event::{Event, EventListener};

@@ -11,6 +11,7 @@ use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
+use crate::event::{Event, EventListener, Teller};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
@@ -41,8 +42,19 @@ pub struct Store {
 impl Store {
     /// Opens or creates the database in a directory.
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
+        Store::open_with(dir, options, Teller::default())
+    }
+
+    /// As [`Store::open`]; `listener` is told of what happens in the engine and in the tables. It takes the place of the options' own.
+    pub fn open_listening(dir: &Path, options: Options, listener: Arc<dyn EventListener>) -> Result<Arc<Store>> {
+        let events = Teller::new(Some(listener.clone()));
+        let below = move |event: &kv::Event| listener.event(&Event::Engine(event));
+        Store::open_with(dir, Options { listener: Some(Arc::new(below)), ..options }, events)
+    }
+
+    fn open_with(dir: &Path, options: Options, events: Teller) -> Result<Arc<Store>> {
         let engine = Engine::open(dir, Options { features: format::FEATURES, ..options })?;
-        let catalog = Catalog::open(&engine)?;
+        let catalog = Catalog::open(&engine, events)?;
         Ok(Arc::new(Store {
             engine,
             catalog,

@@ -528,14 +528,16 @@ fn an_index_that_no_table_owns_is_dropped_at_open_and_reported() {
     };
     assert_eq!(left, [900, 901, 902].map(IndexId));
     let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let report = told.clone();
-    let on_report: std::sync::Arc<dyn Fn(&str) + Send + Sync> =
-        std::sync::Arc::new(move |line| report.lock().unwrap().push(line.to_owned()));
-    let options = strata_row::kv::Options { on_report: Some(on_report), ..Default::default() };
-    let store = strata_row::store::Store::open(dir.path(), options).unwrap();
+    let heard = told.clone();
+    let listener = std::sync::Arc::new(move |event: &strata_row::Event<'_>| {
+        if let strata_row::Event::Orphans { indexes, first, last, kept } = event {
+            heard.lock().unwrap().push((*indexes, *first, *last, kept.is_some(), event.to_string()));
+        }
+    });
+    let store = strata_row::store::Store::open_listening(dir.path(), Default::default(), listener).unwrap();
     assert_eq!(strays(&store), []);
-    let told = told.lock().unwrap().join("\n");
-    assert!(told.contains("3 indexes belong to no table (first 900, last 902)"), "{told}");
+    let line = "3 indexes belong to no table (first 900, last 902): their space is given back".to_owned();
+    assert_eq!(*told.lock().unwrap(), [(3, IndexId(900), IndexId(902), false, line)]);
     // Their ids are not used again, and nothing else is touched.
     store.create_table("./db/u", &definition(false), 0).unwrap();
     assert!(store.catalog().get("./db/u").unwrap().ids().iter().all(|id| id.0 > 902));
@@ -593,5 +595,34 @@ fn damage_in_the_catalog_names_the_file() {
         let error = strata_row::store::Store::open(dir.path(), Default::default()).err().unwrap().to_string();
         assert!(error.contains("./db/t") && error.contains(dir.path().to_str().unwrap()), "{error}");
         assert!(error.contains(if flushed { ".sst" } else { "/log" }), "{error}");
+    }
+}
+
+#[test]
+fn damage_in_a_row_names_the_file() {
+    for flushed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, table) = fresh(dir.path());
+        let mut t = Client::new(&store, &table);
+        t.insert(&row(1, 0, Some("x"), Some(1))).unwrap();
+        t.commit();
+        let engine = store.engine();
+        let prefix = table.index_id(None).prefix();
+        let key = {
+            let (txn, point) = (engine.begin(), engine.read_point());
+            let mut cursor = engine.cursor();
+            cursor.open(&txn, point.seq(), &prefix, &IndexId(table.index_id(None).0 + 1).prefix()).unwrap();
+            cursor.seek_ge(&txn, &prefix).unwrap();
+            cursor.key().to_vec()
+        };
+        // Of a schema version that the table never had.
+        engine.write(&[(key, Some(vec![0x7f; 40]))], true).unwrap();
+        if flushed {
+            engine.flush().unwrap();
+        }
+        let error = t.scan(None, true).unwrap_err();
+        let strata_row::Error::Corruption { place: Some(place), .. } = &error else { panic!("{error:?}") };
+        let found = if flushed { place.extension().is_some_and(|e| e == "sst") } else { place.ends_with("log") };
+        assert!(found && place.starts_with(dir.path()) && error.to_string().contains("it was read from"), "{error}");
     }
 }

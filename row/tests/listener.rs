@@ -1,9 +1,9 @@
-//! A listener that asks for the state of the store while it is told of a failure.
+//! A listener that asks for the state of the store, and works with tables, while it is told of an event.
 //!
 //! Operations of the disk, each fourth one, fail once and for ever, under a script that flushes, merges, drops and commits.
-//! Whatever is reported, and from whichever thread, the listener asks for the whole status before it returns: a report that
-//! went out under a lock would hang. What stops the store is told exactly once. The same for damage that a merge meets. What
-//! an opening has to tell is told before there is a store to ask.
+//! Whatever is told, and from whichever thread, the listener asks for the whole status before it returns, and at first makes a
+//! table, writes a row and drops the table: an event that was told under a lock would hang. What stops the store is told exactly
+//! once. The same for damage that a merge meets. What an opening has to tell is told before there is a store to ask.
 
 mod common;
 
@@ -14,20 +14,29 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
-use strata_row::kv::Options;
+use strata_row::kv::{self, Options, Severity};
 use strata_row::report;
 use strata_row::store::Store;
+use strata_row::table::Table;
+use strata_row::{Event, EventListener};
 
 #[derive(Default)]
 struct Listener {
     store: OnceLock<Weak<Store>>,
-    heard: Mutex<Vec<String>>,
+    heard: Mutex<Vec<(Severity, String)>>,
     stops: AtomicUsize,
     asked: AtomicUsize,
+    /// Calls that have ended.
+    ended: AtomicUsize,
+    calls: AtomicUsize,
 }
 
-impl Listener {
-    fn hear(&self, text: &str) {
+impl EventListener for Listener {
+    fn event(&self, event: &Event<'_>) {
+        let calls = self.calls.fetch_add(1, Ordering::SeqCst);
+        if let Event::Engine(kv::Event::Stopped { .. }) = event {
+            self.stops.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(store) = self.store.get().and_then(Weak::upgrade) {
             assert!(!store.engine().status_text().is_empty());
             let _ = (store.engine().metrics(), store.engine().prepared(), store.engine().check());
@@ -37,10 +46,43 @@ impl Listener {
                 report::transactions(&store),
                 report::deadlock(&store),
             );
+            // What it does makes flushes, which are told in turn. One whose table it is would wait for itself.
+            if calls < 12 || matches!(event, Event::SpaceKept { .. }) && calls < 200 {
+                let name = format!("./db/listener{calls}");
+                if store.create_table(&name, &definition(false), 0).is_ok() {
+                    if let Ok(table) = store.open_table(&name, definition(false)) {
+                        insert(&store, &table, 0, 1);
+                    }
+                    let _ = store.drop_table(&name);
+                }
+            }
             self.asked.fetch_add(1, Ordering::Relaxed);
         }
-        self.heard.lock().unwrap().push(text.to_owned());
+        self.heard.lock().unwrap().push((event.severity(), event.to_string()));
+        self.ended.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+impl Listener {
+    /// What an operator would read.
+    fn lines(&self) -> Vec<String> {
+        let heard = self.heard.lock().unwrap();
+        heard.iter().filter(|(severity, _)| *severity > Severity::Info).map(|(_, line)| line.clone()).collect()
+    }
+}
+
+/// Inserts as many rows as the disk lets it.
+fn insert(store: &Arc<Store>, table: &Arc<Table>, first: i64, rows: i64) {
+    let mut client = Client::new(store, table);
+    if client.session.statement_begin(client.isolation, Duration::ZERO).is_err() {
+        return;
+    }
+    for c in first..first + rows {
+        let bytes = row(c, 0, Some("b"), None).record();
+        let _ = client.cursor.insert(&mut client.session, unsafe { strata_row::rowcode::Record::new(&bytes) });
+    }
+    client.session.statement_end();
+    let _ = client.session.commit();
 }
 
 /// What the script can do with a disk that fails is of no interest here.
@@ -52,16 +94,7 @@ fn script(store: &Arc<Store>) {
         }
         let Ok(table) = store.open_table(name, definition(false)) else { continue };
         for round in 0..2 {
-            let mut client = Client::new(store, &table);
-            if client.session.statement_begin(client.isolation, Duration::ZERO).is_err() {
-                continue;
-            }
-            for c in 0..20 {
-                let bytes = row(round * 100 + c, 0, Some("b"), None).record();
-                let _ = client.cursor.insert(&mut client.session, unsafe { strata_row::rowcode::Record::new(&bytes) });
-            }
-            client.session.statement_end();
-            let _ = client.session.commit();
+            insert(store, &table, round * 100, 20);
             let _ = engine.flush();
         }
         drop(table);
@@ -71,28 +104,23 @@ fn script(store: &Arc<Store>) {
     let _ = engine.wait_idle();
 }
 
-fn options(disk: &MemDisk, listener: &Arc<Listener>) -> Options {
-    let (reports, stops) = (listener.clone(), listener.clone());
-    Options {
+fn open(disk: &MemDisk, listener: &Arc<Listener>) -> Arc<Store> {
+    let options = Options {
         disk: Arc::new(disk.clone()),
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
         transaction_bytes: 1 << 10,
-        on_report: Some(Arc::new(move |text: &str| reports.hear(text))),
-        on_stop: Some(Arc::new(move |text: &str| {
-            stops.stops.fetch_add(1, Ordering::Relaxed);
-            stops.hear(text);
-        })),
         ..Options::default()
-    }
+    };
+    Store::open_listening(Path::new("/db"), options, listener.clone()).unwrap()
 }
 
 /// False if the script ended before the fault.
 fn case(n: u64, kind: FaultKind, lasting: bool) -> (bool, Vec<String>, usize) {
     let disk = MemDisk::new();
     let listener = Arc::new(Listener::default());
-    let store = Store::open(Path::new("/db"), options(&disk, &listener)).unwrap();
+    let store = open(&disk, &listener);
     listener.store.set(Arc::downgrade(&store)).unwrap();
     match lasting {
         true => disk.fail_from(n, kind),
@@ -102,7 +130,11 @@ fn case(n: u64, kind: FaultKind, lasting: bool) -> (bool, Vec<String>, usize) {
     let struck = !disk.clear_fault();
     let stopped = store.engine().check().is_err();
     drop(store);
-    let heard = listener.heard.lock().unwrap().clone();
+    // One that is under way keeps the store open. One that has panicked does not end.
+    while listener.calls.load(Ordering::SeqCst) > listener.ended.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let heard = listener.lines();
     let stops = listener.stops.load(Ordering::Relaxed);
     assert_eq!(stops, usize::from(stopped), "what stops the store is told once: {heard:?}");
     (struck, heard, listener.asked.load(Ordering::Relaxed))
@@ -128,7 +160,9 @@ fn a_listener_may_ask_for_the_status() {
         }
     }
     assert!(asked > 50, "{asked} times");
-    for part in ["flush failed", "cannot remove", "injected fault"] {
+    for part in
+        ["flush failed", "cannot remove", "injected fault", "the disk is full", "dropped indexes is not free yet"]
+    {
         assert!(heard.iter().any(|text| text.contains(part)), "nobody was told '{part}'");
     }
 }
@@ -167,7 +201,7 @@ fn within(what: &'static str, body: impl FnOnce() + Send + 'static) {
 fn a_listener_may_ask_for_the_status_when_a_merge_meets_damage() {
     within("a merge", || {
         let (disk, listener) = (MemDisk::new(), Arc::new(Listener::default()));
-        let store = Store::open(Path::new("/db"), options(&disk, &listener)).unwrap();
+        let store = open(&disk, &listener);
         listener.store.set(Arc::downgrade(&store)).unwrap();
         store.create_table("./db/a", &definition(false), 0).unwrap();
         let table = store.open_table("./db/a", definition(false)).unwrap();
@@ -180,7 +214,7 @@ fn a_listener_may_ask_for_the_status_when_a_merge_meets_damage() {
         let largest = tables.max_by_key(|path| disk.content(path).map_or(0, |bytes| bytes.len())).unwrap();
         disk.corrupt(&largest, 50);
         let mut round = 3;
-        while !listener.heard.lock().unwrap().iter().any(|text| text.contains("compaction failed")) {
+        while !listener.lines().iter().any(|line| line.contains("compaction failed")) {
             write(&mut client, &store, round, 1);
             round += 1;
         }
@@ -193,7 +227,7 @@ fn a_listener_may_ask_for_the_status_when_a_merge_meets_damage() {
 fn a_listener_is_told_of_a_cut_while_the_store_opens() {
     within("an opening", || {
         let disk = MemDisk::new();
-        let store = Store::open(Path::new("/db"), options(&disk, &Arc::default())).unwrap();
+        let store = open(&disk, &Arc::default());
         store.create_table("./db/a", &definition(false), 0).unwrap();
         let table = store.open_table("./db/a", definition(false)).unwrap();
         write(&mut Client::new(&store, &table), &store, 0, 2);
@@ -210,9 +244,9 @@ fn a_listener_is_told_of_a_cut_while_the_store_opens() {
         let (last, page) = segments.iter().rev().find_map(last_page).unwrap();
         image.corrupt(&last, page as u64 * 4096 + 60);
         let listener = Arc::new(Listener::default());
-        let store = Store::open(Path::new("/db"), options(&image, &listener)).unwrap();
+        let store = open(&image, &listener);
         listener.store.set(Arc::downgrade(&store)).unwrap();
-        let heard = listener.heard.lock().unwrap().clone();
+        let heard = listener.lines();
         assert!(heard.iter().any(|text| text.contains("the log ends in")), "{heard:?}");
     });
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::RETRY;
+use super::flusher::refuse_listener;
 use super::running::{Running, Slice};
 use super::scheduler::{Scheduler, Step, end_job, is_due, take_step};
 use crate::base::Result;
@@ -81,6 +82,7 @@ fn run_quantum(core: &Core, running: &mut Running) -> Result<Slice> {
 /// Merges all files with keys in `[lower, upper)` into the last level, step by step, until `tick`, asked again and again,
 /// fails. The calling thread does the work: it does not wait for its turn.
 pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
+    refuse_listener()?;
     // Files may be in merges of the background.
     let _awaiting = core.board.await_merges();
     loop {
@@ -107,7 +109,8 @@ pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: 
                     }
                 };
                 running.worked(core.options.clock.now_us().saturating_sub(begun_us));
-                end_job(core, &running.finish());
+                let result = result.map(drop);
+                end_job(core, &running.finish(&result));
                 result?;
             }
         }
@@ -116,6 +119,7 @@ pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: 
 
 /// Waits until nothing is running and nothing is due.
 pub(crate) fn wait_idle(core: &Core) -> Result<()> {
+    refuse_listener()?;
     let _awaiting = core.board.await_merges();
     let mut shared = core.board.shared.lock();
     loop {

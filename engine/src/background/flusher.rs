@@ -6,26 +6,38 @@ use std::time::{Duration, Instant};
 use parking_lot::MutexGuard;
 
 use super::RETRY;
+use super::cleaner::note;
 use super::scheduler::{look, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
 use crate::compact::pick::{CompactionJob, LAST};
 use crate::compact::throttle::{memory_pressure, nice};
 use crate::crash_point::CrashPoint;
+use crate::event::{Event, FlushReason, Work, is_listening};
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::manifest::{FileEntry, VersionEdit};
 use crate::output::{self, Filters, merge_env, version_gc};
 use crate::parts::Core;
 use crate::sst::{Residence, SstMeta};
+use crate::state::{ReadState, Sealed};
 
 /// Ranks the calling thread, which flushes, among the threads of users.
 fn rank_flush(core: &Core) {
     core.options.scheduler.set_nice(nice(memory_pressure(&core.loads()), NICE_MAX / 2));
 }
 
+/// A listener does not wait for background work: the thread that would do it may be the listener's.
+pub(super) fn refuse_listener() -> Result<()> {
+    match is_listening() {
+        true => Err(Error::Invalid("a listener cannot wait for background work".into())),
+        false => Ok(()),
+    }
+}
+
 /// Waits until no sealed memtable is left, or `tick`, asked again and again, fails.
 pub(crate) fn flush_and_wait(core: &Core, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+    refuse_listener()?;
     let _waiting = Waiting::begin(Blocking::Background);
     let mut shared = core.board.shared.lock();
     // An attempt that is under way may have begun before the memtable was sealed, or the disk had room.
@@ -64,19 +76,14 @@ pub(super) fn flush_loop(core: &Arc<Core>) {
         rank_flush(core);
         let result = flush_as_room_allows(core, &mut batch);
         let failed = result.is_err();
-        let news = {
+        {
             let mut shared = board.shared.lock();
             shared.flushing = false;
             shared.attempts += 1;
-            let news = result.as_ref().err().filter(|_| shared.flush_error.is_none()).cloned();
-            shared.flush_error = result.err();
+            shared.flush_error = result.as_ref().err().cloned();
             board.progress.notify_all();
-            news
-        };
-        // Who listens may ask for the status, which needs the lock.
-        if let Some(error) = news {
-            core.options.report(&format!("flush failed: {error}"));
         }
+        note(core, Work::Flush, &result);
         look(core);
         board.wake_cleaner();
         if failed {
@@ -152,6 +159,15 @@ fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMe
     Reserved { core, files: placed, job }
 }
 
+/// A flush as events tell of it.
+struct FlushJob {
+    no: u64,
+    memtables: u64,
+    bytes: u64,
+    reason: FlushReason,
+    begun_us: u64,
+}
+
 /// Writes sealed memtables to level 0: the oldest ones, at most `batch` and up to the first that has files behind it. Those
 /// only have to be named, in level 0 or the last one. One file must not hold versions from both sides of them, since the
 /// newest number in a file is its age.
@@ -159,16 +175,28 @@ pub(super) fn flush_oldest(core: &Arc<Core>, batch: usize) -> Result<()> {
     let state = core.tree.states.pin();
     let until = state.sealed.iter().rposition(|sealed| !sealed.files.is_empty()).unwrap_or(0);
     let (kept, sealed) = state.sealed.split_at(until.max(state.sealed.len().saturating_sub(batch)));
+    let Some(oldest) = sealed.last() else { return Ok(()) };
+    let job = FlushJob {
+        no: core.events.new_job(),
+        memtables: sealed.len() as u64,
+        bytes: sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum(),
+        reason: oldest.reason,
+        begun_us: core.options.clock.now_us(),
+    };
+    let FlushJob { no, memtables, bytes, reason, .. } = job;
+    core.events.tell(|| Event::FlushBegun { job: no, memtables, bytes, reason });
+    flush_these(core, &state, kept, sealed, &job)
+        .inspect_err(|error| core.events.tell(|| Event::FlushFailed { job: no, error: error.clone() }))
+}
+
+fn flush_these(core: &Arc<Core>, state: &ReadState, kept: &[Sealed], sealed: &[Sealed], job: &FlushJob) -> Result<()> {
     let Some(newest) = sealed.first() else { return Ok(()) };
-    let begun_us = core.options.clock.now_us();
     let last = newest.mem.last_seq();
     // Everything in a sealed memtable has been ordered; make sure that it has been applied.
     core.journal.committer.publish(last);
     let next = kept.last().map_or(&state.active, |sealed| &sealed.mem);
-    if let Err(error) = core.journal.committer.relocate(next.min_lsn()) {
-        // The flush goes on without: what is held back is released by a later one.
-        core.options.report(&format!("prepared transactions keep the log from being recycled: {error}"));
-    }
+    // If that fails, the flush goes on without: what is held back is released by a later one.
+    note(core, Work::Relocation, &core.journal.committer.relocate(next.min_lsn()));
     core.crash_point(CrashPoint::Relocated);
     let logged = core.journal.log.end();
     let tables: Vec<_> = sealed.iter().map(|sealed| sealed.mem.table.clone()).collect();
@@ -201,11 +229,10 @@ pub(super) fn flush_oldest(core: &Arc<Core>, batch: usize) -> Result<()> {
     // The log comes first: were a table durable before the decision record of a transaction in it, recovery could see
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
     let ready = || core.journal.log.sync(logged);
-    let bytes_in = sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum::<u64>();
     let installed = output::install(core, &result, ready, edit, sealed.len(), |counters| {
         counters.flushes += sealed.len() as u64;
-        counters.flush_bytes_in += bytes_in;
-        counters.flush_us += core.options.clock.now_us().saturating_sub(begun_us);
+        counters.flush_bytes_in += job.bytes;
+        counters.flush_us += core.options.clock.now_us().saturating_sub(job.begun_us);
         counters.flush_bytes += result.stats.bytes_written;
     });
     drop(reserved);
@@ -214,9 +241,13 @@ pub(super) fn flush_oldest(core: &Arc<Core>, batch: usize) -> Result<()> {
     if takes_over {
         core.crash_point(CrashPoint::TakenOver);
     }
-    if let Err(error) = core.journal.log.release_before(log_start) {
-        // The segments are given up by the next flush.
-        core.options.report(&format!("cannot recycle the log: {error}"));
-    }
+    // If that fails, the segments are given up by the next flush.
+    note(core, Work::Recycling, &core.journal.log.release_before(log_start));
+    core.events.tell(|| {
+        let &FlushJob { no, memtables, bytes: bytes_in, reason, begun_us } = job;
+        let us = core.options.clock.now_us().saturating_sub(begun_us);
+        let (files, bytes_out) = (result.outputs.len() as u64, result.stats.bytes_written);
+        Event::FlushDone { job: no, memtables, files, bytes_in, bytes_out, reason, us }
+    });
     Ok(())
 }

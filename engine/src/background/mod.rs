@@ -5,7 +5,7 @@
 //! [`scheduler`] says which goes on. A thread sleeps between two slices while users write (`throttle::merge_us`) and nobody waits
 //! for merges.
 //!
-//! A thread that fails (full disk, bad block) reports the error, waits, and tries again: a full disk that is freed heals
+//! A thread that fails (full disk, bad block) tells the error if it is news, waits, and tries again: a full disk that is freed heals
 //! itself, if need be one memtable at a time. Nothing is lost meanwhile: what is not in SSTs is in the log. Writers go
 //! on until the memtables are full and then get the error of the flush instead of waiting for ever. A file that cannot be
 //! read is put in quarantine and other merges go on (`compact::quarantine`).
@@ -85,6 +85,8 @@ impl Threads {
             }
         }
         self.scheduler.give_up();
+        // Who met it may have held locks, and the thread that tells then is gone.
+        self.core.journal.log.tell_stopped();
     }
 }
 
@@ -105,4 +107,5 @@ fn guard(core: &Arc<Core>, work: impl FnOnce(&Arc<Core>)) {
     let board = &core.board;
     board.shared.lock().failed = Some(Error::Poisoned(Arc::new(error)));
     board.progress.notify_all();
+    core.journal.log.tell_stopped();
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result};
 use crate::compact::merge::{FileMerge, MergeResult, MetaRun, OutputPlan, Progress, SstSource, merge_of_files};
 use crate::compact::pick::{Action, CompactionJob, LAST, Reason};
+use crate::event::Event;
 use crate::manifest::{FileEntry, Version, VersionEdit};
 use crate::output::{self, Filters, merge_env, version_gc};
 use crate::parts::Core;
@@ -24,6 +25,8 @@ pub(super) struct Running {
     merge: Option<Box<FileMerge<'static, Input>>>,
     /// Time at work.
     worked_us: u64,
+    /// Its number in events and when it began, once that was told; `None` for jobs that only rename.
+    begun: Option<(u64, u64)>,
 }
 
 /// What a slice has come to.
@@ -37,7 +40,7 @@ pub(super) enum Slice {
 impl Running {
     /// A job that was picked from this version, not begun.
     pub fn new(core: &Arc<Core>, version: Arc<Version>, job: Arc<CompactionJob>) -> Running {
-        Running { core: core.clone(), version, job, merge: None, worked_us: 0 }
+        Running { core: core.clone(), version, job, merge: None, worked_us: 0, begun: None }
     }
 
     pub fn reason(&self) -> Reason {
@@ -56,6 +59,7 @@ impl Running {
         }
         let written = match self.job.action {
             Action::Merge => {
+                self.tell_begun();
                 let merge = match &mut self.merge {
                     Some(merge) => merge,
                     none => none.insert(Box::new(begin(&self.core, &self.version, &self.job)?)),
@@ -68,7 +72,57 @@ impl Running {
             Action::Move | Action::Delete => MergeResult::default(),
         };
         self.install(&written)?;
+        self.tell_done(&written);
         Ok(Slice::Done)
+    }
+
+    /// The topmost level that it reads.
+    fn from(&self) -> u8 {
+        self.job.inputs.iter().map(|(level, _)| *level).min().unwrap_or(self.job.output_level)
+    }
+
+    fn tell_begun(&mut self) {
+        if self.begun.is_some() {
+            return;
+        }
+        let job = self.core.events.new_job();
+        self.begun = Some((job, self.core.options.clock.now_us()));
+        let (from, input) = (self.from(), &*self.job);
+        self.core.events.tell(|| Event::MergeBegun {
+            job,
+            reason: input.reason,
+            from,
+            to: input.output_level,
+            files: input.files().count() as u64,
+            bytes: input.bytes,
+        });
+    }
+
+    fn tell_done(&mut self, written: &MergeResult) {
+        let (from, input) = (self.from(), &*self.job);
+        let (to, reason, bytes) = (input.output_level, input.reason, input.bytes);
+        let now_us = self.core.options.clock.now_us();
+        if input.action == Action::Move {
+            self.core.events.tell(|| Event::FilesMoved { from, to, files: input.files().count() as u64, bytes });
+        }
+        let Some((job, begun_us)) = self.begun.take() else { return };
+        self.core.events.tell(|| Event::MergeDone {
+            job,
+            reason,
+            from,
+            to,
+            files: written.outputs.len() as u64,
+            bytes_in: bytes,
+            bytes_out: written.stats.bytes_written,
+            us: now_us.saturating_sub(begun_us),
+        });
+    }
+
+    /// Tells that it failed, or is given up, unless it has not begun or is done.
+    fn tell_failed(&mut self, error: &Error) {
+        let Some((job, _)) = self.begun.take() else { return };
+        let (from, to) = (self.from(), self.job.output_level);
+        self.core.events.tell(|| Event::MergeFailed { job, from, to, error: error.clone() });
     }
 
     fn install(&self, written: &MergeResult) -> Result<()> {
@@ -105,8 +159,13 @@ impl Running {
         Ok(())
     }
 
-    /// Lets go of its files, and removes what it has written if it is not done.
-    pub fn finish(self) -> Arc<CompactionJob> {
+    /// Lets go of its files, and removes what it has written if it is not done: then `outcome` says why.
+    pub fn finish(mut self, outcome: &Result<()>) -> Arc<CompactionJob> {
+        // What it has written is gone before that is told.
+        self.merge = None;
+        if let Err(error) = outcome {
+            self.tell_failed(error);
+        }
         if self.job.action == Action::Merge {
             self.core.board.counters.lock().levels[usize::from(self.job.output_level)].us += self.worked_us;
         }

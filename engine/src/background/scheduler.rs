@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::running::Running;
-use crate::base::{IndexId, Result};
+use crate::base::{Error, IndexId, Result};
 use crate::board::Shared;
 use crate::compact::manual::{Manual, manual};
-use crate::compact::pick::{CompactionJob, PickInput, PickOptions, Reason, Shape, pick, scores};
+use crate::compact::pick::{Action, CompactionJob, PickInput, PickOptions, Reason, Shape, pick, scores};
 use crate::compact::quarantine::MergeFailure;
+use crate::event::Work;
 use crate::manifest::Version;
 use crate::parts::Core;
 
@@ -76,7 +77,7 @@ impl Scheduler {
     /// Ends a job. False if it failed and the next one may fail for the same reason.
     pub fn end(&self, running: Running, result: Result<()>) -> bool {
         // Its inputs are held no longer: the cleaner, who is woken below, finds them.
-        let job = running.finish();
+        let job = running.finish(&result);
         let go_on = note_outcome(&self.core, &job, result);
         end_job(&self.core, &job);
         go_on
@@ -86,7 +87,7 @@ impl Scheduler {
     pub fn give_up(&self) {
         let resting = std::mem::take(&mut *self.resting.lock());
         for running in resting {
-            self.core.board.end_job(&running.finish());
+            self.core.board.end_job(&running.finish(&Err(Error::Closed)));
         }
     }
 }
@@ -138,29 +139,30 @@ pub(super) fn end_job(core: &Core, job: &Arc<CompactionJob>) {
     look(core);
 }
 
-/// Keeps the error of a job, if it failed, and reports it the first time. See [`Scheduler::end`] for the result.
+/// Keeps the error of a job, if it failed, and tells it if it is news. See [`Scheduler::end`] for the result.
 fn note_outcome(core: &Core, job: &CompactionJob, result: Result<()>) -> bool {
-    let mut guard = core.board.shared.lock();
-    let shared = &mut *guard;
+    let now_us = core.options.clock.now_us();
     let Err(error) = result else {
-        shared.compact_error = None;
+        core.board.shared.lock().compact_error = None;
+        // Moving names needs no space, and reads nothing.
+        if job.action == Action::Merge {
+            core.events.succeeded(Work::Merge, job.bytes, now_us);
+        }
         return true;
     };
-    let verdict =
-        shared.quarantine.failed(job.files(), |no| core.tree.ssts.path(no), &error, core.options.clock.now_us());
-    let is_new = match verdict {
-        MergeFailure::General => shared.compact_error.is_none(),
-        MergeFailure::New => true,
-        MergeFailure::Again => false,
+    let verdict = {
+        let mut guard = core.board.shared.lock();
+        let shared = &mut *guard;
+        let verdict = shared.quarantine.failed(job.files(), |no| core.tree.ssts.path(no), &error, now_us);
+        if verdict == MergeFailure::General {
+            shared.compact_error = Some(error.clone());
+        }
+        verdict
     };
-    let tell = is_new && !shared.stopping;
-    if verdict == MergeFailure::General {
-        shared.compact_error = Some(error.clone());
-    }
-    // Who listens may ask for the status, which needs the lock.
-    drop(guard);
-    if tell {
-        core.options.report(&format!("compaction failed: {error}"));
+    match verdict {
+        MergeFailure::General => core.events.failed(Work::Merge, job.bytes, &error, now_us),
+        MergeFailure::New => core.events.unreadable(Work::Merge, &error),
+        MergeFailure::Again => {}
     }
     verdict != MergeFailure::General
 }

@@ -9,6 +9,7 @@ use super::running::{Running, Slice};
 use super::scheduler::{Scheduler, Step, look, take_step};
 use crate::base::{IndexId, SeqNo};
 use crate::compact::pick::Reason;
+use crate::event::FlushReason;
 use crate::io::MemDisk;
 use crate::options::Options;
 use crate::parts::Core;
@@ -48,7 +49,7 @@ fn write(core: &Arc<Core>, index: u32, rows: u64, round: u64, len: usize) {
         txn.put(&key(index, number), &row(number, round, len)).unwrap();
     }
     txn.commit().unwrap();
-    core.journal.committer.seal();
+    core.journal.committer.seal(FlushReason::Asked);
     flush_oldest(core, usize::MAX).unwrap();
     look(core);
 }

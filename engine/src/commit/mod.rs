@@ -42,6 +42,7 @@ use self::in_doubt::InDoubt;
 pub(crate) use self::in_doubt::Prepared;
 use self::relocation::{PrepareRecord, to_relocate};
 use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
+use crate::event::FlushReason;
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::settings::Settings;
@@ -189,7 +190,8 @@ impl Committer {
         let Span { start, end: log_end } = self.log.append_parts(header, body)?;
         let mut mem = self.states.load().active.clone();
         if mem.table.bytes() as u64 >= self.settings.seal_bytes() {
-            self.states.rotate(*last, start, self.settings.seal_bytes(), Arc::default());
+            let seal_bytes = self.settings.seal_bytes();
+            self.states.rotate(*last, start, seal_bytes, Arc::default(), FlushReason::Full);
             mem = self.states.load().active.clone();
         }
         *last = seq;
@@ -198,7 +200,7 @@ impl Committer {
         if by_name {
             let stamp = |meta: SstMeta| Arc::new(FileEntry::new(meta.stamp(seq), self.obsolete_files.clone()));
             let files = files.into_iter().map(stamp).collect();
-            self.states.rotate(seq, log_end, self.settings.seal_bytes(), files);
+            self.states.rotate(seq, log_end, self.settings.seal_bytes(), files, FlushReason::LargeTransaction);
         }
         let mut queue = self.queue.lock();
         debug_assert_eq!(queue.first + queue.slots.len() as u64, seq.0);
@@ -425,13 +427,14 @@ impl Committer {
     pub fn seal_full(&self, full: &Arc<Mem>) {
         let last = self.order.lock();
         if Arc::ptr_eq(&self.states.load().active, full) {
-            self.states.rotate(*last, self.log.end(), self.settings.seal_bytes(), Arc::default());
+            let (end, seal_bytes) = (self.log.end(), self.settings.seal_bytes());
+            self.states.rotate(*last, end, seal_bytes, Arc::default(), FlushReason::Full);
         }
     }
 
     /// Seals the active memtable if it holds anything, or if too much log is kept for it: transactions that are rolled back fill
     /// the log and no memtable.
-    pub fn seal(&self) {
+    pub fn seal(&self, reason: FlushReason) {
         let log_bytes = self.settings.log_bytes_max();
         let last = self.order.lock();
         let active = self.states.load().active.clone();
@@ -439,7 +442,7 @@ impl Committer {
         // One that was made for a larger budget may be too large before anything is in it.
         let is_large = active.table.bytes() as u64 > self.settings.seal_bytes();
         if !active.table.is_empty() || is_large || active.min_lsn().0 + log_bytes < end.0 {
-            self.states.rotate(*last, end, self.settings.seal_bytes(), Arc::default());
+            self.states.rotate(*last, end, self.settings.seal_bytes(), Arc::default(), reason);
         }
     }
 

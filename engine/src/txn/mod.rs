@@ -25,6 +25,7 @@ use crate::budget::spills;
 use crate::commit::{Committer, Ordered};
 use crate::compact::merge::MergeEnv;
 use crate::crash_point::CrashPoint;
+use crate::event::Work;
 use crate::journal::{Detached, Durable};
 use crate::lock::{Granted, LockMode, LockOwner, RangeGrant, Wait};
 use crate::output::write_private;
@@ -228,7 +229,8 @@ impl Txn {
         let (core, owner) = (&self.core, &self.owner);
         let (runs, buffer) = (&mut self.runs, &self.buffer);
         let tick = || if owner.is_interrupted() { Err(Error::Interrupted) } else { Ok(()) };
-        let done = write_private(core, tick, |env| interruptible(owner.interrupt_flag(), || work(runs, buffer, env)))?;
+        let done = write_private(core, tick, |env| interruptible(owner.interrupt_flag(), || work(runs, buffer, env)));
+        let done = done.inspect_err(|error| core.refused(Work::Spill, core.settings.transaction_bytes(), error))?;
         core.board.count_spill(self.runs.take_written_bytes());
         Ok(done)
     }
@@ -325,10 +327,11 @@ impl Txn {
             (self.buffer.encode().into(), room)
         } else {
             let batch = encode_files(&self.finish_files()?);
-            let room = self.core.journal.log.reserve(batch.len() + xid.len())?;
+            let room = self.core.reserve(batch.len() + xid.len())?;
             (batch.into(), room)
         };
-        let (id, end) = self.core.journal.committer.prepare(xid, batch)?;
+        let prepared = self.core.journal.committer.prepare(xid, batch);
+        let (id, end) = prepared.inspect_err(|_| self.core.journal.log.tell_stopped())?;
         drop(room);
         // Whatever the sync says, the record may be durable: from here on the transaction counts as prepared.
         self.state = State::Prepared { id, xid: xid.to_vec(), end };
@@ -382,7 +385,8 @@ impl Txn {
         }
         let result = if self.runs.is_empty() { self.commit_one_phase() } else { self.commit_files() };
         self.end();
-        result
+        // The log may have stopped within the order of commits, under whose lock nobody is told.
+        result.inspect_err(|_| self.core.journal.log.tell_stopped())
     }
 
     /// Takes back what it has written to indexes that were dropped since (temporary tables of its session): committed, it
@@ -432,7 +436,7 @@ impl Txn {
         let batch = encode_files(&files);
         let core = self.core.clone();
         core.crash_point(CrashPoint::FilesWritten);
-        let room = core.journal.log.reserve(batch.len())?;
+        let room = core.reserve(batch.len())?;
         let order = |committer: &Committer| {
             let ordered = committer.order_files(&batch, files)?;
             self.runs.release();

@@ -121,6 +121,10 @@ impl Log {
         if self.is_served(upto, want) {
             return Ok(());
         }
+        self.wait_for(upto, want).inspect_err(|_| self.tell_stopped())
+    }
+
+    fn wait_for(&self, upto: Lsn, want: Want) -> Result<()> {
         let mut buffer = self.buffer.lock();
         if upto > buffer.end() {
             return Err(Error::Invalid(format!("log position {upto} is beyond its end")));
@@ -159,7 +163,6 @@ impl Log {
     /// whom that serves, and hands over or lays down the lead. Failure is left in `poison`.
     pub(super) fn lead<'a>(&'a self, mut buffer: MutexGuard<'a, Buffer>, want: Want) {
         debug_assert!(buffer.led);
-        let mut failure = None;
         if buffer.poison.is_none() {
             if buffer.open.payload_bytes() > 0 {
                 self.close_unit(&mut buffer);
@@ -180,8 +183,7 @@ impl Log {
                 }
                 // Somebody may have stopped the log meanwhile.
                 Err(e) if buffer.poison.is_none() => {
-                    failure = Some(Arc::new(e));
-                    buffer.poison = failure.clone();
+                    buffer.poison = Some(Arc::new(e));
                     self.poisoned.store(true, Ordering::Release);
                 }
                 Err(_) => {}
@@ -210,7 +212,6 @@ impl Log {
         self.room.notify_all();
         // Waking is a system call each, and who is woken may take this thread's processor: nobody should wait for that.
         drop(buffer);
-        self.tell_stopped(failure.as_ref());
         // First of all, so that its I/O overlaps with waking the others.
         if let Some(next) = next {
             next.tell(LEADS);

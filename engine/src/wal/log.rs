@@ -102,6 +102,7 @@ pub struct Log {
     /// The highest durable position that a written unit states.
     pub(super) stated: AtomicU64,
     on_stop: OnceLock<OnStop>,
+    stop_told: AtomicBool,
     /// Bytes that holders of [`super::Room`] may still append.
     pub(super) pledged: AtomicU64,
     /// End of the last segment that has a file.
@@ -109,7 +110,7 @@ pub struct Log {
     pub(super) counts: Counts,
 }
 
-/// Is told of the failure that stops a log. Called once, without locks, on the thread that meets it.
+/// Is told of the failure that stops a log; see [`Log::tell_stopped`].
 pub type OnStop = Box<dyn Fn(&Arc<Error>) + Send + Sync>;
 
 #[derive(Default)]
@@ -223,6 +224,7 @@ impl Log {
             end: AtomicU64::new(start.0),
             stated: AtomicU64::new(tail.cut.0),
             on_stop: OnceLock::new(),
+            stop_told: AtomicBool::new(false),
             pledged: AtomicU64::new(0),
             room_end: AtomicU64::new(start.0 + made),
             counts,
@@ -351,9 +353,17 @@ impl Log {
         drop(self.on_stop.set(tell));
     }
 
-    pub(super) fn tell_stopped(&self, failure: Option<&Arc<Error>>) {
-        if let (Some(failure), Some(tell)) = (failure, self.on_stop.get()) {
-            tell(failure);
+    /// Tells of the failure that has stopped the log, once. The log may be stopped by who holds locks (an append under the commit
+    /// order, an edit of the manifest), so who holds none tells: whoever waits for a sync or for room, here; whoever holds the
+    /// manifest, after it has let go of it; housekeeping what is left. Not more than a load if the log has not stopped.
+    pub fn tell_stopped(&self) {
+        if !self.poisoned.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(tell) = self.on_stop.get() else { return };
+        let Some(failure) = self.poison() else { return };
+        if !self.stop_told.swap(true, Ordering::AcqRel) {
+            tell(&failure);
         }
     }
 
@@ -371,17 +381,16 @@ impl Log {
         self.segments.release_before(limit.min(synced))
     }
 
-    /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays.
+    /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays. The
+    /// caller sees to it that it is told ([`Log::tell_stopped`]).
     pub fn stop(&self, error: Error) {
         let mut buffer = self.buffer.lock();
-        let failure = buffer.poison.is_none().then(|| Arc::new(error));
-        buffer.poison = buffer.poison.take().or_else(|| failure.clone());
+        buffer.poison = Some(buffer.poison.take().unwrap_or_else(|| Arc::new(error)));
         self.poisoned.store(true, Ordering::Release);
         self.room.notify_all();
         // Waiters hear of it from the leader, who must not find it gone.
         let waiters = if buffer.led { Vec::new() } else { std::mem::take(&mut buffer.waiters) };
         drop(buffer);
-        self.tell_stopped(failure.as_ref());
         waiters.iter().for_each(|waiter| waiter.tell(SERVED));
     }
 

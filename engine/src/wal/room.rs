@@ -89,7 +89,10 @@ impl Log {
         match outcome {
             Ok(()) => drop(self.room_end.fetch_max((from / size + 1) * size, Ordering::AcqRel)),
             // The manifest, to which the file is announced, has failed: nothing is acknowledged any more (invariant 7).
-            Err(Error::Poisoned(ref cause)) => self.stop(Error::clone(cause)),
+            Err(Error::Poisoned(ref cause)) => {
+                self.stop(Error::clone(cause));
+                self.tell_stopped();
+            }
             Err(_) => {}
         }
         outcome

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
-use strata_engine::{Engine, IndexId, Options, Result};
+use strata_engine::{Engine, Event, EventListener, IndexId, Options, Result, Severity};
 
 pub const DIR: &str = "/store";
 
@@ -82,6 +82,31 @@ pub fn within<T: Send + 'static>(what: &str, seconds: u64, case: impl FnOnce() -
             }
             Ok(()) => unreachable!("a thread that ends has sent"),
         },
+    }
+}
+
+/// A listener that keeps what it is told.
+#[derive(Clone, Default)]
+pub struct Recorder(Arc<Mutex<Vec<Event>>>);
+
+impl Recorder {
+    /// For the options of a store.
+    pub fn listener(&self) -> Option<Arc<dyn EventListener>> {
+        let events = self.0.clone();
+        Some(Arc::new(move |event: &Event| events.lock().unwrap().push(event.clone())))
+    }
+    /// All so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+    /// Those of a kind.
+    pub fn count(&self, is_one: impl Fn(&Event) -> bool) -> usize {
+        self.0.lock().unwrap().iter().filter(|event| is_one(event)).count()
+    }
+    /// The lines that an operator reads.
+    pub fn lines(&self) -> Vec<String> {
+        let events = self.0.lock().unwrap();
+        events.iter().filter(|event| event.severity() > Severity::Info).map(Event::to_string).collect()
     }
 }
 

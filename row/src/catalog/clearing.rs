@@ -1,7 +1,7 @@
 //! Giving back the space of indexes that no table has any more.
 //!
 //! A change of the catalog notes them in its own write and adds them here once it is durable; then its thread clears them. What
-//! fails then is no part of the statement: the note stays, the reason is reported once, and it is tried again by the next change
+//! fails then is no part of the statement: the note stays, the reason is told once, and it is tried again by the next change
 //! that drops something, by the next start, and in between by the engine's housekeeping, after pauses that double.
 //!
 //! Clearing costs a sync. Of drops that follow each other (DROP DATABASE) those that free no file wait for the next
@@ -11,9 +11,11 @@
 
 use super::Change;
 use super::format;
+use crate::event::{Event, Teller};
 use crate::kv::{Backoff, CrashPoint, Engine, IndexId};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
+use std::thread::ThreadId;
 
 /// Drops so soon after an attempt are taken to be some of many.
 const SOON_US: u64 = 100_000;
@@ -26,32 +28,43 @@ const PAUSE_MAX_US: u64 = 32_000_000;
 
 /// See the module.
 pub struct Clearing {
+    events: Teller,
     /// Indexes that the engine still has to drop, or whose notes are there.
     pending: Mutex<BTreeSet<IndexId>>,
-    /// Held by who drops them.
     attempts: Mutex<Attempts>,
+    /// Signalled when nobody is at it any more.
+    over: Condvar,
 }
 
-/// What came of the attempts since the last that succeeded.
+/// Attempts: who is at one, and what came of those since the last that succeeded.
 struct Attempts {
+    /// The thread that is at it. It holds no lock meanwhile: what fails in the engine then is told to a listener, who may drop
+    /// tables.
+    by: Option<ThreadId>,
     /// The engine's time of the last of all.
     last_us: Option<u64>,
     /// In which housekeeping leaves it.
     pauses: Backoff,
-    reported: Option<String>,
+    /// Why it failed, as told.
+    told: Option<String>,
 }
 
-impl Attempts {
-    /// Nothing has failed since this time.
-    fn after(last_us: Option<u64>) -> Attempts {
-        Attempts { last_us, pauses: Backoff::new(PAUSE_MIN_US, PAUSE_MAX_US), reported: None }
+/// The calling thread is at it until this drops.
+struct Attempting<'a>(&'a Clearing);
+
+impl Drop for Attempting<'_> {
+    fn drop(&mut self) {
+        self.0.attempts.lock().by = None;
+        self.0.over.notify_all();
     }
 }
 
 impl Clearing {
     /// With what the notes of the catalog say.
-    pub fn new(pending: BTreeSet<IndexId>) -> Clearing {
-        Clearing { pending: Mutex::new(pending), attempts: Mutex::new(Attempts::after(None)) }
+    pub fn new(pending: BTreeSet<IndexId>, events: Teller) -> Clearing {
+        let pauses = Backoff::new(PAUSE_MIN_US, PAUSE_MAX_US);
+        let attempts = Mutex::new(Attempts { by: None, last_us: None, pauses, told: None });
+        Clearing { events, pending: Mutex::new(pending), attempts, over: Condvar::new() }
     }
 
     /// These belong to no table, durably. They are cleared later.
@@ -66,11 +79,12 @@ impl Clearing {
         if frees_files {
             return self.clear(engine);
         }
+        let since_us = self.attempts.lock().last_us.map(|last| engine.now_us().saturating_sub(last));
         // Who is at it now has not seen them; housekeeping will.
-        let Some(mut attempts) = self.attempts.try_lock() else { return };
-        let since_us = attempts.last_us.map(|last| engine.now_us().saturating_sub(last));
-        if !may_wait(self.left(), since_us) {
-            self.attempt(engine, &mut attempts);
+        if !may_wait(self.left(), since_us)
+            && let Some(attempting) = self.begin(false)
+        {
+            self.attempt(engine, attempting);
         }
     }
 
@@ -85,30 +99,45 @@ impl Clearing {
 
     /// Drops them in the engine and removes their notes. What fails stays pending.
     pub fn clear(&self, engine: &Engine) {
-        if self.left() > 0 {
-            self.attempt(engine, &mut self.attempts.lock());
+        if self.left() > 0
+            && let Some(attempting) = self.begin(true)
+        {
+            self.attempt(engine, attempting);
         }
     }
 
     /// As `clear`, unless it failed a short while ago or somebody is at it.
     pub fn try_again(&self, engine: &Engine) {
         // A store that has stopped writes nothing.
-        if self.left() == 0 || engine.check().is_err() {
+        if self.left() == 0 || engine.check().is_err() || !self.attempts.lock().pauses.is_due(engine.now_us()) {
             return;
         }
-        if let Some(mut attempts) = self.attempts.try_lock()
-            && attempts.pauses.is_due(engine.now_us())
-        {
-            self.attempt(engine, &mut attempts);
+        if let Some(attempting) = self.begin(false) {
+            self.attempt(engine, attempting);
         }
     }
 
-    fn attempt(&self, engine: &Engine, attempts: &mut Attempts) {
+    /// Begins an attempt. If another thread is at one, its end is waited for, or there is none. There is none, either, within one
+    /// of the same thread, whose listener drops something: housekeeping clears that.
+    fn begin(&self, waits: bool) -> Option<Attempting<'_>> {
+        let me = std::thread::current().id();
+        let mut attempts = self.attempts.lock();
+        while let Some(by) = attempts.by {
+            if !waits || by == me {
+                return None;
+            }
+            self.over.wait(&mut attempts);
+        }
+        attempts.by = Some(me);
+        Some(Attempting(self))
+    }
+
+    fn attempt(&self, engine: &Engine, attempting: Attempting<'_>) {
         let ids: Vec<IndexId> = self.pending.lock().iter().copied().collect();
         if ids.is_empty() {
             return;
         }
-        attempts.last_us = Some(engine.now_us());
+        self.attempts.lock().last_us = Some(engine.now_us());
         let notes: Change = ids.iter().map(|id| (format::pending_key(*id), None)).collect();
         // A note that outlives a crash is worked off again, which does nothing.
         let cleared = engine.drop_indexes(&ids).and_then(|()| {
@@ -119,15 +148,27 @@ impl Clearing {
             Ok(_) => {
                 engine.crash_point(CrashPoint::NotesRemoved);
                 self.pending.lock().retain(|id| ids.binary_search(id).is_err());
-                *attempts = Attempts::after(attempts.last_us);
+                let told = {
+                    let mut attempts = self.attempts.lock();
+                    attempts.pauses.succeeded();
+                    attempts.told.take()
+                };
+                drop(attempting);
+                if told.is_some() {
+                    self.events.tell(&Event::SpaceReturned);
+                }
             }
             Err(error) => {
-                let what = format!("the space of {} dropped indexes is not free yet: {error}", ids.len());
-                if attempts.reported.as_ref() != Some(&what) {
-                    engine.report(&what);
+                let why = error.to_string();
+                let is_news = {
+                    let mut attempts = self.attempts.lock();
+                    attempts.pauses.failed(engine.now_us());
+                    attempts.told.replace(why.clone()).is_none_or(|told| told != why)
+                };
+                drop(attempting);
+                if is_news {
+                    self.events.tell(&Event::SpaceKept { indexes: ids.len(), error: &error });
                 }
-                attempts.pauses.failed(engine.now_us());
-                attempts.reported = Some(what);
             }
         }
     }

@@ -29,6 +29,7 @@ mod tests;
 
 use crate::def::TableDef;
 use crate::error::{Error, Result};
+use crate::event::{Event, Teller};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
@@ -67,7 +68,7 @@ pub struct Catalog {
 
 impl Catalog {
     /// Reads the catalog and finishes interrupted drops.
-    pub fn open(engine: &Engine) -> Result<Catalog> {
+    pub(crate) fn open(engine: &Engine, events: Teller) -> Result<Catalog> {
         let mut tables = BTreeMap::new();
         let mut ids = (FIRST_INDEX_ID, 1);
         let mut pending = BTreeSet::new();
@@ -90,12 +91,7 @@ impl Catalog {
                 }
                 Ok(())
             };
-            take().map_err(|error| match error {
-                Error::Corruption(what) => {
-                    Error::Corruption(format!("{what}; it was read from {}", engine.place_of(cursor.key())))
-                }
-                other => other,
-            })?;
+            take().map_err(|error| error.read_at(engine, cursor.key()))?;
             cursor.next(&txn)?;
         }
         cursor.close();
@@ -106,9 +102,9 @@ impl Catalog {
             engine: engine.clone(),
             tables: RwLock::new(tables),
             ids: Mutex::new(ids),
-            clearing: Arc::new(Clearing::new(pending)),
+            clearing: Arc::new(Clearing::new(pending, events.clone())),
         };
-        catalog.clear_strays()?;
+        catalog.clear_strays(&events)?;
         catalog.clearing.clear(engine);
         let clearing = catalog.clearing.clone();
         engine.on_housekeeping(Box::new(move |engine| clearing.try_again(engine)));
@@ -344,7 +340,7 @@ impl Catalog {
 
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
     /// before it is written to.
-    fn clear_strays(&self) -> Result<()> {
+    fn clear_strays(&self, events: &Teller) -> Result<()> {
         let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
         let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
         strays.retain(|id| id.0 >= FIRST_INDEX_ID && !owned.contains(id) && !self.clearing.has(*id));
@@ -353,16 +349,11 @@ impl Catalog {
             let mut ids = self.ids.lock();
             ids.0 = ids.0.max(last.0.saturating_add(1));
         }
-        let (count, first) = (strays.len(), strays[0]);
-        let outcome = match self.engine.drop_indexes(&strays) {
-            Ok(()) => "their space is given back".to_owned(),
-            Err(error) => {
-                let outcome = format!("their space is not free yet: {error}");
-                self.clearing.add(strays.iter().copied());
-                outcome
-            }
-        };
-        self.engine.report(&format!("{count} indexes belong to no table (first {first}, last {last}): {outcome}"));
+        let kept = self.engine.drop_indexes(&strays).err();
+        if kept.is_some() {
+            self.clearing.add(strays.iter().copied());
+        }
+        events.tell(&Event::Orphans { indexes: strays.len(), first: strays[0], last: *last, kept: kept.as_ref() });
         Ok(())
     }
 }

@@ -7,8 +7,10 @@
 
 use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
+use crate::keycode::CodecError;
 use crate::kv::{self, GrantKind, LockMode, SeqNo};
 use crate::session::{Session, Waiting};
+use crate::table::Table;
 use std::sync::atomic::Ordering;
 use strata_engine::base::value::{Value, ValueOut};
 
@@ -73,7 +75,8 @@ impl RowCursor {
             } else {
                 self.cursor.value()
             };
-            self.table.row.decode(self.cursor.key(), value, record, self.columns.as_ref())?;
+            let decoded = self.table.row.decode(self.cursor.key(), value, record, self.columns.as_ref());
+            decoded.map_err(|error| damaged(&self.table, self.cursor.key(), error))?;
             return self.condition_on_row(record);
         }
         let hidden = self.table.def.primary.is_none();
@@ -95,7 +98,9 @@ impl RowCursor {
             }
         }
         if scan.covering {
-            scan.codec.decode_into(self.cursor.key(), self.cursor.value(), record, self.columns.as_ref())?;
+            let (key, value) = (self.cursor.key(), self.cursor.value());
+            let decoded = scan.codec.decode_into(key, value, record, self.columns.as_ref());
+            decoded.map_err(|error| damaged(&self.table, key, error))?;
             return Ok(Fetched::Row);
         }
         let seq = scan.seq;
@@ -291,14 +296,16 @@ impl RowCursor {
     }
 
     fn decode_row(&mut self, record: &mut [u8]) -> Result<()> {
-        Ok(self.table.row.decode(&self.current, &self.row_value, record, self.columns.as_ref())?)
+        let decoded = self.table.row.decode(&self.current, &self.row_value, record, self.columns.as_ref());
+        decoded.map_err(|error| damaged(&self.table, &self.current, error))
     }
 
     fn decode_entry(&mut self, record: &mut [u8]) -> Result<()> {
         let Some(scan) = &self.scan else {
             return Ok(());
         };
-        Ok(scan.codec.decode_into(&self.entry_key, &self.entry_value, record, self.columns.as_ref())?)
+        let decoded = scan.codec.decode_into(&self.entry_key, &self.entry_value, record, self.columns.as_ref());
+        decoded.map_err(|error| damaged(&self.table, &self.entry_key, error))
     }
 
     fn is_covering(&self) -> bool {
@@ -332,6 +339,12 @@ enum Outcome {
     AtOnce,
     Waited,
     Busy,
+}
+
+/// The error of bytes under `key` that do not decode, with the place where they lie.
+#[cold]
+fn damaged(table: &Table, key: &[u8], error: CodecError) -> Error {
+    Error::from(error).read_at(table.engine(), key)
 }
 
 fn judge(check: Check) -> Result<Fetched> {

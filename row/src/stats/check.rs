@@ -163,7 +163,7 @@ impl Table {
             };
             let finding = match find() {
                 Ok(finding) => finding.map(str::to_owned),
-                Err(Error::Corruption(what)) => Some(what),
+                Err(Error::Corruption { what, .. }) => Some(what),
                 Err(e) => return Err(e),
             };
             if let Some(what) = finding {
