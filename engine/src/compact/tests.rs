@@ -269,6 +269,7 @@ impl Store {
             } else {
                 OutputPlan::for_level(TARGET, below)
             };
+            let plan = plan.within(job.ranges.clone());
             let excludes =
                 |key: &[u8]| Store::excluded(self.levels[usize::from(job.output_level) + 1..].iter().flatten(), key);
             let merge = |env: &MergeEnv<'_>| {
@@ -282,7 +283,7 @@ impl Store {
             result = self.place.with_env(Compression::Zstd, &excludes, merge);
             for meta in &result.outputs {
                 let inside = job.ranges.iter().any(|(low, high)| *low <= meta.smallest && meta.largest <= *high);
-                assert!(inside, "outputs within the announced ranges");
+                assert!(inside, "outputs within the announced ranges: {job:?} {meta:?}");
             }
             let stats = result.stats;
             assert!(stats.entries_in == stats.entries_out + stats.puts_dropped + stats.tombstones_dropped);
