@@ -476,12 +476,18 @@ impl Engine {
 
     /// Stops background work, ends the log with a unit that witnesses everything before it, and writes down in the
     /// manifest how far the log reaches, so that the next opening notices any loss. Memtables are not flushed: the log
-    /// has what they hold.
+    /// has what they hold. The last call on a store.
+    ///
+    /// Errors: those after which the end of the log is not durable, or not written down. What keeps only the next opening from
+    /// being quick, as a full disk does, is reported.
     pub fn close(&self) -> Result<()> {
         if let Some(threads) = &self.threads {
             threads.stop();
         }
-        self.core.journal.log.seal()?;
-        self.core.tree.installer.note_log()
+        let installer = &self.core.tree.installer;
+        if let Err(error) = self.core.journal.log.close(&|segments| installer.note_log(segments))? {
+            self.report(&format!("the log was not made ready for the next start, which is slower for it: {error}"));
+        }
+        Ok(())
     }
 }
