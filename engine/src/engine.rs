@@ -169,6 +169,9 @@ impl Engine {
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it. It waits for memory, and nobody can end that: a statement, which
     /// can be killed, takes [`Engine::room`] itself.
+    ///
+    /// Unlike a transaction, which forgets what it wrote to indexes that were dropped since, it writes what it is given: the caller
+    /// sees to it that no index of it is dropped meanwhile, or the keys would stay for ever.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
         self.write_alone(ops, durable, false)
     }
