@@ -396,6 +396,8 @@ impl Table {
             let mut part = column.name.clone();
             let length = match column.prefix {
                 Prefix::Must => true,
+                // InnoDB does not find all rows by the beginnings of virtual columns in a snapshot, and loses entries.
+                Prefix::May if column.definition.ends_with("VIRTUAL") => false,
                 Prefix::May => rng.random_range(0..2) == 0,
                 Prefix::Never => false,
             };

@@ -102,33 +102,55 @@ impl Author<'_> {
         }
     }
 
-    /// Two sessions want the same row, the first by a key of ids alone; nobody waits. A row that is not there is not wanted:
-    /// InnoDB locks the gap, which keeps nobody from another lock of it, and Strata the key.
+    /// Two sessions want the same rows of a small table, by a unique key; nobody waits. All rows that are named by a lock are
+    /// there: of one that is not, InnoDB locks the gap, which keeps nobody from another lock of it, and Strata the key.
     pub(super) fn clash(&mut self) {
-        let t = self.rng.random_range(0..2);
-        let table = self.table(t).clone();
-        let Some(key) = table.key_of_id().filter(|_| !table.versioned && !table.is_partitioned()) else { return };
         for writer in [0, SECOND] {
             if self.open[writer].is_some() {
                 self.end(writer, "COMMIT");
             }
         }
-        let name = format!("{} FORCE INDEX ({key})", table.name);
-        let order = "ORDER BY id LIMIT 1";
+        let name = self.name("m");
+        let key = ["PRIMARY KEY (id)", "UNIQUE KEY (id)", "PRIMARY KEY (c, id), UNIQUE KEY (id)"]
+            [self.rng.random_range(0..3)];
+        self.say(0, format!("CREATE TABLE {name} (id INT NOT NULL, c INT, {key})"));
+        self.say(0, format!("INSERT INTO {name} VALUES (1, 1), (2, 1), (3, 2), (10, 5)"));
         self.say(0, "START TRANSACTION");
-        self.say(0, format!("SELECT id FROM {name} {order} FOR UPDATE"));
-        for _ in 0..self.rng.random_range(1..4) {
-            let (column, value) = self.assignment(t);
-            let sql = match self.rng.random_range(0..6) {
-                0 => format!("UPDATE {name} SET {column} = {value} {order}"),
-                1 => format!("DELETE FROM {} {order}", table.name),
-                2 => format!("SELECT id FROM {name} {order} FOR UPDATE"),
-                3 => format!("SELECT id FROM {name} {order} LOCK IN SHARE MODE"),
-                4 => format!("SELECT id FROM {name} {order} FOR UPDATE SKIP LOCKED"),
-                _ => format!("SELECT * FROM {name} {order}"),
+        let held = self.rng.random_range(1..4);
+        let hold = match self.rng.random_range(0..4) {
+            0 => format!("SELECT * FROM {name} WHERE id = {held} FOR UPDATE"),
+            1 => format!("SELECT * FROM {name} WHERE id = {held} LOCK IN SHARE MODE"),
+            2 => format!("UPDATE {name} SET c = c + 10 WHERE id = {held}"),
+            _ => format!("DELETE FROM {name} WHERE id = {held}"),
+        };
+        let gone = hold.starts_with("DELETE");
+        self.say(0, hold);
+        let mut there = vec![1, 2, 3];
+        for _ in 0..self.rng.random_range(2..6) {
+            let id = there[self.rng.random_range(0..there.len())];
+            let sql = match self.rng.random_range(0..9) {
+                0 => format!("UPDATE {name} SET c = c + 1 WHERE id = {id}"),
+                1 if id != held => {
+                    there.retain(|&other| other != id);
+                    format!("DELETE FROM {name} WHERE id = {id}")
+                }
+                1 => format!("DELETE FROM {name} WHERE id = {id}"),
+                2 => format!("SELECT * FROM {name} WHERE id = {id} FOR UPDATE"),
+                3 => format!("SELECT * FROM {name} WHERE id = {id} LOCK IN SHARE MODE"),
+                4 => format!("SELECT * FROM {name} WHERE id = {id} FOR UPDATE SKIP LOCKED"),
+                5 => format!("INSERT INTO {name} VALUES ({id}, 3)"),
+                6 => format!("REPLACE INTO {name} VALUES ({id}, 4)"),
+                7 => format!("INSERT INTO {name} VALUES ({id}, 6) ON DUPLICATE KEY UPDATE c = c + 100"),
+                _ => format!("SELECT * FROM {name} WHERE id = {id}"),
             };
             self.say(SECOND, sql);
+            if gone && self.chance(3) {
+                self.say(SECOND, format!("INSERT IGNORE INTO {name} VALUES ({held}, 7)"));
+            }
         }
-        self.end(0, "COMMIT");
+        let how = ["COMMIT", "ROLLBACK"][self.rng.random_range(0..2)];
+        self.end(0, how);
+        self.say(SECOND, format!("SELECT * FROM {name}"));
+        self.say(0, format!("DROP TABLE {name}"));
     }
 }
