@@ -112,13 +112,16 @@ fn judge(disk: &MemDisk, expected: &Map, case: &str) {
     }
 }
 
+/// What was about to be done, and the image of a power cut before it.
+type Images = Vec<(String, MemDisk)>;
+
 /// A power cut at every operation of a close, and of the start behind it.
 #[test]
 fn a_crash_at_every_operation_of_a_close_loses_nothing() {
     for seed in 0..24 {
         within(&format!("seed {seed}"), 60, move || {
             let disk = MemDisk::new();
-            let images: Arc<Mutex<Option<Vec<(String, MemDisk)>>>> = Arc::default();
+            let images: Arc<Mutex<Option<Images>>> = Arc::default();
             let (taken, from, count) = (images.clone(), disk.clone(), AtomicU64::new(seed));
             let hook: common::Hook = Arc::new(move |what, path| {
                 if let Some(images) = &mut *taken.lock() {
