@@ -174,6 +174,9 @@ impl Engine {
     /// An atomic write of its own, outside any transaction and without locks; visible when this returns, durable if
     /// `durable`. Later commits never become durable before it. It waits for memory, and nobody can end that: a statement, which
     /// can be killed, takes [`Engine::room`] itself.
+    ///
+    /// Unlike a transaction, which forgets what it wrote to indexes that were dropped since, it writes what it is given: the caller
+    /// sees to it that no index of it is dropped meanwhile, or the keys would stay for ever.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
         self.write_alone(ops, durable, false)
     }
@@ -477,12 +480,19 @@ impl Engine {
 
     /// Stops background work, ends the log with a unit that witnesses everything before it, and writes down in the
     /// manifest how far the log reaches, so that the next opening notices any loss. Memtables are not flushed: the log
-    /// has what they hold.
+    /// has what they hold. The last call on a store.
+    ///
+    /// Errors: those after which the end of the log is not durable, or not written down. What keeps only the next opening from
+    /// being quick, as a full disk does, is told as an event.
     pub fn close(&self) -> Result<()> {
         if let Some(threads) = &self.threads {
             threads.stop();
         }
-        self.core.journal.log.seal()?;
-        self.core.tree.installer.note_log()
+        let installer = &self.core.tree.installer;
+        if let Err(error) = self.core.journal.log.close(&|segments| installer.note_log(segments))? {
+            // The next start is slower for it, no more.
+            self.core.events.failed(Work::Log, 0, &error, self.now_us());
+        }
+        Ok(())
     }
 }

@@ -108,9 +108,10 @@ impl Installer {
         self.features.read().clone()
     }
 
-    /// Writes down how far the log is durable (clean close).
-    pub fn note_log(&self) -> Result<()> {
-        let edit = VersionEdit { log_durable: Some(self.log.durable()), ..VersionEdit::default() };
+    /// Writes down how far the log is durable (clean close); with a number, that its segments from there on have no files.
+    pub fn note_log(&self, segments: Option<u64>) -> Result<()> {
+        let log_durable = Some(self.log.durable());
+        let edit = VersionEdit { log_durable, log_segments: segments, ..VersionEdit::default() };
         self.edit(|manifest| self.heed(manifest, manifest.append_relief(&edit)).map(drop))
     }
 

@@ -41,7 +41,7 @@ use crate::sst::{BlockCache, ReadHints, Sst, SstMeta};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::tree::Tree;
-use crate::wal::format::{segment_number, segment_path};
+use crate::wal::format::{recycled_path, segment_number, segment_path};
 use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
 use crate::write_buffer::{BatchReader, files_of};
 
@@ -104,13 +104,16 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         Some(Record::Prepare { .. }) => prepares += 1,
         _ => {}
     };
-    let (tail, cut) = wal::recover(&disk, &log_dir, marks.log_segment_bytes, marks.log_start, &mut visit, &mut lost)?;
-    if tail.cut < marks.log_durable {
-        let (path, offset) = wal::blame(&disk, &log_dir, marks.log_segment_bytes, tail.cut, marks.log_durable)?;
-        let what = format!("the log ends at {}; the manifest states it durable up to {}", tail.cut, marks.log_durable);
+    let (segment_bytes, from, durable) = (marks.log_segment_bytes, marks.log_start, marks.log_durable);
+    let (tail, cut) = wal::recover(&disk, &log_dir, segment_bytes, from, durable, &mut visit, &mut lost)?;
+    if tail.cut < durable {
+        let (path, offset) = wal::blame(&disk, &log_dir, segment_bytes, tail.cut, durable)?;
+        let what = format!("the log ends at {}; the manifest states it durable up to {durable}", tail.cut);
         return Err(Error::corruption(&path, offset, what));
     }
-    check_segments(&*disk, &log_dir, &marks, tail)?;
+    if let Some(stored) = &stored {
+        check_segments(&*disk, &log_dir, stored, tail)?;
+    }
     let manifest = match (created, &stored) {
         (Some(created), _) => created,
         (None, Some(stored)) => Manifest::resume(disk.clone(), dir, stored, version.clone())?,
@@ -425,15 +428,25 @@ pub(crate) fn check_spilled(core: &Core, id: TxnId) -> Result<()> {
     Ok(())
 }
 
-/// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them.
-fn check_segments(disk: &dyn Disk, log_dir: &Path, marks: &Marks, tail: Tail) -> Result<()> {
+/// A log that seems to end where files of it are missing has lost them, and what was acknowledged with them. A clean close gives
+/// the files behind the end to the pool, but notes it first: if the note is missing, the manifest has lost it.
+fn check_segments(disk: &dyn Disk, log_dir: &Path, stored: &Stored, tail: Tail) -> Result<()> {
+    let marks = &stored.state.marks;
     for number in tail.cut.max(marks.log_start).0 / marks.log_segment_bytes..marks.log_segments {
         let path = segment_path(log_dir, number);
-        if !disk.exists(&path)? {
-            let what =
-                format!("file missing; the log ends at {} and had segments below {}", tail.cut, marks.log_segments);
-            return Err(Error::corruption(&path, 0, what));
+        if disk.exists(&path)? {
+            continue;
         }
+        let had = format!("the log ends at {} and had segments below {}", tail.cut, marks.log_segments);
+        let pooled = recycled_path(log_dir, number);
+        return Err(match disk.exists(&pooled)? {
+            true => {
+                let what =
+                    format!("edits are missing from here on, as {} was given up after them: {had}", pooled.display());
+                Error::corruption(&stored.path, stored.end, what)
+            }
+            false => Error::corruption(&path, 0, format!("file missing; {had}")),
+        });
     }
     Ok(())
 }

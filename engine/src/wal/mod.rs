@@ -5,6 +5,7 @@
 //! * `group`: group sync
 //! * `room`: space that is there before a record is appended
 //! * `segments`: the files
+//! * `close`: what a clean close leaves
 //! * [`scan`], [`recover`]: reading it back
 //! * [`verdict`]: torn tail or damage, as pure functions
 //! * [`Cut`]: what lies behind a torn tail
@@ -12,6 +13,7 @@
 //! Normative text: docs/develop/format/wal.md. Invariants: a record is recovered if it was durable; what is recovered
 //! is a prefix of what was appended; nothing that lies behind a cut ever comes back.
 
+mod close;
 mod cut;
 pub mod format;
 mod group;
@@ -25,6 +27,7 @@ mod tests;
 pub(crate) mod testtext;
 pub mod verdict;
 
+pub use close::NoteEnd;
 pub use cut::Cut;
 pub use format::Body;
 pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, Span};

@@ -49,7 +49,7 @@ impl Tail {
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
 
 /// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it
-/// accepted. Call it with the store's lock held; then open the log with the tail. If the log was cut, says so; `lost` is
+/// accepted, unless that is below `durable`, up to where somebody knows that it is. Call it with the store's lock held; then open the log with the tail. If the log was cut, says so; `lost` is
 /// shown each whole record behind the cut.
 ///
 /// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
@@ -59,13 +59,15 @@ pub fn recover(
     dir: &Path,
     segment_bytes: u64,
     from: Lsn,
+    durable: Lsn,
     visit: Visit<'_>,
     lost: &mut dyn FnMut(&[u8]),
 ) -> Result<(Tail, Option<Cut>)> {
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
     let (tail, end) = walk_segments(&mut source, segment_bytes, from, visit)?;
-    if tail.cut > end.trusted {
-        for number in end.trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
+    let trusted = end.trusted.max(durable);
+    if tail.cut > trusted {
+        for number in trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
             if let Some(path) = source.files.get(&number) {
                 disk.open(path, Mode::ReadWrite, false)?.sync_data()?;
             }

@@ -66,6 +66,7 @@ impl Segments {
                 None => {}
             }
         }
+        let mut changed = false;
         for (path, segment) in spare {
             if files.pool.contains(&path) {
                 // Replaced by the file of the segment of this number, whose own name had survived too.
@@ -73,6 +74,7 @@ impl Segments {
             }
             let usable = files.pool.len() < pool_files
                 && disk.open(&path, Mode::Read, false).and_then(|f| f.len())? == segment_bytes;
+            changed |= !usable || segment.is_some();
             match segment {
                 _ if !usable => disk.remove(&path)?,
                 Some(n) => {
@@ -83,7 +85,9 @@ impl Segments {
                 None => files.pool.push(path),
             }
         }
-        disk.sync_dir(dir)?;
+        if changed {
+            disk.sync_dir(dir)?;
+        }
         Ok(Segments { disk, dir: dir.to_owned(), segment_bytes, pool_files, announce, files: Mutex::new(files) })
     }
 
@@ -187,6 +191,34 @@ impl Segments {
         Ok(())
     }
 
+    /// Forgets the segments from `number` on, which nothing was written to, and says which they were. Whoever wants one of them
+    /// after all gets a file that is announced anew.
+    pub(crate) fn withdraw(&self, number: u64) -> BTreeSet<u64> {
+        let mut files = self.files.lock();
+        drop(files.ready.split_off(&number));
+        files.live.split_off(&number)
+    }
+
+    /// Pools the files of segments that were withdrawn and are not announced any more: all of them, so that a start which finds
+    /// the announcement in force knows that it was taken back. After an error some have kept their names, under which they
+    /// mean nothing.
+    pub(crate) fn pool(&self, withdrawn: BTreeSet<u64>) -> Result<()> {
+        let mut files = self.files.lock();
+        for n in withdrawn {
+            let pooled = recycled_path(&self.dir, n);
+            self.disk.rename(&segment_path(&self.dir, n), &pooled)?;
+            if !files.pool.contains(&pooled) {
+                files.pool.push(pooled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Segment `number` has not got all of its space any more.
+    pub(crate) fn note_short(&self, number: u64) {
+        self.files.lock().short = Some(number);
+    }
+
     /// Pools or removes the files of all segments below `number`.
     pub(crate) fn release_before(&self, number: u64) -> Result<()> {
         let mut files = self.files.lock();
@@ -202,6 +234,7 @@ impl Segments {
             } else {
                 self.disk.remove(&path)?;
             }
+            files.short = files.short.filter(|&short| short != n);
             files.live.remove(&n);
             changed = true;
         }

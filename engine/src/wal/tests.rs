@@ -51,7 +51,7 @@ fn read_with_cut(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found, Option<Cut>)
         found.push((start, end, record.to_vec()));
         Ok(())
     };
-    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, &mut visit, &mut |_| ())?;
+    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, Lsn(0), &mut visit, &mut |_| ())?;
     Ok((tail, found, cut))
 }
 
@@ -532,7 +532,7 @@ fn what_was_cut_never_comes_back() {
 fn another_version_or_segment_size_is_refused() {
     let disk = two_epochs();
     let mut ignore = |_: Lsn, _: Lsn, _: &[u8]| Ok(());
-    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), &mut ignore, &mut |_| ());
+    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), Lsn(0), &mut ignore, &mut |_| ());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 
     let path = format::segment_path(dir(), 0);
@@ -697,6 +697,8 @@ enum Op {
     Crash(u64),
     /// The process died, its writes did not.
     Restart,
+    /// A clean close and recovery.
+    Close,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -711,6 +713,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Witness),
         1 => any::<u64>().prop_map(Op::Crash),
         1 => Just(Op::Restart),
+        1 => Just(Op::Close),
     ]
 }
 
@@ -755,7 +758,11 @@ proptest! {
                         }
                     }
                 }
-                Op::Crash(_) | Op::Restart => {
+                Op::Crash(_) | Op::Restart | Op::Close => {
+                    if matches!(op, Op::Close) {
+                        log.close(&|_| Ok(())).unwrap().unwrap();
+                        promised = model.len();
+                    }
                     if let Op::Crash(seed) = op {
                         disk = disk.crash(seed);
                     }
@@ -846,11 +853,13 @@ fn a_recovery_reads_the_log_once() {
         log.append(&record(epoch as usize, 1000)).unwrap();
         log.sync(log.end()).unwrap();
         drop(log);
-        tail = recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap().0;
+        tail = recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ())
+            .unwrap()
+            .0;
     }
     let from = tail.cut.0 / segment_bytes * segment_bytes;
     let before = disk.counters().bytes_read;
-    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap();
+    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap();
     let read = disk.counters().bytes_read - before;
     // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
     assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");

@@ -1,7 +1,11 @@
 //! Random statements on random tables: a program.
+//!
+//! Two sessions write, each into tables of its own, so that nobody waits for a lock; all read all tables. What sessions do with
+//! transactions is in [`super::sessions`], what becomes of tables in [`super::ddl`].
 
 use super::schema::{Column, Domain, IDS, Table};
-use super::{SESSIONS, Step};
+use super::sessions::Transaction;
+use super::{READERS, SECOND, SESSIONS, Step};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -19,16 +23,21 @@ pub fn program(rng: &mut SmallRng, statements: usize) -> Vec<Step> {
 
 /// What the writing of a program keeps in mind. It supposes that each statement succeeds; where one fails it does so on both
 /// engines, and so do those that build on it.
-struct Author<'a> {
-    rng: &'a mut SmallRng,
-    tables: Vec<Table>,
+pub(super) struct Author<'a> {
+    pub(super) rng: &'a mut SmallRng,
+    /// The first two are session 0's, the last is the second writer's.
+    pub(super) tables: Vec<Table>,
     steps: Vec<Step>,
-    /// The writing session is in a transaction.
-    writing: bool,
-    savepoints: u32,
+    /// The session that writes now.
+    pub(super) me: usize,
+    /// Transactions of writing sessions.
+    pub(super) open: [Option<Transaction>; SESSIONS],
     /// Reading sessions with a snapshot, and the tables each has touched: these cannot be altered meanwhile.
-    snapshots: [Option<Vec<String>>; SESSIONS],
-    renamed: u32,
+    pub(super) snapshots: [Option<Vec<String>>; SESSIONS],
+    /// Numbers of names that were made.
+    pub(super) names: u32,
+    /// Seconds that the clock of the sessions has been set forward, for tables with versions.
+    clock: u64,
 }
 
 impl Author<'_> {
@@ -37,31 +46,57 @@ impl Author<'_> {
             rng,
             tables: Vec::new(),
             steps: Vec::new(),
-            writing: false,
-            savepoints: 0,
+            me: 0,
+            open: Default::default(),
             snapshots: Default::default(),
-            renamed: 0,
+            names: 0,
+            clock: 0,
         }
     }
 
-    fn chance(&mut self, one_in: u32) -> bool {
+    pub(super) fn chance(&mut self, one_in: u32) -> bool {
         self.rng.random_range(0..one_in) == 0
     }
 
-    fn say(&mut self, session: usize, sql: impl Into<String>) {
+    /// A statement of a session.
+    pub(super) fn say(&mut self, session: usize, sql: impl Into<String>) {
         self.steps.push(Step::new(session, sql));
     }
 
+    /// A statement of the session that writes now.
+    pub(super) fn write(&mut self, sql: impl Into<String>) {
+        self.say(self.me, sql);
+    }
+
+    /// A new name.
+    pub(super) fn name(&mut self, prefix: &str) -> String {
+        self.names += 1;
+        format!("{prefix}{}", self.names)
+    }
+
+    /// Before rows of a table change. Where their times are kept they must differ, and be the same in both databases.
+    fn about_to_change(&mut self, t: usize) {
+        if self.tables[t].versioned {
+            self.clock += 1;
+            self.write(format!("SET timestamp = {}", 1_700_000_000 + self.clock));
+        }
+    }
+
     fn begin(&mut self) {
-        if self.chance(4) {
-            self.say(0, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+        let mut repeatable = true;
+        for writer in [0, SECOND] {
+            if self.chance(4) {
+                repeatable = false;
+                self.say(writer, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+            }
+            if self.chance(4) {
+                self.say(writer, "SET sql_mode = ''");
+            }
         }
-        if self.chance(4) {
-            self.say(0, "SET sql_mode = ''");
-        }
-        for name in ["t1", "t2"] {
-            let table = Table::random(self.rng, name);
-            self.say(0, table.create());
+        for (name, writer) in [("t1", 0), ("t2", 0), ("t3", SECOND)] {
+            self.me = writer;
+            let table = Table::random(self.rng, name, repeatable);
+            self.write(table.create());
             self.tables.push(table);
             for _ in 0..6 {
                 self.insert(self.tables.len() - 1);
@@ -70,28 +105,36 @@ impl Author<'_> {
     }
 
     fn statement(&mut self) {
-        let t = self.rng.random_range(0..self.tables.len());
-        match self.rng.random_range(0..100) {
-            0..=24 => self.insert(t),
-            25..=39 => self.update(t),
-            40..=47 => self.delete(t),
-            48..=51 => self.several_tables(),
-            52..=73 => self.select(0, t),
-            74..=79 => self.transaction(),
+        self.me = if self.chance(4) { SECOND } else { 0 };
+        let t = if self.me == SECOND { 2 } else { self.rng.random_range(0..2) };
+        match self.rng.random_range(0..108) {
+            0..=23 => self.insert(t),
+            24..=38 => self.update(t),
+            39..=46 => self.delete(t),
+            47..=50 if self.me == 0 => self.several_tables(),
+            51..=72 => {
+                let any = if self.chance(4) { self.rng.random_range(0..self.tables.len()) } else { t };
+                self.select(self.me, any);
+            }
+            73..=79 => self.transaction(),
             80..=93 => self.reader(),
+            94..=96 => self.handler(t),
+            97..=99 => self.bulk(t),
+            100 => self.clash(),
+            101 if self.tables[t].versioned => self.history(t),
             _ => self.ddl(t),
         }
     }
 
-    fn table(&self, t: usize) -> &Table {
+    pub(super) fn table(&self, t: usize) -> &Table {
         &self.tables[t]
     }
 
-    fn literal_or_null(&mut self, column: &Column) -> String {
+    pub(super) fn literal_or_null(&mut self, column: &Column) -> String {
         if self.chance(8) { "NULL".into() } else { column.domain.literal(self.rng) }
     }
 
-    fn insert(&mut self, t: usize) {
+    pub(super) fn insert(&mut self, t: usize) {
         let columns: Vec<Column> = self.table(t).columns.iter().filter(|c| !c.generated).cloned().collect();
         let chosen: Vec<Column> = {
             let all = !self.chance(4);
@@ -131,13 +174,106 @@ impl Author<'_> {
             }
             _ => format!("INSERT INTO {body}"),
         };
+        self.about_to_change(t);
         // The server counts a row that gets the values it has by bytes that a NULL leaves behind.
         let counted = !sql.contains("ON DUPLICATE KEY");
-        self.steps.push(Step { counted, ..Step::new(0, sql) });
+        let ignores = sql.contains("IGNORE");
+        self.steps.push(Step { counted, ..Step::new(self.me, sql) });
+        if ignores && self.chance(2) {
+            // Which rows were left out, and for which key.
+            self.write("SHOW WARNINGS");
+        }
+    }
+
+    /// Hundreds of rows at once, or the rows of another table, with new ids; they do not stay long.
+    fn bulk(&mut self, t: usize) {
+        let name = self.table(t).name.clone();
+        let columns: Vec<Column> = self.table(t).columns[1..].iter().filter(|c| !c.generated).cloned().collect();
+        let names: String = columns.iter().map(|c| format!(", {}", c.name)).collect();
+        let ignore = if self.chance(3) { "" } else { "IGNORE " };
+        self.about_to_change(t);
+        match self.rng.random_range(0..3) {
+            0 => {
+                let values: String = columns.iter().map(|c| format!(", {}", self.literal_or_null(c))).collect();
+                let (first, last) = (1000, 1000 + self.rng.random_range(100..500));
+                self.write(format!("INSERT {ignore}INTO {name} (id{names}) SELECT seq{values} FROM seq_{first}_to_{last}"));
+            }
+            1 => self.write(format!(
+                "INSERT {ignore}INTO {name} (id{names}) SELECT id + {IDS}{names} FROM {name} WHERE id < {IDS} ORDER BY id"
+            )),
+            _ if self.me == 0 => {
+                let other = self.tables[1 - t].name.clone();
+                self.write(format!("REPLACE INTO {name} (id) SELECT id + 200 FROM {other} ORDER BY id"));
+            }
+            _ => {}
+        }
+        if self.chance(2) {
+            self.select(self.me, t);
+        }
+        if !self.chance(4) {
+            self.about_to_change(t);
+            self.write(format!("DELETE FROM {name} WHERE id > {IDS}"));
+        }
+    }
+
+    /// Reads through an open handler, of indexes in which no two rows are equal, or of all rows. Not of partitioned tables: the
+    /// server takes the partitions that the statement before has left, and ends at PREV with InnoDB.
+    fn handler(&mut self, t: usize) {
+        let table = self.table(t).clone();
+        if table.is_partitioned() {
+            return;
+        }
+        self.write(format!("HANDLER {} OPEN AS h", table.name));
+        for key in table.keys.iter().filter(|_| self.rng.random_range(0..2) == 0) {
+            self.steps.push(Step::new(self.me, format!("HANDLER h READ {} FIRST LIMIT 1000", key.name)));
+        }
+        if let Some(key) = table.key_of_id() {
+            for _ in 0..self.rng.random_range(1..6) {
+                let limit = self.rng.random_range(1..9);
+                let way = ["FIRST", "NEXT", "PREV", "LAST", "NEXT"][self.rng.random_range(0..5)];
+                let id = self.rng.random_range(0..IDS);
+                let read = match self.rng.random_range(0..6) {
+                    0 => {
+                        let how = ["=", "<", "<=", ">", ">="][self.rng.random_range(0..5)];
+                        format!("HANDLER h READ {key} {how} ({id}) LIMIT {limit}")
+                    }
+                    1 => {
+                        let condition = self.condition(t);
+                        format!("HANDLER h READ {key} {way} WHERE {condition} LIMIT {limit}")
+                    }
+                    2 => {
+                        self.about_to_change(t);
+                        format!("DELETE FROM {} WHERE id = {id}", table.name)
+                    }
+                    _ => format!("HANDLER h READ {key} {way} LIMIT {limit}"),
+                };
+                self.steps.push(Step { ordered: true, ..Step::new(self.me, read) });
+            }
+        }
+        self.write("HANDLER h READ FIRST LIMIT 1000");
+        self.write("HANDLER h CLOSE");
+    }
+
+    /// Rows as they were.
+    fn history(&mut self, t: usize) {
+        let name = self.table(t).name.clone();
+        let condition = self.condition(t);
+        let when = match self.rng.random_range(0..3) {
+            0 => "ALL".to_owned(),
+            1 => {
+                let then = 1_700_000_000 + self.rng.random_range(0..=self.clock);
+                format!("AS OF FROM_UNIXTIME({then}.5)")
+            }
+            _ => {
+                let then = 1_700_000_000 + self.rng.random_range(0..=self.clock);
+                format!("BETWEEN FROM_UNIXTIME({then}) AND FROM_UNIXTIME({})", then + 5)
+            }
+        };
+        self.write(format!("SELECT *, row_start, row_end FROM {name} FOR SYSTEM_TIME {when} WHERE {condition}"));
     }
 
     /// A column that may be set and an expression for it.
-    fn assignment(&mut self, t: usize) -> (String, String) {
+    pub(super) fn assignment(&mut self, t: usize) -> (String, String) {
         let Some(column) = self.tables[t].settable(self.rng).cloned() else {
             return ("id".into(), self.rng.random_range(1..IDS).to_string());
         };
@@ -162,10 +298,8 @@ impl Author<'_> {
         let condition = self.condition(t);
         let limit = self.limit();
         let hint = self.hint(t);
-        self.say(
-            0,
-            format!("UPDATE {ignore}{name}{hint} SET {} WHERE {condition} ORDER BY id{limit}", sets.join(", ")),
-        );
+        self.about_to_change(t);
+        self.write(format!("UPDATE {ignore}{name}{hint} SET {} WHERE {condition} ORDER BY id{limit}", sets.join(", ")));
     }
 
     fn delete(&mut self, t: usize) {
@@ -173,7 +307,8 @@ impl Author<'_> {
         let condition = self.condition(t);
         let order = if self.chance(2) { " DESC" } else { "" };
         let limit = self.limit();
-        self.say(0, format!("DELETE FROM {name} WHERE {condition} ORDER BY id{order}{limit}"));
+        self.about_to_change(t);
+        self.write(format!("DELETE FROM {name} WHERE {condition} ORDER BY id{order}{limit}"));
     }
 
     /// Statements that change or read two tables at once. No unique column is set: the order of rows is not known.
@@ -181,9 +316,11 @@ impl Author<'_> {
         let (a, b) = (self.table(0).name.clone(), self.table(1).name.clone());
         let condition = self.condition_as(0, "x.");
         let join = format!("{a} x JOIN {b} y ON x.id = y.id");
+        self.about_to_change(0);
+        self.about_to_change(1);
         match self.rng.random_range(0..4) {
-            0 => self.say(0, format!("DELETE {a} FROM {a} JOIN {b} ON {a}.id = {b}.id WHERE {b}.id % 5 = 0")),
-            1 => self.say(0, format!("DELETE x, y FROM {join} WHERE {condition}")),
+            0 => self.write(format!("DELETE {a} FROM {a} JOIN {b} ON {a}.id = {b}.id WHERE {b}.id % 5 = 0")),
+            1 => self.write(format!("DELETE x, y FROM {join} WHERE {condition}")),
             2 => {
                 let free: Vec<Column> = {
                     let table = self.table(0);
@@ -199,21 +336,21 @@ impl Author<'_> {
                 };
                 if let Some(column) = free.choose(self.rng).cloned() {
                     let value = self.literal_or_null(&column);
-                    self.say(0, format!("UPDATE {join} SET x.{} = {value} WHERE {condition}", column.name));
+                    self.write(format!("UPDATE {join} SET x.{} = {value} WHERE {condition}", column.name));
                 }
             }
-            _ => self.say(0, format!("SELECT x.id, y.id FROM {a} x LEFT JOIN {b} y ON x.id = y.id WHERE {condition}")),
+            _ => self.write(format!("SELECT x.id, y.id FROM {a} x LEFT JOIN {b} y ON x.id = y.id WHERE {condition}")),
         }
     }
 
-    fn select(&mut self, session: usize, t: usize) {
+    pub(super) fn select(&mut self, session: usize, t: usize) {
         let name = self.table(t).name.clone();
         let hint = self.hint(t);
         let condition = self.condition(t);
         let column = self.tables[t].column(self.rng).clone();
         let c = &column.name;
         let mut ordered = false;
-        let sql = match self.rng.random_range(0..8) {
+        let sql = match self.rng.random_range(0..10) {
             0 => format!("SELECT COUNT(*), COUNT({c}), COUNT(DISTINCT {c}) FROM {name}{hint} WHERE {condition}"),
             1 if column.domain.is_exact() => format!("SELECT MIN({c}), MAX({c}) FROM {name}{hint} WHERE {condition}"),
             1 => format!("SELECT COUNT(*) FROM {name} WHERE {c} = (SELECT MAX({c}) FROM {name}{hint})"),
@@ -226,14 +363,29 @@ impl Author<'_> {
             }
             4 => format!("SELECT id FROM {name}{hint} WHERE {condition}"),
             5 => format!("SELECT id, {c} FROM {name}{hint} WHERE {condition}"),
-            6 if !self.is_reading(session) => format!("SELECT id, {c} FROM {name}{hint} WHERE {condition} FOR UPDATE"),
+            6 if self.owns(session, t) => {
+                let lock = ["FOR UPDATE", "LOCK IN SHARE MODE"][self.rng.random_range(0..2)];
+                format!("SELECT id, {c} FROM {name}{hint} WHERE {condition} {lock}")
+            }
+            7 => format!(
+                "SELECT id, ROW_NUMBER() OVER (ORDER BY id DESC), RANK() OVER (ORDER BY {c}), COUNT(*) OVER (PARTITION BY {c}), \
+                 LAG(id) OVER (PARTITION BY {c} ORDER BY id) FROM {name}{hint} WHERE {condition}"
+            ),
+            8 => {
+                ordered = true;
+                format!(
+                    "SELECT id FROM {name}{hint} WHERE {condition} ORDER BY id LIMIT {}",
+                    self.rng.random_range(1..9)
+                )
+            }
             _ => format!("SELECT * FROM {name}{hint} WHERE {condition}"),
         };
         self.steps.push(Step { ordered, ..Step::new(session, sql) });
     }
 
-    fn is_reading(&self, session: usize) -> bool {
-        session != 0
+    /// Whether the session writes to the table; others take no locks on it.
+    fn owns(&self, session: usize, t: usize) -> bool {
+        !READERS.contains(&session) && (session == SECOND) == (t == 2)
     }
 
     fn limit(&mut self) -> String {
@@ -248,7 +400,7 @@ impl Author<'_> {
         self.tables[t].keys.choose(self.rng).map_or_else(String::new, |key| format!(" {word} INDEX ({})", key.name))
     }
 
-    fn condition(&mut self, t: usize) -> String {
+    pub(super) fn condition(&mut self, t: usize) -> String {
         self.condition_as(t, "")
     }
 
@@ -256,8 +408,9 @@ impl Author<'_> {
     fn condition_as(&mut self, t: usize, alias: &str) -> String {
         let first = self.comparison(t, alias);
         match self.rng.random_range(0..6) {
-            0 => format!("{first} AND {}", self.comparison(t, alias)),
-            1 => format!("({first} OR {})", self.comparison(t, alias)),
+            // Of `id` the two might leave a partitioned table without partitions; see below.
+            0 if !self.tables[t].is_partitioned() => format!("{first} AND {}", self.comparison(t, alias)),
+            0 | 1 => format!("({first} OR {})", self.comparison(t, alias)),
             2 => format!("NOT ({first})"),
             _ => first,
         }
@@ -289,7 +442,9 @@ impl Author<'_> {
                 format!("{c} BETWEEN {from} AND {to}")
             }
             6 => format!("{c} IN ({}, {}, {})", literal(self.rng), literal(self.rng), literal(self.rng)),
-            7 => format!("{c} IS {}NULL", if self.chance(2) { "NOT " } else { "" }),
+            7 if domain.is_some() || !self.tables[t].is_partitioned() => {
+                format!("{c} IS {}NULL", if self.chance(2) { "NOT " } else { "" })
+            }
             8 if matches!(column.domain, Domain::Text { .. }) => {
                 format!("{c} LIKE '{}%'", ["a", "A", "b", "ab", "s", ""][self.rng.random_range(0..6)])
             }
@@ -297,136 +452,25 @@ impl Author<'_> {
         }
     }
 
-    /// Beginnings, savepoints and ends of the writing session's transactions.
-    fn transaction(&mut self) {
-        if !self.writing {
-            self.writing = true;
-            self.savepoints = 0;
-            return self.say(0, "START TRANSACTION");
-        }
-        match self.rng.random_range(0..6) {
-            0 | 1 => {
-                self.savepoints += 1;
-                self.say(0, format!("SAVEPOINT s{}", self.savepoints));
-            }
-            2 if self.savepoints > 0 => {
-                let number = self.rng.random_range(1..=self.savepoints);
-                self.say(0, format!("ROLLBACK TO SAVEPOINT s{number}"));
-            }
-            3 => self.end("ROLLBACK"),
-            _ => self.end("COMMIT"),
-        }
-    }
-
-    fn end(&mut self, how: &str) {
-        self.writing = false;
-        self.say(0, how);
-    }
-
-    /// A session that reads, mostly in a snapshot.
-    fn reader(&mut self) {
-        let session = self.rng.random_range(1..SESSIONS);
-        match self.snapshots[session].is_some() {
-            false if self.chance(2) => {
-                self.snapshots[session] = Some(Vec::new());
-                self.say(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT");
-            }
-            true if self.chance(6) => self.end_snapshot(session),
-            _ => {
-                let t = self.rng.random_range(0..self.tables.len());
-                let name = self.tables[t].name.clone();
-                if let Some(touched) = &mut self.snapshots[session] {
-                    touched.push(name);
-                }
-                self.select(session, t);
-            }
-        }
-    }
-
-    fn end_snapshot(&mut self, session: usize) {
-        self.snapshots[session] = None;
-        self.say(session, "COMMIT");
-    }
-
-    /// Lets go of the locks on a table that DDL would wait for.
-    fn free(&mut self, name: &str) {
-        if self.writing {
-            self.end("COMMIT");
-        }
-        for session in 1..SESSIONS {
-            if self.snapshots[session].as_ref().is_some_and(|touched| touched.iter().any(|t| t == name)) {
-                self.end_snapshot(session);
-            }
-        }
-    }
-
-    fn ddl(&mut self, t: usize) {
-        let name = self.table(t).name.clone();
-        self.free(&name);
-        match self.rng.random_range(0..12) {
-            0 => self.say(0, format!("TRUNCATE TABLE {name}")),
-            1 => {
-                let mut table = self.tables[t].clone();
-                let column = table.random_column(self.rng);
-                self.say(
-                    0,
-                    format!("ALTER TABLE {name} ADD COLUMN {} {}, ALGORITHM=COPY", column.name, column.definition),
-                );
-                table.columns.push(column);
-                self.tables[t] = table;
-            }
-            2 | 3 => {
-                let mut table = self.tables[t].clone();
-                if let Some(key) = table.random_key(self.rng) {
-                    self.say(0, format!("ALTER TABLE {name} ADD {}, ALGORITHM=COPY", key.definition));
-                    table.keys.push(key);
-                    self.tables[t] = table;
-                }
-            }
-            4 => {
-                let droppable: Vec<usize> =
-                    (0..self.table(t).keys.len()).filter(|&n| self.table(t).keys[n].name != "uid").collect();
-                if let Some(&n) = droppable.choose(self.rng) {
-                    let key = self.tables[t].keys.remove(n);
-                    self.say(0, format!("ALTER TABLE {name} DROP KEY {}, ALGORITHM=COPY", key.name));
-                }
-            }
-            5 => self.say(0, format!("ALTER TABLE {name} FORCE, ALGORITHM=COPY")),
-            6 => self.say(0, format!("ANALYZE TABLE {name}")),
-            7 if self.table(t).is_partitioned() => {
-                self.say(0, format!("ALTER TABLE {name} REMOVE PARTITIONING, ALGORITHM=COPY"))
-            }
-            8 if !self.table(t).has_virtual() => {
-                self.renamed += 1;
-                let new = format!("r{}", self.renamed);
-                self.say(0, format!("RENAME TABLE {name} TO {new}"));
-                self.tables[t].name = new;
-            }
-            9 => {
-                self.say(0, format!("CREATE TABLE copy AS SELECT * FROM {name}"));
-                self.say(0, "SELECT * FROM copy");
-                self.say(0, "DROP TABLE copy");
-            }
-            10 if self.tables[t].is_partitioned() => self.say(0, format!("ALTER TABLE {name} REBUILD PARTITION ALL")),
-            _ => self.say(0, format!("CHECK TABLE {name}")),
-        }
-    }
-
     /// Everything by every index.
     fn finish(&mut self) {
-        for session in 1..SESSIONS {
-            self.end_snapshot(session);
+        READERS.for_each(|session| self.end_snapshot(session));
+        for writer in [0, SECOND] {
+            self.end(writer, "COMMIT");
         }
-        self.end("COMMIT");
+        self.me = 0;
         for table in self.tables.clone() {
             let name = &table.name;
-            self.say(0, format!("SELECT * FROM {name} IGNORE INDEX (uid)"));
+            self.write(format!("SELECT * FROM {name} IGNORE INDEX (uid)"));
             for key in &table.keys {
                 let columns: Vec<&str> = key.columns.iter().map(|&n| table.columns[n].name.as_str()).collect();
-                self.say(0, format!("SELECT id, {} FROM {name} FORCE INDEX ({})", columns.join(", "), key.name));
-                self.say(0, format!("SELECT COUNT(*) FROM {name} FORCE INDEX ({})", key.name));
+                self.write(format!("SELECT id, {} FROM {name} FORCE INDEX ({})", columns.join(", "), key.name));
+                self.write(format!("SELECT COUNT(*) FROM {name} FORCE INDEX ({})", key.name));
             }
-            self.say(0, format!("CHECK TABLE {name} EXTENDED"));
+            if table.versioned {
+                self.write(format!("SELECT *, row_start, row_end FROM {name} FOR SYSTEM_TIME ALL"));
+            }
+            self.write(format!("CHECK TABLE {name} EXTENDED"));
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::kv::{Feature, IndexId, Need};
 use strata_engine::base::codec::{Reader, put_bytes, put_varint};
 
 /// The index that holds the catalog.
+///
+/// This index and the next two are never dropped, so autonomous writes to them need not ask whether they are.
 pub const CATALOG: IndexId = IndexId(1);
 /// The index that holds high-water marks of counters.
 pub const COUNTERS: IndexId = IndexId(2);

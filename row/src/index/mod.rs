@@ -138,6 +138,9 @@ impl Writer<'_> {
     /// The server hands out a sequence's values up to the mark in its row once the mark is written, also to transactions of
     /// other engines, and no commit of this engine need follow. So the write waits until it is as durable as a commit. A new
     /// row is part of the definition, and durable like that, whatever is set for commits.
+    ///
+    /// The index is not dropped meanwhile: the statement has the sequence open under the server's metadata lock, for which DROP,
+    /// and whatever replaces the sequence, waits; one that is temporary has no other session.
     fn write_now(&self, write: WriteOp, always_durable: bool) -> Result<()> {
         let engine = self.session.engine();
         let write = [write];

@@ -66,8 +66,14 @@ pub type Condition = Box<dyn FnMut(&mut [u8]) -> Check + Send>;
 /// Where the scan stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ScanPosition {
-    /// Not on a row: not started, or past an end.
+    /// Not on a row: not started, or past a bound.
     Nowhere,
+    /// Behind all rows that have the prefix that was searched for, be there any or not.
+    AfterPrefix,
+    /// Before the first row of the index: the way back begins with it.
+    BeforeFirst,
+    /// Behind the last row of the index, likewise.
+    AfterLast,
     /// On the entry that the engine cursor stands on.
     Engine,
     /// At the key in `entry_key`, whether or not an entry has it.

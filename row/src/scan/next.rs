@@ -6,8 +6,10 @@
 use super::fetch::{Fetched, copy};
 use super::handed::Committed;
 use super::range_lock::End;
+use super::seek::Seek;
 use super::{RowCursor, ScanPosition};
 use crate::error::{Error, Result};
+use crate::keycode::prefix_end_in_place;
 use crate::kv::SeqNo;
 use crate::session::Session;
 
@@ -49,8 +51,8 @@ impl RowCursor {
             Some(scan) => scan.position,
             None => return Err(Error::invalid("no scan has begun")),
         };
-        if place == ScanPosition::Nowhere {
-            return Ok(false);
+        if !matches!(place, ScanPosition::Engine | ScanPosition::Key) {
+            return if same { Ok(false) } else { self.step_from_end(session, record, place, direction) };
         }
         if self.has_blobs {
             self.leave_row();
@@ -87,6 +89,32 @@ impl RowCursor {
             }
         }
         self.find(session, record, direction, same)
+    }
+
+    /// A step of a scan that does not stand on a row. HANDLER goes on, or back, from where a read has found no more.
+    #[cold]
+    fn step_from_end(
+        &mut self,
+        session: &mut Session,
+        record: &mut [u8],
+        place: ScanPosition,
+        direction: Direction,
+    ) -> Result<bool> {
+        match (place, direction) {
+            (ScanPosition::BeforeFirst, Direction::Forward) => self.seek(session, Seek::First, &[], record),
+            (ScanPosition::AfterLast, Direction::Backward) => self.seek(session, Seek::Last, &[], record),
+            (ScanPosition::AfterPrefix, _) => {
+                if let Some(scan) = &mut self.scan {
+                    copy(&mut self.entry_key, &scan.prefix);
+                    // No entry has this key: what follows a prefix of several parts is never empty.
+                    prefix_end_in_place(&mut self.entry_key);
+                    scan.entry_saved = false;
+                    scan.position = ScanPosition::Key;
+                }
+                self.step(session, record, direction, false)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The row read before is done with: two large ones need not be in memory at once.
@@ -146,7 +174,14 @@ impl RowCursor {
             self.forget_row();
         }
         if let Some(scan) = &mut self.scan {
-            scan.position = if found { ScanPosition::Engine } else { ScanPosition::Nowhere };
+            scan.position = match direction {
+                _ if found => ScanPosition::Engine,
+                _ if scan.is_bounded => ScanPosition::Nowhere,
+                Direction::Forward if !self.cursor.valid() => ScanPosition::AfterLast,
+                Direction::Backward if !self.cursor.valid() => ScanPosition::BeforeFirst,
+                Direction::Forward if same => ScanPosition::AfterPrefix,
+                _ => ScanPosition::Nowhere,
+            };
         }
         Ok(found)
     }
