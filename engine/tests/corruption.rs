@@ -390,6 +390,19 @@ fn missing_files_are_noticed() {
             put(&disk, &path, &store.disk.content(&path).unwrap());
             store.examine(&disk, "put back").unwrap();
         }
+        // Nothing is left but manifests, of which a store that was never opened has the first only.
+        let disk = store.copy();
+        open(&disk).unwrap().close().unwrap();
+        let logged = disk.list(&Path::new(DIR).join("log")).unwrap();
+        let segments = logged.into_iter().map(|name| Path::new(DIR).join("log").join(name));
+        store
+            .tables()
+            .into_iter()
+            .chain(segments)
+            .chain([current.clone()])
+            .for_each(|path| disk.remove(&path).unwrap());
+        let error = open(&disk).err().expect("a store that has lost all is no new one");
+        assert_eq!(place(&error).0, current, "{error}");
         let mut noticed = 0;
         for path in store.segments() {
             let disk = store.copy();

@@ -25,5 +25,5 @@ pub use feature::{FEATURES, Feature, Features, Need};
 pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles};
 pub use state::{FORMATS, State};
-pub use store::{Manifest, Stored};
+pub use store::{Manifest, Stored, is_later_manifest};
 pub use version::{LEVELS, Version};

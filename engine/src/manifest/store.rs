@@ -117,7 +117,7 @@ impl Manifest {
     /// Makes the manifest of a new store in an existing directory. A creation cut short by a crash may be repeated.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, log_segment_bytes: u64) -> Result<(Manifest, State)> {
         if Manifest::exists(&*disk, dir)? {
-            return Err(Error::Invalid(format!("{} already has a manifest", dir.display())));
+            return Err(Error::Internal(format!("{} already has a manifest", dir.display())));
         }
         let state = State::new(log_segment_bytes);
         Ok((Manifest::begin(disk, dir, 1, state.clone())?, state))
@@ -189,7 +189,7 @@ impl Manifest {
 
     /// Makes an edit durable; on return it is in force.
     ///
-    /// Errors: `Invalid` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
+    /// Errors: `Internal` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
     /// `Poisoned`: nothing is accepted any more, and whether the edit is in force is known only after the store has been
     /// opened again.
     pub fn append(&self, edit: &VersionEdit) -> Result<()> {
@@ -215,7 +215,7 @@ impl Manifest {
             Err(e) if e.is_disk_full() && purpose == Purpose::Relief => Some((inner.state.clone(), e)),
             Err(e) => return Err(e),
         };
-        inner.state.apply(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
+        inner.state.apply(edit).map_err(|what| Error::Internal(format!("manifest edit: {what}")))?;
         let grown = inner.position > REWRITE_BYTES.max(inner.snapshot_bytes * REWRITE_FACTOR).max(inner.rewrite_from);
         let rewritten = match grown || before.is_some() {
             true => self.rewrite(&mut inner)?.is_ok(),
@@ -359,6 +359,11 @@ fn set_aside(disk: &dyn Disk, dir: &Path, name: &Path) -> Result<()> {
 
 fn manifest_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
+}
+
+/// True for the name of a manifest that only a store which was opened before can have.
+pub fn is_later_manifest(name: &Path) -> bool {
+    manifest_number(name).is_some_and(|number| number > 1)
 }
 
 fn manifest_number(name: &Path) -> Option<u64> {

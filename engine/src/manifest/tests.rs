@@ -266,7 +266,7 @@ fn the_state_comes_back() {
     assert!(!Manifest::exists(&disk, dir()).unwrap());
     assert!(matches!(Manifest::open(as_disk(&disk), dir()), Err(Error::Io { .. })));
     let mut manifest = create(&disk).unwrap();
-    assert!(matches!(create(&disk), Err(Error::Invalid(_))));
+    assert!(matches!(create(&disk), Err(Error::Internal(_))));
     for i in 0..60 {
         manifest.append(&edit(i)).unwrap();
         if i % 13 == 0 {
@@ -299,7 +299,7 @@ fn an_edit_that_does_not_fit_changes_nothing() {
         VersionEdit { flushed_seq: Some(SeqNo(1)), ..VersionEdit::default() },
     ];
     for edit in wrong {
-        assert!(matches!(manifest.append(&edit), Err(Error::Invalid(_))), "{edit:?}");
+        assert!(matches!(manifest.append(&edit), Err(Error::Internal(_))), "{edit:?}");
     }
     assert_eq!(manifest.state(), state_after(5));
     assert_eq!(Manifest::open(as_disk(&disk), dir()).unwrap().1, state_after(5));

@@ -200,7 +200,7 @@ fn records_come_back_with_their_positions() {
 fn an_end_is_always_reachable() {
     let disk = new_disk();
     let log = open(&disk, 1, Tail::NEW).unwrap();
-    assert!(matches!(log.sync(Lsn(PAGE + 1)), Err(Error::Invalid(_))));
+    assert!(matches!(log.sync(Lsn(PAGE + 1)), Err(Error::Internal(_))));
     log.sync(log.end()).unwrap();
     log.append(&record(1, 4096 - 48 - 3)).unwrap();
     log.write(log.end()).unwrap();
