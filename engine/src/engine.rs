@@ -5,10 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::background::{self, Threads};
-use crate::base::limits::{check_key, check_value};
 use crate::base::value::ValueOut;
-use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
-use crate::commit::Committer;
+use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::crash_point::CrashPoint;
 use crate::io::BoundedDisk;
 use crate::journal::Durable;
@@ -19,45 +17,12 @@ use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
-use crate::sources::Place;
 use crate::txn::{Cursor, Txn};
-use crate::wal::Room;
-use crate::write_buffer::WriteBuffer;
-use crate::{inventory, metrics, read, recover};
-
-/// One operation of an autonomous write: a key, and its new value or `None` to delete it.
-pub type WriteOp = (Vec<u8>, Option<Vec<u8>>);
+use crate::write::{Purpose, WriteOp, WriteRoom, Written};
+use crate::{inventory, metrics, read, recover, write};
 
 /// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
 pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
-
-/// Room in the log and in memory for a write to come; see [`Engine::room`].
-pub struct WriteRoom<'a> {
-    room: Room<'a>,
-    bytes: usize,
-}
-
-impl WriteRoom<'_> {
-    /// The most bytes that the write may have, as [`Engine::write_bytes`] counts.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-/// A write that is ordered and visible; durable once [`Engine::sync_write`] has returned.
-#[must_use]
-pub struct Written {
-    /// Its sequence number.
-    pub seq: SeqNo,
-    log_end: Lsn,
-}
-
-fn check_ops(ops: &[WriteOp]) -> Result<()> {
-    ops.iter().try_for_each(|(key, value)| {
-        check_key(key)?;
-        check_value(value.as_ref().map_or(0, Vec::len))
-    })
-}
 
 /// An open store. Cheap to clone; the last clone to drop closes it.
 #[derive(Clone)]
@@ -170,77 +135,41 @@ impl Engine {
     /// `durable`. Later commits never become durable before it. It waits for memory, and nobody can end that: a statement, which
     /// can be killed, takes [`Engine::room`] itself.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_alone(ops, durable, false)
+        write::alone(&self.core, ops, durable, Purpose::Work)
     }
 
     /// As [`Engine::write`], for what helps to free space: for it there is room on a full disk, too, and it does not wait
     /// for memory.
     pub fn write_relief(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_alone(ops, durable, true)
-    }
-
-    fn write_alone(&self, ops: &[WriteOp], durable: bool, relief: bool) -> Result<SeqNo> {
-        if ops.is_empty() {
-            return Ok(self.visible());
-        }
-        check_ops(ops)?;
-        let bytes = Engine::write_bytes(ops);
-        let room = if relief { self.room_for_relief(bytes)? } else { self.room(bytes, &|| false)? };
-        let written = self.write_within(room, ops)?;
-        if durable {
-            self.sync_write(&written)?;
-        }
-        Ok(written.seq)
+        write::alone(&self.core, ops, durable, Purpose::Relief)
     }
 
     /// At most so many bytes do these operations take in a write.
     pub fn write_bytes(ops: &[WriteOp]) -> usize {
-        // Each has a kind, two lengths, and a place in the index of the batch.
-        ops.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + 64).sum()
+        write::bytes(ops)
     }
 
     /// The first step of a write in three, for who must order his writes under a lock and not do I/O there: room for so many
     /// bytes, with all waits and errors for want of memory and space. The wait for memory fails with `Interrupted` once
     /// `is_interrupted` says so.
     pub fn room(&self, bytes: usize, is_interrupted: &dyn Fn() -> bool) -> Result<WriteRoom<'_>> {
-        Ok(WriteRoom { room: self.core.admit(bytes, is_interrupted)?, bytes })
+        write::room(&self.core, bytes, is_interrupted)
     }
 
     /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
     pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
-        Ok(WriteRoom { room: self.core.journal.log.reserve_relief(bytes)?, bytes })
+        write::room_for_relief(&self.core, bytes)
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes
     /// durable before it; if it does not become durable, the store stops.
     pub fn write_within(&self, room: WriteRoom<'_>, ops: &[WriteOp]) -> Result<Written> {
-        check_ops(ops)?;
-        let mut buffer = WriteBuffer::new();
-        for (key, value) in ops {
-            match value {
-                Some(value) => buffer.push(Kind::Put, key, value),
-                None => buffer.push(Kind::Delete, key, &[]),
-            }
-        }
-        if buffer.is_empty() || buffer.bytes() > room.bytes {
-            let (bytes, most) = (buffer.bytes(), room.bytes);
-            return Err(Error::Invalid(format!("a write of {bytes} bytes, where there is room for 1 to {most}")));
-        }
-        let core = &self.core;
-        let batch = buffer.encode();
-        let order = |committer: &Committer| {
-            let ordered = committer.order_batch(batch)?;
-            drop(room.room);
-            Ok(ordered)
-        };
-        let ordered = core.commit(order, Some(batch), None, Durable::Elsewhere)?;
-        core.journal.committer.count_internal();
-        Ok(Written { seq: ordered.seq, log_end: ordered.log_end })
+        write::within(&self.core, room, ops)
     }
 
     /// The third step: the write is durable when this returns.
     pub fn sync_write(&self, written: &Written) -> Result<()> {
-        self.core.journal.log.sync(written.log_end)
+        write::sync(&self.core, written)
     }
 
     /// Tells whoever watches that a change of tables has come to this crash point.
@@ -274,20 +203,7 @@ impl Engine {
 
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
     pub fn place_of(&self, key: &[u8]) -> String {
-        let state = self.core.tree.states.pin();
-        let mut place = format!("the log in {}", self.core.tree.ssts.dir.join("log").display());
-        let found = state.look_up(key, |at| match at {
-            Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
-            Place::File(file) => {
-                let found = self.core.tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
-                Ok(found.map(|_| Some(self.core.tree.ssts.path(file.meta.no))))
-            }
-        });
-        // A file that cannot be read is not to blame.
-        if let Ok(Some(Some(path))) = found {
-            place = path.display().to_string();
-        }
-        place
+        read::place_of(&self.core.tree, key)
     }
 
     /// Estimates the content of a key range without reading data.

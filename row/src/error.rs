@@ -5,7 +5,7 @@
 
 use crate::keycode::CodecError;
 use crate::kv;
-use strata_engine::base::limits::KEY_BYTES_MAX;
+use crate::kv::limits::KEY_BYTES_MAX;
 
 /// Result of a row layer call.
 pub type Result<T> = std::result::Result<T, Error>;

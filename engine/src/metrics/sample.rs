@@ -32,6 +32,8 @@ pub struct Metrics {
     pub prepared_bytes: u64,
     /// Bytes of blocks with one large value that readers hold, of all stores of the process.
     pub large_block_bytes: u64,
+    /// Bytes of blocks that values hold which were read without a copy, of all stores of the process.
+    pub block_pinned_bytes: u64,
     /// Bytes of locks.
     pub lock_bytes: u64,
     /// Keys that somebody has locked.
@@ -151,6 +153,7 @@ impl Metrics {
             + self.write_buffer_bytes
             + self.prepared_bytes
             + self.large_block_bytes
+            + self.block_pinned_bytes
             + self.lock_bytes
     }
 
