@@ -8,7 +8,8 @@ use crate::background::{self, Threads};
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::crash_point::CrashPoint;
-use crate::io::BoundedDisk;
+use crate::io::{BoundedDisk, MemDisk};
+use crate::keyspace::{Keyspace, Keyspaces};
 use crate::journal::Durable;
 use crate::lock::LockTable;
 use crate::manifest::{FEATURES, Feature};
@@ -27,7 +28,8 @@ pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
 /// An open store. Cheap to clone; the last clone to drop closes it.
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) keyspaces: Arc<Keyspaces>,
     chore: Arc<OnceLock<Chore>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
@@ -47,10 +49,13 @@ impl Engine {
             core.journal.log.on_stop(Box::new(move |error| report(&format!("the store has stopped: {error}"))));
         }
         core.share_memory();
+        let keyspaces = Arc::new(Keyspaces::open(&core)?);
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
-            let engine = Engine { core: core.clone(), chore: chore.clone(), threads: None };
+            let (keyspaces, chore) = (keyspaces.clone(), chore.clone());
+            let engine = Engine { core: core.clone(), keyspaces, chore, threads: None };
             move || {
+                engine.keyspaces.try_again(&engine.core);
                 if let Some(chore) = engine.chore.get() {
                     chore(&engine);
                 }
@@ -58,7 +63,46 @@ impl Engine {
         };
         let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
         core.after_commit();
-        Ok(Engine { core, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, chore, threads: Some(threads) })
+    }
+
+    /// A new store on a disk in memory, which is gone with its last handle. For tests.
+    pub fn open_in_memory() -> Result<Engine> {
+        Engine::open(Path::new("/"), Options { disk: Arc::new(MemDisk::new()), ..Options::default() })
+    }
+
+    /// The keyspace of this name. If there is none it is created: durably, when this returns.
+    ///
+    /// A name has 1 to 255 bytes. Threads that create the same name get the same keyspace.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is empty or too long. [`Error::Io`] if it cannot be created: nothing has happened.
+    /// [`Error::Poisoned`] if the store has stopped.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.keyspaces.get_or_create(&self.core, name)
+    }
+
+    /// The keyspace of this name, if there is one.
+    pub fn find_keyspace(&self, name: &str) -> Option<Keyspace> {
+        self.keyspaces.find(name)
+    }
+
+    /// All keyspaces, by name.
+    pub fn keyspaces(&self) -> Vec<Keyspace> {
+        self.keyspaces.all()
+    }
+
+    /// Drops a keyspace with all that is in it: durably, when this returns, and in a moment, whatever its size. The space comes back
+    /// in the background. The name may come again, for another keyspace.
+    ///
+    /// Ranges that are open go on, values that were read stay; every other use of the keyspace fails from now on. A transaction
+    /// that has written to it commits without these writes, as if it had committed before. There is room for this on a full disk, too.
+    ///
+    /// # Errors
+    /// [`Error::NoKeyspace`] if it was dropped before, [`Error::LockBusy`] if a prepared transaction has written to it, [`Error::Io`] and
+    /// [`Error::Poisoned`] if it could not be recorded.
+    pub fn drop_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
+        self.keyspaces.remove(&self.core, keyspace)
     }
 
     /// Says that the store uses a feature from now on: whoever does not know it is refused. Durable when this returns, so it
@@ -203,7 +247,9 @@ impl Engine {
 
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log.
     pub fn place_of(&self, key: &[u8]) -> String {
-        read::place_of(&self.core.tree, key)
+        let tree = &self.core.tree;
+        let log = || format!("the log in {}", tree.ssts.dir.join("log").display());
+        read::file_of(tree, key).map_or_else(log, |path| path.display().to_string())
     }
 
     /// Estimates the content of a key range without reading data.
@@ -267,6 +313,14 @@ impl Engine {
     pub fn compact_range_with(&self, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
         self.flush_with(tick)?;
         background::compact_range(&self.core, lower, upper, tick)
+    }
+
+    /// As [`Engine::compact_range`], of all keys of a keyspace: what was deleted or overwritten, and no snapshot needs, is gone then.
+    ///
+    /// Errors: `NoKeyspace` and `Invalid` for a keyspace that is not one; `Io`, `Corruption` and `Poisoned` if it fails.
+    pub fn compact(&self, keyspace: &Keyspace) -> Result<()> {
+        let id = self.keyspaces.index_of(keyspace)?;
+        self.compact_range(&id.prefix(), &IndexId(id.0 + 1).prefix())
     }
 
     /// Waits until no compaction is running or due (tests, benchmarks).

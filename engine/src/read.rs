@@ -4,6 +4,7 @@
 //! any one key.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
@@ -309,8 +310,8 @@ pub(crate) fn add_sources(
     Ok(())
 }
 
-/// See `Engine::place_of`.
-pub(crate) fn place_of(tree: &Tree, key: &[u8]) -> String {
+/// The file that the newest version of a key is stored in; `None` if it is in memory, which came out of the log.
+pub(crate) fn file_of(tree: &Tree, key: &[u8]) -> Option<PathBuf> {
     let state = tree.states.pin();
     let found = state.look_up(key, |at| match at {
         Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
@@ -319,11 +320,8 @@ pub(crate) fn place_of(tree: &Tree, key: &[u8]) -> String {
             Ok(found.map(|_| Some(tree.ssts.path(file.meta.no))))
         }
     });
-    match found {
-        Ok(Some(Some(path))) => path.display().to_string(),
-        // A file that cannot be read is not to blame.
-        _ => format!("the log in {}", tree.ssts.dir.join("log").display()),
-    }
+    // A file that cannot be read is not to blame.
+    found.unwrap_or_default().flatten()
 }
 
 /// Sizes of a key range.

@@ -21,7 +21,7 @@ mod tests;
 mod version;
 
 pub use edit::VersionEdit;
-pub use feature::{FEATURES, Feature, Features, Need};
+pub use feature::{FEATURES, Feature, Features, KEYSPACES, Need};
 pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles};
 pub use state::{FORMATS, State};

@@ -114,7 +114,7 @@ fn versions_follow_the_text() {
                         Err(e) => {
                             let text = e.to_string();
                             match stored {
-                                Err(what) => assert_eq!(text, format!("version edit: {what}")),
+                                Err(what) => assert_eq!(text, format!("internal error: version edit: {what}")),
                                 Ok(()) => {
                                     assert!(text.contains(" overlap "), "{text}");
                                     state.files =
@@ -402,7 +402,8 @@ fn after_a_crash_every_returned_edit_is_there() {
             match open.append(&edit(i)) {
                 Ok(()) => returned = i + 1,
                 Err(e) => {
-                    assert!(e.is_disk_full());
+                    let cause = if let Error::Poisoned(cause) = &e { cause } else { &e };
+                    assert!(cause.is_disk_full());
                     if matches!(e, Error::Poisoned(_)) {
                         assert!(open.append(&edit(i)).is_err() && open.append(&edit(i + 1)).is_err());
                         break;
