@@ -2,8 +2,9 @@
 //!
 //!     cargo run -p strata-engine --example embedded
 
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, IndexId, Options, Result, SeqNo};
+use strata_engine::layer::{IndexId, SeqNo};
+use strata_engine::layer::{LockMode, Wait};
+use strata_engine::{Engine, Options, Result};
 
 fn key(index: IndexId, name: &str) -> Vec<u8> {
     [&index.prefix()[..], name.as_bytes()].concat()

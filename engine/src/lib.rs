@@ -4,18 +4,18 @@
 //! write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
 //! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
-pub mod base;
+mod base;
 pub mod io;
-pub mod iter;
-pub mod mem;
-pub mod lock;
-pub mod read_point;
-pub mod wal;
-pub mod cache;
-pub mod sst;
-pub mod manifest;
-pub mod compact;
-pub mod flush;
+mod iter;
+mod mem;
+mod lock;
+mod read_point;
+mod wal;
+mod cache;
+mod sst;
+mod manifest;
+mod compact;
+mod flush;
 mod crash_point;
 mod options;
 mod settings;
@@ -41,29 +41,24 @@ mod output;
 mod txn;
 mod background;
 mod recover;
-pub mod metrics;
+mod metrics;
 mod write;
 mod keyspace;
 mod engine;
 mod range;
 mod snapshot;
 mod transaction;
+pub mod layer;
+#[doc(hidden)]
+pub mod internals;
 
-pub use base::backoff::Backoff;
-pub use base::{Error, IndexId, Result, SeqNo};
+pub use base::{Error, Result};
 pub use board::WorkCounters;
-pub use crash_point::{CrashHook, CrashPoint};
-pub use engine::{Chore, Engine};
+pub use engine::Engine;
 pub use keyspace::Keyspace;
-pub use manifest::{Feature, Need};
 pub use metrics::Metrics;
 pub use options::{Compression, Durability, Options, Report};
-pub use read::{IndexStats, RangeEstimate};
 pub use range::{Key, KeyRange, LendingRange, Range};
-pub use read_point::ReadPoint;
 pub use snapshot::Snapshot;
 pub use transaction::{Isolation, Savepoint, Transaction};
-pub use txn::{Cursor, Txn};
 pub use value::Value;
-pub use write::{WriteOp, WriteRoom, Written};
-pub use write_buffer::Savepoint as WriteSavepoint;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use common::{DIR, Map, Rng, dump, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, ManualClock, MemDisk, Mode};
-use strata_engine::{Engine, Error, IndexId, Options, Result};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Error, Options, Result};
 
 const INDEXES: [u32; 2] = [16, 17];
 

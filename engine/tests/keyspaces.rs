@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::{DIR, HookDisk, OnFailure, open, options, within};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk};
-use strata_engine::{Engine, Error, IndexId, Isolation, Keyspace, Result};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Error, Isolation, Keyspace, Result};
 
 fn names(engine: &Engine) -> Vec<String> {
     engine.keyspaces().iter().map(|keyspace| keyspace.name().to_owned()).collect()
@@ -263,7 +264,8 @@ fn a_keyspace_is_dropped_on_a_full_disk() {
         disk.set_capacity(Some(disk.used() + (512 << 10)));
         let mut filled = 0;
         let refused = loop {
-            match engine.put(&users, format!("{filled}"), common::value(&mut common::Rng::new(filled), filled, 20_000)) {
+            match engine.put(&users, format!("{filled}"), common::value(&mut common::Rng::new(filled), filled, 20_000))
+            {
                 Ok(()) => filled += 1,
                 Err(error) => break error,
             }
@@ -375,7 +377,11 @@ fn judge(disk: &MemDisk, progress: Progress) -> usize {
     for name in ["one", "two"] {
         let keyspace = engine.keyspace(name).unwrap();
         engine.put(&keyspace, "again", "x").unwrap();
-        assert_eq!(rows(&engine, &keyspace).len(), found.get(name).map_or(0, Vec::len) + 1, "{name} after {progress:?}");
+        assert_eq!(
+            rows(&engine, &keyspace).len(),
+            found.get(name).map_or(0, Vec::len) + 1,
+            "{name} after {progress:?}"
+        );
     }
     engine.flush().unwrap();
     engine.close().unwrap();
@@ -442,7 +448,11 @@ fn a_failing_disk_leaves_a_keyspace_or_none() {
                     let _case = OnFailure(format!("{kind:?}, once {once}, operation {n}"));
                     let disk = MemDisk::new();
                     let engine = open(&disk).unwrap();
-                    if once { disk.fail_after(n, kind) } else { disk.fail_from(n, kind) }
+                    if once {
+                        disk.fail_after(n, kind)
+                    } else {
+                        disk.fail_from(n, kind)
+                    }
                     let mut progress = Progress::default();
                     let mut failed = false;
                     for at in 0..STEPS {

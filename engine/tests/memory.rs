@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
 use common::{DIR, Hook, HookDisk, Rng, dump, key, options, value, within};
-use strata_engine::base::value::ValueBuf;
-use strata_engine::compact::merge::merge_buffer_bytes;
+use strata_engine::internals::compact::merge::merge_buffer_bytes;
+use strata_engine::internals::metrics::Subsystem;
 use strata_engine::io::{Disk, MemDisk};
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::metrics::Subsystem;
-use strata_engine::{Engine, IndexId, Metrics, Options, SeqNo};
+use strata_engine::layer::ValueBuf;
+use strata_engine::layer::{IndexId, SeqNo};
+use strata_engine::layer::{LockMode, Wait};
+use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
     let options = Options { memtable_budget_bytes, ..options(Arc::new(disk.clone())) };

@@ -203,7 +203,8 @@ fn write_skew() {
         let (mut a, mut b) = (at_once(&engine, level), at_once(&engine, level));
         let on_call = |transaction: &Transaction| transaction.iter(&rows).count();
         assert_eq!((on_call(&a), on_call(&b)), (2, 2));
-        let left = [a.delete(&rows, "alice").and_then(|()| a.commit()), b.delete(&rows, "bob").and_then(|()| b.commit())];
+        let left =
+            [a.delete(&rows, "alice").and_then(|()| a.commit()), b.delete(&rows, "bob").and_then(|()| b.commit())];
         let both = left.iter().all(Result::is_ok);
         assert_eq!(both, level != Isolation::Serializable, "{level:?}");
         assert_eq!(engine.snapshot().iter(&rows).count() == 0, both);
@@ -242,7 +243,11 @@ fn a_locking_range_waits_for_keys_that_come() {
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| keys(&engine.transaction(Isolation::Serializable), &rows).unwrap());
                 await_waiting(&engine, 1);
-                if commits { writer.commit().unwrap() } else { drop(writer) }
+                if commits {
+                    writer.commit().unwrap()
+                } else {
+                    drop(writer)
+                }
                 let expected: &[&str] = if commits { &["a", "b", "c"] } else { &["a", "c"] };
                 assert_eq!(reader.join().unwrap(), expected);
             });
@@ -285,7 +290,9 @@ fn a_range_locks_as_far_as_it_was_read() {
     let mut range = reader.iter(&rows);
     assert!(range.next().unwrap().unwrap().0 == "b" && range.next_back().unwrap().unwrap().0 == "h");
     let may = |key: &str| at_once(&engine, Isolation::ReadCommitted).put(&rows, key, "").is_ok();
-    for (key, expected) in [("a", false), ("b", false), ("c", true), ("d", true), ("g", true), ("h", false), ("i", false)] {
+    for (key, expected) in
+        [("a", false), ("b", false), ("c", true), ("d", true), ("g", true), ("h", false), ("i", false)]
+    {
         assert_eq!(may(key), expected, "{key}");
     }
     assert!(range.next_back().unwrap().unwrap().0 == "f" && range.next().unwrap().unwrap().0 == "d");

@@ -8,8 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use common::{Rng, within};
-use strata_engine::base::value::ValueBuf;
-use strata_engine::{Engine, IndexId, Options, SeqNo};
+use strata_engine::layer::ValueBuf;
+use strata_engine::layer::{IndexId, SeqNo};
+use strata_engine::{Engine, Options};
 
 const MIB: usize = 1 << 20;
 const VALUE: usize = 48 * MIB;
@@ -88,7 +89,7 @@ fn a_large_value_is_in_memory_once_at_most() {
             cursor.seek_ge(&txn, &key(0)).unwrap();
             while cursor.valid() {
                 if let Some(large) = cursor.large_value() {
-                    strata_engine::base::value::ValueOut::hold(&mut row, large);
+                    strata_engine::layer::ValueOut::hold(&mut row, large);
                 }
                 rows += 1;
                 row.release();

@@ -125,11 +125,7 @@ mod tests {
     }
 
     fn entries() -> [Entry; 3] {
-        [
-            Entry::Next(FIRST + 1),
-            Entry::Name("users".into(), IndexId(FIRST)),
-            Entry::Dropped(IndexId(FIRST)),
-        ]
+        [Entry::Next(FIRST + 1), Entry::Name("users".into(), IndexId(FIRST)), Entry::Dropped(IndexId(FIRST))]
     }
 
     #[test]

@@ -2,9 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::ops::{
-    Bound, Deref, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
-};
+use std::ops::{Bound, Deref, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use crate::base::IndexId;
 
@@ -218,7 +216,7 @@ mod tests {
                 assert_eq!(is_in(&bounds, &key), key.starts_with(&prefix), "{prefix:02x?} {key:02x?}");
             }
             // Neighbours are other keyspaces.
-            assert!(bounds.0 >= INDEX.prefix() && bounds.1 <= IndexId(INDEX.0 + 1).prefix().to_vec());
+            assert!(bounds.0 >= INDEX.prefix().to_vec() && bounds.1 <= IndexId(INDEX.0 + 1).prefix().to_vec());
         }
     }
 

@@ -10,7 +10,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use strata_engine::io::{Disk, File, MemDisk, Mode};
-use strata_engine::{Engine, IndexId, Options, Result};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Options, Result};
 
 pub const DIR: &str = "/store";
 
