@@ -25,7 +25,30 @@ use crate::{inventory, metrics, read, recover, write};
 /// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
 pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
 
-/// An open store. Cheap to clone; the last clone to drop closes it.
+/// An open store. Cheap to clone, and shared by any number of threads. It ends when the last of its clones, snapshots, transactions
+/// and ranges drops; [`Engine::close`] tells what comes of that.
+///
+/// Methods that speak of indexes, sequence numbers, [`Txn`] or prepared transactions are for a [layer](crate::layer) above.
+///
+/// ```
+/// use strata_engine::{Engine, Options};
+/// # fn main() -> strata_engine::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("strata-doc-engine-{}", std::process::id()));
+/// let engine = Engine::open(&dir, Options::default())?;
+/// let notes = engine.keyspace("notes")?;
+/// engine.put(&notes, "first", "It was a dark and stormy night.")?;
+/// engine.close()?;
+/// drop(engine);
+///
+/// let engine = Engine::open(&dir, Options::default())?;
+/// let notes = engine.keyspace("notes")?;
+/// assert!(engine.get(&notes, "first")?.is_some());
+/// engine.delete(&notes, "first")?;
+/// assert!(engine.get(&notes, "first")?.is_none());
+/// # drop(engine);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) core: Arc<Core>,

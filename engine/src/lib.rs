@@ -1,7 +1,13 @@
-//! Strata's storage engine: a transactional, ordered key-value store on a log-structured merge tree. It knows no SQL.
+#![doc = include_str!("../README.md")]
 //!
-//! Open a store with [`Engine::open`], write through [`Txn`], read through [`Txn::get`] and [`Cursor`]. The way of a
-//! write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
+//! # Where to begin
+//!
+//! [`Engine::open`] opens a store. [`Engine::keyspace`] gives a named map in it. [`Engine::get`], [`Engine::put`] and
+//! [`Engine::delete`] are for one key; [`Engine::transaction`] is for several together, [`Engine::snapshot`] for reading one state.
+//! [`Error`] says what each error means and what can be done. [`io`] has what a store's own disk or clock is made of, and a disk in
+//! memory for tests; [`layer`] what a layer needs that encodes its keys and chooses its locks itself.
+//!
+//! The way of a write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
 //! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
 mod base;

@@ -19,6 +19,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// | [`Incompatible`](Error::Incompatible) | open the store with the version that the text names |
 /// | [`Invalid`](Error::Invalid), [`NoKeyspace`](Error::NoKeyspace) | the call is wrong |
 /// | [`Internal`](Error::Internal) | report it: a defect of the engine |
+///
+/// ```
+/// use strata_engine::{Engine, Error};
+/// # fn main() -> strata_engine::Result<()> {
+/// let engine = Engine::open_in_memory()?;
+/// let users = engine.keyspace("users")?;
+/// engine.drop_keyspace(&users)?;
+/// match engine.put(&users, "alice", "") {
+///     Err(Error::NoKeyspace(name)) => assert_eq!(name, "users"),
+///     Err(error) if error.is_disk_full() => println!("make room: {error}"),
+///     Err(error) => return Err(error),
+///     Ok(()) => unreachable!("it was dropped"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -5,7 +5,17 @@ use crate::board::WorkCounters;
 use crate::compact::pick::LEVELS;
 use crate::wal::GROUP_SIZES;
 
-/// A sample. Counters count from the opening of the store.
+/// A sample, from [`Engine::metrics`](crate::Engine::metrics). Counters count from the opening of the store.
+///
+/// ```
+/// # fn main() -> strata_engine::Result<()> {
+/// let engine = strata_engine::Engine::open_in_memory()?;
+/// engine.put(&engine.keyspace("users")?, "alice", "")?;
+/// let metrics = engine.metrics();
+/// assert_eq!((metrics.commits, metrics.lock_waiting), (1, 0));
+/// assert!(metrics.left_behind().is_empty(), "no transaction is open");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Newest visible sequence number.

@@ -46,6 +46,20 @@ use crate::write_buffer;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A point in a transaction to which it can go back: [`Transaction::rollback_to`].
+///
+/// ```
+/// # fn main() -> strata_engine::Result<()> {
+/// # let engine = strata_engine::Engine::open_in_memory()?;
+/// # let users = engine.keyspace("users")?;
+/// let mut transaction = engine.transaction(strata_engine::Isolation::Snapshot);
+/// transaction.put(&users, "alice", "1")?;
+/// let savepoint = transaction.savepoint();
+/// transaction.put(&users, "alice", "2")?;
+/// transaction.rollback_to(savepoint)?;
+/// transaction.commit()?;
+/// assert_eq!(engine.get(&users, "alice")?.expect("there"), "1");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Savepoint {
     transaction: u64,
