@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use strata_engine::layer::{LockMode, Wait};
-use strata_engine::layer::{Cursor, IndexId, SeqNo, Txn};
+use strata_engine::layer::{Cursor, IndexId, LockMode, SeqNo, Txn, Wait};
 use strata_engine::{Durability, Engine, Options};
 
 use crate::data::{INDEX, Key, stamp_of_value};

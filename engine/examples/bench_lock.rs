@@ -6,8 +6,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use strata_engine::internals::read_point::ReadPoints;
-use strata_engine::layer::SeqNo;
-use strata_engine::layer::{LockMode, LockTable, Wait};
+use strata_engine::layer::{LockMode, LockTable, SeqNo, Wait};
 use timing::measure;
 
 fn main() {

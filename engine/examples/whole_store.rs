@@ -18,8 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use strata_engine::layer::{Feature, IndexId, Need, Txn};
-use strata_engine::layer::{LockMode, Wait};
+use strata_engine::layer::{Feature, IndexId, LockMode, Need, Txn, Wait};
 use strata_engine::{Engine, Options};
 
 type Content = BTreeMap<(u32, String), String>;

@@ -127,7 +127,10 @@ impl Engine {
     pub fn drop_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
         self.keyspaces.remove(&self.core, keyspace)
     }
+}
 
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Says that the store uses a feature from now on: whoever does not know it is refused. Durable when this returns, so it
     /// comes before the first use. Nothing happens if the store uses it already. On a full disk, too, there is room for it.
     ///
@@ -316,7 +319,10 @@ impl Engine {
         }
         Ok(())
     }
+}
 
+/// Work that is done in the background anyhow, now.
+impl Engine {
     /// Seals the active memtable and waits until everything is in SSTs.
     pub fn flush(&self) -> Result<()> {
         self.flush_with(&|| Ok(()))
@@ -355,7 +361,10 @@ impl Engine {
     pub fn sync(&self) -> Result<()> {
         self.core.journal.log.sync(self.core.journal.log.records_end())
     }
+}
 
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Everything committed so far is as durable as the store's setting says when this returns.
     pub fn make_durable(&self) -> Result<()> {
         self.core.journal.make_durable(self.core.journal.log.end())
@@ -420,7 +429,10 @@ impl Engine {
         core.journal.log.sync(renamed?)?;
         Ok(true)
     }
+}
 
+/// What may change while the store is open.
+impl Engine {
     /// Chooses when commits are durable, from now on.
     pub fn set_durability(&self, durability: Durability) {
         self.core.settings.set_durability(durability);
@@ -436,7 +448,10 @@ impl Engine {
     pub fn set_memtable_budget_bytes(&self, bytes: u64) {
         self.core.settings.set_memtable_budget(bytes);
     }
+}
 
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Chooses the compression of an index's future tables.
     pub fn set_index_compression(&self, id: IndexId, compression: Option<Compression>) {
         self.core.settings.set_compression(id, compression);
@@ -451,7 +466,10 @@ impl Engine {
     pub fn report(&self, text: &str) {
         self.core.options.report(text);
     }
+}
 
+/// What there is to be seen; the end.
+impl Engine {
     /// Numbers about the store.
     pub fn metrics(&self) -> Metrics {
         Metrics::collect(&self.core)

@@ -31,6 +31,7 @@ impl<O: ValueOut> Sink for O {
     fn in_memtable(&mut self, kind: Kind, value: &[u8], _: &Arc<MemTable>) -> bool {
         deliver(kind, value, self)
     }
+    #[inline]
     fn in_block(&mut self, kind: Kind, value: PinnedValue) -> bool {
         deliver_pinned(kind, value, self)
     }

@@ -12,8 +12,7 @@ use common::{HookDisk, Rng, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
 use strata_engine::internals::wal::{Log, LogOptions, Tail};
 use strata_engine::io::{Blocking, BlockingHook, Disk, MemDisk, set_blocking_hook};
-use strata_engine::layer::{CrashHook, CrashPoint, SeqNo, Txn};
-use strata_engine::layer::{LockMode, LockOwner, Wait};
+use strata_engine::layer::{CrashHook, CrashPoint, LockMode, LockOwner, SeqNo, Txn, Wait};
 use strata_engine::{Engine, Error, Options, Result};
 
 thread_local! {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use common::{DIR, Rng, dump, key, options, value, within};
 use strata_engine::internals::metrics::Kind;
 use strata_engine::io::MemDisk;
-use strata_engine::layer::IndexId;
-use strata_engine::layer::{LockMode, Wait};
+use strata_engine::layer::{IndexId, LockMode, Wait};
 use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk) -> Engine {

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{DIR, HookDisk, Map, Rng, dump, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
-use strata_engine::layer::{CrashHook, CrashPoint, IndexId, SeqNo, Txn};
-use strata_engine::layer::{LockMode, LockOwner, Wait};
+use strata_engine::layer::{CrashHook, CrashPoint, IndexId, LockMode, LockOwner, SeqNo, Txn, Wait};
 use strata_engine::{Engine, Error, Options, Result};
 
 const A: u32 = 16;

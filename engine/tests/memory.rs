@@ -9,9 +9,7 @@ use common::{DIR, Hook, HookDisk, Rng, dump, key, options, value, within};
 use strata_engine::internals::compact::merge::merge_buffer_bytes;
 use strata_engine::internals::metrics::Subsystem;
 use strata_engine::io::{Disk, MemDisk};
-use strata_engine::layer::ValueBuf;
-use strata_engine::layer::{IndexId, SeqNo};
-use strata_engine::layer::{LockMode, Wait};
+use strata_engine::layer::{IndexId, LockMode, SeqNo, ValueBuf, Wait};
 use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {

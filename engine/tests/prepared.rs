@@ -11,8 +11,7 @@ use std::time::Duration;
 use common::{DIR, HookDisk, Map, OnFailure, Rng, cases, dump, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
-use strata_engine::layer::{CrashPoint, IndexId};
-use strata_engine::layer::{LockMode, Wait};
+use strata_engine::layer::{CrashPoint, IndexId, LockMode, Wait};
 use strata_engine::{Durability, Engine, Error, Options};
 
 const INDEX: u32 = 16;

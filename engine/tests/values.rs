@@ -8,8 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Rng, within};
-use strata_engine::layer::ValueBuf;
-use strata_engine::layer::{IndexId, SeqNo};
+use strata_engine::layer::{IndexId, SeqNo, ValueBuf};
 use strata_engine::{Engine, Options};
 
 const MIB: usize = 1 << 20;

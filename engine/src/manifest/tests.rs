@@ -561,7 +561,7 @@ fn features_are_listed_once_they_are_used() {
     let disk = new_disk();
     let manifest = create(&disk).unwrap();
     (0..5).for_each(|i| manifest.append(&edit(i)).unwrap());
-    FEATURES.iter().for_each(|feature| manifest.require(feature).unwrap());
+    [SHARED_FILES, SHARED_SPILLS].iter().for_each(|feature| manifest.require(feature).unwrap());
     assert_eq!(Manifest::read(&as_disk(&disk), dir()).unwrap(), (1, state_after(5)));
     assert_eq!(manifest.state().format(), 3);
 

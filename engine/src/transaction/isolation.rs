@@ -37,7 +37,8 @@ pub enum Isolation {
     /// Each read sees what is committed when it begins. A range sees one state from its first row to its last.
     ReadCommitted,
     /// All reads see the state that was committed when the transaction began. A write of a key that another transaction has changed since
-    /// is [`Error::Conflict`](crate::Error::Conflict): of two that write the same key the first to commit wins.
+    /// is [`Error::Conflict`](crate::Error::Conflict): of two that write the same key the first to commit wins. A key that others have both
+    /// brought in and deleted since may count as unchanged: it is what the snapshot shows.
     Snapshot,
     /// As if transactions ran one after the other. Reads lock what they read in shared mode: the key, be it there or not; of a range
     /// all rows that were given out and what lies between them. Two that have read the same and want to write it wait for each
