@@ -55,7 +55,7 @@ impl Own<'_> {
 }
 
 enum Walk<'a> {
-    Plain(PlainRange<'a>),
+    Plain(Box<PlainRange<'a>>),
     Locking(Box<LockingRange<'a>>),
 }
 
@@ -93,7 +93,7 @@ impl<'a> LendingRange<'a> {
         point: Arc<ReadPoint>,
         bounds: Bounds,
     ) -> LendingRange<'a> {
-        LendingRange::new(engine, keyspace, Walk::Plain(PlainRange::new(own, point, bounds)))
+        LendingRange::new(engine, keyspace, Walk::Plain(Box::new(PlainRange::new(own, point, bounds))))
     }
 
     /// Of the newest state, locked, and the transaction's own writes.
