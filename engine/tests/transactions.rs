@@ -253,6 +253,86 @@ fn a_locking_range_waits_for_keys_that_come() {
     }
 }
 
+/// While a range waits for a row, the row changes, and another goes, or one goes alone: it goes on with what is there then.
+#[test]
+fn a_locking_range_sees_a_row_as_it_is_once_it_has_waited() {
+    for (backward, changes) in [(false, false), (false, true), (true, false), (true, true)] {
+        within("a row that changes", 60, move || {
+            let (engine, rows) = store();
+            ["a", "b", "c", "d"].iter().for_each(|key| put(&engine, &rows, key, 1));
+            let mut writer = engine.transaction(Isolation::ReadCommitted);
+            if changes {
+                ["b", "c"].iter().for_each(|key| writer.put(&rows, key, 2u64.to_le_bytes()).unwrap());
+            }
+            writer.delete(&rows, "c").unwrap();
+            let read = || -> Vec<(Vec<u8>, u64)> {
+                let reader = engine.transaction(Isolation::Serializable);
+                let row = |row: Result<(strata_engine::Key, strata_engine::Value)>| {
+                    row.map(|(key, value)| (key.to_vec(), number(Some(value)).unwrap())).unwrap()
+                };
+                match backward {
+                    true => reader.iter(&rows).rev().map(row).collect(),
+                    false => reader.iter(&rows).map(row).collect(),
+                }
+            };
+            std::thread::scope(|scope| {
+                let reader = scope.spawn(read);
+                await_waiting(&engine, 1);
+                writer.commit().unwrap();
+                let mut expected =
+                    vec![(b"a".to_vec(), 1), (b"b".to_vec(), 1 + u64::from(changes)), (b"d".to_vec(), 1)];
+                if backward {
+                    expected.reverse();
+                }
+                assert_eq!(reader.join().unwrap(), expected);
+            });
+        });
+    }
+}
+
+/// What comes behind the place up to which a range was read is not locked yet: the range meets it, though its cursor stood beyond.
+#[test]
+fn a_locking_range_meets_what_came_behind_its_place() {
+    let (engine, rows) = store();
+    ["a", "c", "e", "g"].iter().for_each(|key| put(&engine, &rows, key, 1));
+    let reader = engine.transaction(Isolation::Serializable);
+    let mut range = reader.iter(&rows);
+    let mut ends = Vec::new();
+    for new in [("b", "f"), ("d", "")] {
+        ends.push(range.next().unwrap().unwrap().0);
+        ends.push(range.next_back().unwrap().unwrap().0);
+        [new.0, new.1].iter().filter(|key| !key.is_empty()).for_each(|key| put(&engine, &rows, key, 1));
+        if new.0 == "b" {
+            ends.push(range.next().unwrap().unwrap().0);
+            ends.push(range.next_back().unwrap().unwrap().0);
+        }
+    }
+    ends.extend(range.map(|row| row.unwrap().0));
+    assert_eq!(ends, ["a", "g", "b", "f", "c", "e", "d"]);
+}
+
+/// A key is passed that waits for the reader's own lock. What has come in before it is met nevertheless.
+#[test]
+fn a_range_that_passes_a_key_leaves_out_nothing_before_it() {
+    within("a key that waits behind one that came", 60, || {
+        let (engine, rows) = store();
+        ["a", "c"].iter().for_each(|key| put(&engine, &rows, key, 1));
+        let reader = engine.transaction(Isolation::Serializable);
+        reader.get(&rows, "c").unwrap();
+        std::thread::scope(|scope| {
+            let mut range = reader.iter(&rows);
+            assert!(range.next().unwrap().unwrap().0 == "a");
+            put(&engine, &rows, "b", 1);
+            let writer = scope.spawn(|| engine.put(&rows, "c", "new"));
+            await_waiting(&engine, 1);
+            let rest: Vec<_> = range.map(|row| row.unwrap().0).collect();
+            assert_eq!(rest, ["b", "c"]);
+            drop(reader);
+            writer.join().unwrap().unwrap();
+        });
+    });
+}
+
 /// The other one waits for the reader's lock of a key that it brings in: the reader's range must not wait for it.
 #[test]
 fn a_range_passes_a_key_that_waits_for_the_reader_itself() {
