@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use strata_engine::base::{Kind, SeqNo};
-use strata_engine::sst::{Block, BlockBuilder};
+use strata_engine::internals::base::{Kind, SeqNo};
+use strata_engine::internals::sst::{Block, BlockBuilder};
 
 type Row = (Vec<u8>, Vec<u8>);
 

@@ -14,9 +14,9 @@ use std::time::Instant;
 use congee::Congee;
 use crossbeam_skiplist::SkipMap;
 use scc::TreeIndex;
-use strata_engine::base::{Kind, SeqNo};
-use strata_engine::iter::VersionIter;
-use strata_engine::mem::{ChunkPool, MemTable};
+use strata_engine::internals::base::{Kind, SeqNo};
+use strata_engine::internals::iter::VersionIter;
+use strata_engine::internals::mem::{ChunkPool, MemTable};
 
 type Value = [u8; 100];
 const VALUE: Value = [42; 100];

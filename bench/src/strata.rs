@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Cursor, Durability, Engine, IndexId, Options, SeqNo, Txn};
+use strata_engine::layer::{Cursor, IndexId, LockMode, SeqNo, Txn, Wait};
+use strata_engine::{Durability, Engine, Options};
 
 use crate::data::{INDEX, Key, stamp_of_value};
 use crate::store::{Config, Result, Rows, Store, Worker, WriteLog};

@@ -5,9 +5,8 @@ mod timing;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use strata_engine::base::SeqNo;
-use strata_engine::lock::{LockMode, LockTable, Wait};
-use strata_engine::read_point::ReadPoints;
+use strata_engine::internals::read_point::ReadPoints;
+use strata_engine::layer::{LockMode, LockTable, SeqNo, Wait};
 use timing::measure;
 
 fn main() {

@@ -8,9 +8,9 @@ mod timing;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use strata_engine::base::{Kind, SeqNo};
-use strata_engine::iter::VersionIter;
-use strata_engine::mem::{ChunkPool, InsertHint, MemTable};
+use strata_engine::internals::base::{Kind, SeqNo};
+use strata_engine::internals::iter::VersionIter;
+use strata_engine::internals::mem::{ChunkPool, InsertHint, MemTable};
 
 /// Runs `work(thread, first, last)` on `threads` threads over `0..total` and prints the time per operation.
 fn measure(name: &str, threads: u64, total: u64, work: impl Fn(u64, u64, u64) + Sync) {

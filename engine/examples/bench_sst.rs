@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use strata_engine::base::{FileNo, IndexId, Kind, SeqNo};
-use strata_engine::cache::Cache;
+use strata_engine::internals::base::{FileNo, IndexId, Kind, SeqNo};
+use strata_engine::internals::cache::Cache;
+use strata_engine::internals::iter::VersionIter;
+use strata_engine::internals::sst::BlockCache;
+use strata_engine::internals::sst::{
+    Block, BlockBuilder, Compression, ReadHints, Sst, SstOptions, SstWriter, key_hash,
+};
 use strata_engine::io::{Disk, PosixDisk};
-use strata_engine::iter::VersionIter;
-use strata_engine::sst::BlockCache;
-use strata_engine::sst::{Block, BlockBuilder, Compression, ReadHints, Sst, SstOptions, SstWriter, key_hash};
 
 struct Rng(u64);
 

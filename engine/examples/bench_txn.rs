@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use strata_engine::io::MemDisk;
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Durability, Engine, Options, Txn};
+use strata_engine::layer::{LockMode, Txn, Wait};
+use strata_engine::{Durability, Engine, Options};
 
 const TRANSACTIONS: u64 = 20_000;
 const KEYS: u64 = 4;

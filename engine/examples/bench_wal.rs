@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strata_engine::Result;
+use strata_engine::internals::wal::{Body, Log, LogOptions, Tail};
 use strata_engine::io::{Disk, File, MemDisk, Mode, PosixDisk};
-use strata_engine::wal::{Body, Log, LogOptions, Tail};
 
 /// The host's file system, through the page cache even where the log asks to go past it.
 struct Cached;

@@ -2,52 +2,32 @@
 //!
 //!     cargo run -p strata-engine --example embedded
 
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, IndexId, Options, Result, SeqNo};
-
-fn key(index: IndexId, name: &str) -> Vec<u8> {
-    [&index.prefix()[..], name.as_bytes()].concat()
-}
+use strata_engine::{Engine, Isolation, Options, Result};
 
 fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("strata-embedded-{}", std::process::id()));
-    let accounts = IndexId(16);
-    {
-        let engine = Engine::open(&dir, Options::default())?;
-        let mut txn = engine.begin();
-        for (name, balance) in [("alice", 100u64), ("bob", 20), ("carol", 7)] {
-            txn.put(&key(accounts, name), &balance.to_le_bytes())?;
-        }
-        txn.commit()?;
-
-        // A transfer: lock both rows, read their newest versions, write, and undo one half to a savepoint.
-        let mut txn = engine.begin();
-        let mut value = Vec::new();
-        for name in ["alice", "bob"] {
-            txn.lock(&key(accounts, name), LockMode::Exclusive, Wait::TimeoutUs(1_000_000))?;
-        }
-        txn.get(&key(accounts, "alice"), SeqNo::MAX, &mut value)?;
-        println!("alice has {}", u64::from_le_bytes(value[..].try_into().expect("eight bytes")));
-        txn.put(&key(accounts, "alice"), &70u64.to_le_bytes())?;
-        txn.put(&key(accounts, "bob"), &50u64.to_le_bytes())?;
-        let savepoint = txn.savepoint();
-        txn.delete(&key(accounts, "carol"))?;
-        txn.rollback_to(savepoint);
-        txn.commit()?;
-        engine.close()?;
-    }
     let engine = Engine::open(&dir, Options::default())?;
-    let txn = engine.begin();
-    let snapshot = engine.read_point();
-    let mut cursor = engine.cursor();
-    cursor.open(&txn, snapshot.seq(), &accounts.prefix(), &IndexId(17).prefix())?;
-    cursor.seek_ge(&txn, &accounts.prefix())?;
-    while cursor.valid() {
-        let balance = u64::from_le_bytes(cursor.value().try_into().expect("eight bytes"));
-        println!("after reopen: {} has {balance}", String::from_utf8_lossy(&cursor.key()[IndexId::LEN..]));
-        cursor.next(&txn)?;
+    let accounts = engine.keyspace("accounts")?;
+    let mut transaction = engine.transaction(Isolation::Serializable);
+    for (name, balance) in [("alice", 70u64), ("bob", 50), ("carol", 7)] {
+        transaction.put(&accounts, name, balance.to_le_bytes())?;
     }
-    drop(cursor);
+    let savepoint = transaction.savepoint();
+    transaction.delete(&accounts, "carol")?;
+    transaction.rollback_to(savepoint)?;
+    transaction.commit()?;
     engine.close()?;
-    std::fs::remove_dir_all(&dir).map_err(|e| strata_engine::Error::io("remove", &dir, e))
+    drop(engine);
+
+    let engine = Engine::open(&dir, Options::default())?;
+    let accounts = engine.keyspace("accounts")?;
+    for row in engine.snapshot().iter(&accounts).rev() {
+        let (name, balance) = row?;
+        let balance = u64::from_le_bytes(balance[..].try_into().expect("eight bytes"));
+        println!("after reopen: {} has {balance}", name.escape_ascii());
+    }
+    engine.drop_keyspace(&accounts)?;
+    engine.close()?;
+    std::fs::remove_dir_all(&dir).expect("the directory was just made");
+    Ok(())
 }

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Feature, IndexId, Need, Options, Txn};
+use strata_engine::layer::{Feature, IndexId, LockMode, Need, Txn, Wait};
+use strata_engine::{Engine, Options};
 
 type Content = BTreeMap<(u32, String), String>;
 

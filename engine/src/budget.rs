@@ -42,7 +42,7 @@ pub(crate) struct Beside {
     pub log: u64,
     /// Bytes of the write buffers of open transactions.
     pub buffers: u64,
-    /// Bytes of memtables that are in SSTs and that cursors hold.
+    /// Bytes of memtables that are in SSTs and that cursors or values hold, and of blocks that values hold.
     pub pinned: u64,
     /// Bytes of large values that are read or merged, and of the blocks that merges stand on.
     pub large: u64,

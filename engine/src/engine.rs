@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::background::{self, Threads};
-use crate::base::limits::{check_key, check_value};
 use crate::base::value::ValueOut;
-use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo};
-use crate::commit::Committer;
+use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Work};
-use crate::io::BoundedDisk;
+use crate::io::{BoundedDisk, MemDisk};
 use crate::journal::Durable;
+use crate::keyspace::{Keyspace, Keyspaces};
 use crate::lock::LockTable;
 use crate::manifest::{FEATURES, Feature};
 use crate::metrics::{Metric, Metrics};
@@ -20,50 +19,41 @@ use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
-use crate::sources::Place;
 use crate::txn::{Cursor, Txn};
-use crate::wal::Room;
-use crate::write_buffer::WriteBuffer;
-use crate::{inventory, metrics, read, recover};
-
-/// One operation of an autonomous write: a key, and its new value or `None` to delete it.
-pub type WriteOp = (Vec<u8>, Option<Vec<u8>>);
+use crate::write::{Purpose, WriteOp, WriteRoom, Written};
+use crate::{inventory, metrics, read, recover, write};
 
 /// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
 pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
 
-/// Room in the log and in memory for a write to come; see [`Engine::room`].
-pub struct WriteRoom<'a> {
-    room: Room<'a>,
-    bytes: usize,
-}
-
-impl WriteRoom<'_> {
-    /// The most bytes that the write may have, as [`Engine::write_bytes`] counts.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-/// A write that is ordered and visible; durable once [`Engine::sync_write`] has returned.
-#[must_use]
-pub struct Written {
-    /// Its sequence number.
-    pub seq: SeqNo,
-    log_end: Lsn,
-}
-
-fn check_ops(ops: &[WriteOp]) -> Result<()> {
-    ops.iter().try_for_each(|(key, value)| {
-        check_key(key)?;
-        check_value(value.as_ref().map_or(0, Vec::len))
-    })
-}
-
-/// An open store. Cheap to clone; the last clone to drop closes it.
+/// An open store. Cheap to clone, and shared by any number of threads. It ends when the last of its clones, snapshots, transactions
+/// and ranges drops; [`Engine::close`] tells what comes of that.
+///
+/// Methods that speak of indexes, sequence numbers, [`Txn`] or prepared transactions are for a [layer](crate::layer) above.
+///
+/// ```
+/// use strata_engine::{Engine, Options};
+/// # fn main() -> strata_engine::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("strata-doc-engine-{}", std::process::id()));
+/// let engine = Engine::open(&dir, Options::default())?;
+/// let notes = engine.keyspace("notes")?;
+/// engine.put(&notes, "first", "It was a dark and stormy night.")?;
+/// engine.close()?;
+/// drop(engine);
+///
+/// let engine = Engine::open(&dir, Options::default())?;
+/// let notes = engine.keyspace("notes")?;
+/// assert!(engine.get(&notes, "first")?.is_some());
+/// engine.delete(&notes, "first")?;
+/// assert!(engine.get(&notes, "first")?.is_none());
+/// # drop(engine);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Engine {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) keyspaces: Arc<Keyspaces>,
     chore: Arc<OnceLock<Chore>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
@@ -83,10 +73,13 @@ impl Engine {
             }
         }));
         core.share_memory();
+        let keyspaces = Arc::new(Keyspaces::open(&core)?);
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
-            let engine = Engine { core: core.clone(), chore: chore.clone(), threads: None };
+            let (keyspaces, chore) = (keyspaces.clone(), chore.clone());
+            let engine = Engine { core: core.clone(), keyspaces, chore, threads: None };
             move || {
+                engine.keyspaces.try_again(&engine.core);
                 if let Some(chore) = engine.chore.get() {
                     chore(&engine);
                 }
@@ -94,9 +87,51 @@ impl Engine {
         };
         let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
         core.after_commit();
-        Ok(Engine { core, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, chore, threads: Some(threads) })
     }
 
+    /// A new store on a disk in memory, which is gone with its last handle. For tests.
+    pub fn open_in_memory() -> Result<Engine> {
+        Engine::open(Path::new("/"), Options { disk: Arc::new(MemDisk::new()), ..Options::default() })
+    }
+
+    /// The keyspace of this name. If there is none it is created: durably, when this returns.
+    ///
+    /// A name has 1 to 255 bytes. Threads that create the same name get the same keyspace.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a name that is empty or too long. [`Error::Io`] if it cannot be created: nothing has happened.
+    /// [`Error::Poisoned`] if the store has stopped.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.keyspaces.get_or_create(&self.core, name)
+    }
+
+    /// The keyspace of this name, if there is one.
+    pub fn find_keyspace(&self, name: &str) -> Option<Keyspace> {
+        self.keyspaces.find(name)
+    }
+
+    /// All keyspaces, by name.
+    pub fn keyspaces(&self) -> Vec<Keyspace> {
+        self.keyspaces.all()
+    }
+
+    /// Drops a keyspace with all that is in it: durably, when this returns, and in a moment, whatever its size. The space comes back
+    /// in the background. The name may come again, for another keyspace.
+    ///
+    /// Ranges that are open go on, values that were read stay; every other use of the keyspace fails from now on. A transaction
+    /// that has written to it commits without these writes, as if it had committed before. There is room for this on a full disk, too.
+    ///
+    /// # Errors
+    /// [`Error::NoKeyspace`] if it was dropped before, [`Error::LockBusy`] if a prepared transaction has written to it, [`Error::Io`] and
+    /// [`Error::Poisoned`] if it could not be recorded.
+    pub fn drop_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
+        self.keyspaces.remove(&self.core, keyspace)
+    }
+}
+
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Says that the store uses a feature from now on: whoever does not know it is refused. Durable when this returns, so it
     /// comes before the first use. Nothing happens if the store uses it already. On a full disk, too, there is room for it.
     ///
@@ -178,78 +213,41 @@ impl Engine {
     /// Unlike a transaction, which forgets what it wrote to indexes that were dropped since, it writes what it is given: the caller
     /// sees to it that no index of it is dropped meanwhile, or the keys would stay for ever.
     pub fn write(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_alone(ops, durable, false)
+        write::alone(&self.core, ops, durable, Purpose::Work)
     }
 
     /// As [`Engine::write`], for what helps to free space: for it there is room on a full disk, too, and it does not wait
     /// for memory.
     pub fn write_relief(&self, ops: &[WriteOp], durable: bool) -> Result<SeqNo> {
-        self.write_alone(ops, durable, true)
-    }
-
-    fn write_alone(&self, ops: &[WriteOp], durable: bool, relief: bool) -> Result<SeqNo> {
-        if ops.is_empty() {
-            return Ok(self.visible());
-        }
-        check_ops(ops)?;
-        let bytes = Engine::write_bytes(ops);
-        let room = if relief { self.room_for_relief(bytes)? } else { self.room(bytes, &|| false)? };
-        let written = self.write_within(room, ops)?;
-        if durable {
-            self.sync_write(&written)?;
-        }
-        Ok(written.seq)
+        write::alone(&self.core, ops, durable, Purpose::Relief)
     }
 
     /// At most so many bytes do these operations take in a write.
     pub fn write_bytes(ops: &[WriteOp]) -> usize {
-        // Each has a kind, two lengths, and a place in the index of the batch.
-        ops.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + 64).sum()
+        write::bytes(ops)
     }
 
     /// The first step of a write in three, for who must order his writes under a lock and not do I/O there: room for so many
     /// bytes, with all waits and errors for want of memory and space. The wait for memory fails with `Interrupted` once
     /// `is_interrupted` says so.
     pub fn room(&self, bytes: usize, is_interrupted: &dyn Fn() -> bool) -> Result<WriteRoom<'_>> {
-        Ok(WriteRoom { room: self.core.admit(bytes, is_interrupted)?, bytes })
+        write::room(&self.core, bytes, is_interrupted)
     }
 
     /// As [`Engine::room`], on the terms of [`Engine::write_relief`]: nothing is waited for.
     pub fn room_for_relief(&self, bytes: usize) -> Result<WriteRoom<'_>> {
-        let room = self.core.journal.log.reserve_relief(bytes);
-        Ok(WriteRoom { room: room.inspect_err(|error| self.core.refused(Work::Write, bytes, error))?, bytes })
+        write::room_for_relief(&self.core, bytes)
     }
 
     /// The second step, without I/O: the write is ordered and visible when this returns. What is ordered later never becomes
     /// durable before it; if it does not become durable, the store stops.
     pub fn write_within(&self, room: WriteRoom<'_>, ops: &[WriteOp]) -> Result<Written> {
-        check_ops(ops)?;
-        let mut buffer = WriteBuffer::new();
-        for (key, value) in ops {
-            match value {
-                Some(value) => buffer.push(Kind::Put, key, value),
-                None => buffer.push(Kind::Delete, key, &[]),
-            }
-        }
-        if buffer.is_empty() || buffer.bytes() > room.bytes {
-            let (bytes, most) = (buffer.bytes(), room.bytes);
-            return Err(Error::Invalid(format!("a write of {bytes} bytes, where there is room for 1 to {most}")));
-        }
-        let core = &self.core;
-        let batch = buffer.encode();
-        let order = |committer: &Committer| {
-            let ordered = committer.order_batch(batch)?;
-            drop(room.room);
-            Ok(ordered)
-        };
-        let ordered = core.commit(order, Some(batch), None, Durable::Elsewhere)?;
-        core.journal.committer.count_internal();
-        Ok(Written { seq: ordered.seq, log_end: ordered.log_end })
+        write::within(&self.core, room, ops)
     }
 
     /// The third step: the write is durable when this returns.
     pub fn sync_write(&self, written: &Written) -> Result<()> {
-        self.core.journal.log.sync(written.log_end)
+        write::sync(&self.core, written)
     }
 
     /// Tells whoever watches that a change of tables has come to this crash point.
@@ -284,19 +282,8 @@ impl Engine {
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log,
     /// whose directory this is then.
     pub fn place_of(&self, key: &[u8]) -> PathBuf {
-        let state = self.core.tree.states.pin();
-        let found = state.look_up(key, |at| match at {
-            Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
-            Place::File(file) => {
-                let found = self.core.tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
-                Ok(found.map(|_| Some(self.core.tree.ssts.path(file.meta.no))))
-            }
-        });
-        match found {
-            Ok(Some(Some(path))) => path,
-            // A file that cannot be read is not to blame.
-            _ => self.core.tree.ssts.dir.join("log"),
-        }
+        let tree = &self.core.tree;
+        read::file_of(tree, key).unwrap_or_else(|| tree.ssts.dir.join("log"))
     }
 
     /// Estimates the content of a key range without reading data.
@@ -340,7 +327,10 @@ impl Engine {
         }
         Ok(())
     }
+}
 
+/// Work that is done in the background anyhow, now.
+impl Engine {
     /// Seals the active memtable and waits until everything is in SSTs.
     pub fn flush(&self) -> Result<()> {
         self.flush_with(&|| Ok(()))
@@ -362,6 +352,14 @@ impl Engine {
         background::compact_range(&self.core, lower, upper, tick)
     }
 
+    /// As [`Engine::compact_range`], of all keys of a keyspace: what was deleted or overwritten, and no snapshot needs, is gone then.
+    ///
+    /// Errors: `NoKeyspace` and `Invalid` for a keyspace that is not one; `Io`, `Corruption` and `Poisoned` if it fails.
+    pub fn compact(&self, keyspace: &Keyspace) -> Result<()> {
+        let id = self.keyspaces.index_of(keyspace)?;
+        self.compact_range(&id.prefix(), &IndexId(id.0 + 1).prefix())
+    }
+
     /// Waits until no compaction is running or due (tests, benchmarks).
     pub fn wait_idle(&self) -> Result<()> {
         background::wait_idle(&self.core)
@@ -371,7 +369,10 @@ impl Engine {
     pub fn sync(&self) -> Result<()> {
         self.core.journal.log.sync(self.core.journal.log.records_end())
     }
+}
 
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Everything committed so far is as durable as the store's setting says when this returns.
     pub fn make_durable(&self) -> Result<()> {
         self.core.journal.make_durable(self.core.journal.log.end())
@@ -436,7 +437,10 @@ impl Engine {
         core.journal.log.sync(renamed?)?;
         Ok(true)
     }
+}
 
+/// What may change while the store is open.
+impl Engine {
     /// Chooses when commits are durable, from now on.
     pub fn set_durability(&self, durability: Durability) {
         self.core.settings.set_durability(durability);
@@ -452,7 +456,10 @@ impl Engine {
     pub fn set_memtable_budget_bytes(&self, bytes: u64) {
         self.core.settings.set_memtable_budget(bytes);
     }
+}
 
+/// For a [layer](crate::layer) above.
+impl Engine {
     /// Chooses the compression of an index's future tables.
     pub fn set_index_compression(&self, id: IndexId, compression: Option<Compression>) {
         self.core.settings.set_compression(id, compression);
@@ -462,7 +469,10 @@ impl Engine {
     pub fn locks(&self) -> &LockTable {
         &self.core.locks
     }
+}
 
+/// What there is to be seen; the end.
+impl Engine {
     /// Numbers about the store.
     pub fn metrics(&self) -> Metrics {
         Metrics::collect(&self.core)

@@ -1,26 +1,33 @@
-//! Strata's storage engine: a transactional, ordered key-value store on a log-structured merge tree. It knows no SQL.
+#![doc = include_str!("../README.md")]
 //!
-//! Open a store with [`Engine::open`], write through [`Txn`], read through [`Txn::get`] and [`Cursor`]. The way of a
-//! write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
+//! # Where to begin
+//!
+//! [`Engine::open`] opens a store. [`Engine::keyspace`] gives a named map in it. [`Engine::get`], [`Engine::put`] and
+//! [`Engine::delete`] are for one key; [`Engine::transaction`] is for several together, [`Engine::snapshot`] for reading one state.
+//! [`Error`] says what each error means and what can be done. [`io`] has what a store's own disk or clock is made of, and a disk in
+//! memory for tests; [`layer`] what a layer needs that encodes its keys and chooses its locks itself.
+//!
+//! The way of a write, of a read and the life of a file are told in `docs/develop/architecture.md`; what must always hold, in
 //! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
-pub mod base;
+mod base;
 pub mod io;
-pub mod iter;
-pub mod mem;
-pub mod lock;
-pub mod read_point;
-pub mod wal;
-pub mod cache;
-pub mod sst;
-pub mod manifest;
-pub mod compact;
-pub mod flush;
+mod iter;
+mod mem;
+mod lock;
+mod read_point;
+mod wal;
+mod cache;
+mod sst;
+mod manifest;
+mod compact;
+mod flush;
 pub mod event;
 mod crash_point;
 mod options;
 mod settings;
 mod state;
+mod value;
 mod sources;
 mod drops;
 mod inventory;
@@ -41,19 +48,25 @@ mod output;
 mod txn;
 mod background;
 mod recover;
-pub mod metrics;
+mod metrics;
+mod write;
+mod keyspace;
 mod engine;
+mod range;
+mod snapshot;
+mod transaction;
+pub mod layer;
+#[doc(hidden)]
+pub mod internals;
 
-pub use base::backoff::Backoff;
-pub use base::{Error, IndexId, Result, SeqNo};
+pub use base::{Error, Result};
 pub use board::WorkCounters;
-pub use crash_point::{CrashHook, CrashPoint};
-pub use engine::{Chore, Engine, WriteOp, WriteRoom, Written};
+pub use engine::Engine;
 pub use event::{Event, EventListener, Severity};
-pub use manifest::{Feature, Need};
+pub use keyspace::Keyspace;
 pub use metrics::Metrics;
 pub use options::{Compression, Durability, Options};
-pub use read::{IndexStats, RangeEstimate};
-pub use read_point::ReadPoint;
-pub use txn::{Cursor, Txn};
-pub use write_buffer::Savepoint;
+pub use range::{Key, KeyRange, LendingRange, Range};
+pub use snapshot::Snapshot;
+pub use transaction::{Isolation, Savepoint, Transaction};
+pub use value::Value;

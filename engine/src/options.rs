@@ -9,6 +9,19 @@ use crate::manifest::Feature;
 pub use crate::sst::Compression;
 
 /// When a commit is durable. The numbers are those of `innodb_flush_log_at_trx_commit`.
+///
+/// ```
+/// # fn main() -> strata_engine::Result<()> {
+/// # let engine = strata_engine::Engine::open_in_memory()?;
+/// # let users = engine.keyspace("users")?;
+/// // Many commits, of which the last second's may be lost in a crash; then all of them at once.
+/// engine.set_durability(strata_engine::Durability::EverySecond);
+/// for n in 0..1000u32 {
+///     engine.put(&users, n.to_be_bytes(), "imported")?;
+/// }
+/// engine.sync()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Durability {
@@ -33,6 +46,21 @@ impl Durability {
 }
 
 /// How a store is opened. `Options::default()` suits tests and embedded use.
+///
+/// ```
+/// use strata_engine::{Durability, Engine, Options};
+/// # fn main() -> strata_engine::Result<()> {
+/// # let dir = std::env::temp_dir().join(format!("strata-doc-options-{}", std::process::id()));
+/// let options = Options {
+///     block_cache_bytes: 256 << 20,
+///     durability: Durability::EverySecond,
+///     ..Options::default()
+/// };
+/// let engine = Engine::open(&dir, options)?;
+/// # drop(engine);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Options {
     /// The disk.

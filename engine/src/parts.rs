@@ -23,6 +23,7 @@ use crate::journal::{Durable, Journal};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::Options;
 use crate::settings::Settings;
+use crate::sst::pinned_block_bytes;
 use crate::tree::Tree;
 use crate::write_buffer::files_of;
 
@@ -63,7 +64,7 @@ impl Core {
             tables: self.tree.states.load().version.sst_bytes(),
             log: self.journal.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
-            pinned: self.tree.states.pinned_bytes(),
+            pinned: self.tree.states.pinned_bytes() + pinned_block_bytes(),
             large: slots::large_bytes() as u64 + cache.bypass_bytes(),
             compactors: self.board.compactors() as u64,
         };

@@ -4,22 +4,64 @@
 //! any one key.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
 use crate::manifest::{FileEntry, find_in};
-use crate::mem::{Lookup, MemIter};
+use crate::mem::{Lookup, MemIter, MemTable};
 use crate::sources::{Place, Run};
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
 use crate::tree::Tree;
+use crate::value::Value;
 use crate::{sources, spill};
 
+/// Takes the version that a point read has come to, a value or a tombstone; true if it is a value.
+pub(crate) trait Sink {
+    fn in_memtable(&mut self, kind: Kind, value: &[u8], table: &Arc<MemTable>) -> bool;
+    fn in_block(&mut self, kind: Kind, value: PinnedValue) -> bool;
+}
+
+impl<O: ValueOut> Sink for O {
+    #[inline]
+    fn in_memtable(&mut self, kind: Kind, value: &[u8], _: &Arc<MemTable>) -> bool {
+        deliver(kind, value, self)
+    }
+    #[inline]
+    fn in_block(&mut self, kind: Kind, value: PinnedValue) -> bool {
+        deliver_pinned(kind, value, self)
+    }
+}
+
+/// Takes the value with what it lies in, uncopied.
+impl Sink for Pin {
+    fn in_memtable(&mut self, kind: Kind, value: &[u8], table: &Arc<MemTable>) -> bool {
+        self.0 = (kind == Kind::Put).then(|| Value::in_memtable(value, table));
+        self.0.is_some()
+    }
+    fn in_block(&mut self, kind: Kind, value: PinnedValue) -> bool {
+        self.0 = (kind == Kind::Put).then(|| Value::in_block(value));
+        self.0.is_some()
+    }
+}
+
+/// What an uncopied read has found.
+#[derive(Default)]
+pub(crate) struct Pin(pub Option<Value>);
+
+/// Point read without a copy; see `Snapshot::get`.
+pub(crate) fn pin(tree: &Tree, key: &[u8], read: SeqNo) -> Result<Option<Value>> {
+    let mut pin = Pin::default();
+    get(tree, key, read, &mut pin)?;
+    Ok(pin.0)
+}
+
 /// Point read; see `Txn::get`.
-pub(crate) fn get(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
+pub(crate) fn get(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl Sink) -> Result<bool> {
     if read == SeqNo::MAX {
         let newest = tree.read_point();
         return get_pinned(tree, key, newest.seq(), out);
@@ -27,35 +69,29 @@ pub(crate) fn get(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut)
     get_pinned(tree, key, read, out)
 }
 
-fn get_pinned(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl ValueOut) -> Result<bool> {
+fn get_pinned(tree: &Tree, key: &[u8], read: SeqNo, out: &mut impl Sink) -> Result<bool> {
     let state = tree.states.load();
     get_in(&tree.ssts, &state, key, read, out)
 }
 
 /// Point read in a state that the caller holds.
-pub(crate) fn get_in(
-    ssts: &SstFiles,
-    state: &ReadState,
-    key: &[u8],
-    read: SeqNo,
-    out: &mut impl ValueOut,
-) -> Result<bool> {
+pub(crate) fn get_in(ssts: &SstFiles, state: &ReadState, key: &[u8], read: SeqNo, out: &mut impl Sink) -> Result<bool> {
     let lookup = Lookup::new(key);
     for mem in state.memtables() {
         mem.table.prepare(&lookup);
     }
     // In the order of `ReadState::look_up`, whose call-back would cost a twentieth of the instructions here.
     if let Some((_, kind, value)) = state.active.table.look_up(&lookup, read) {
-        return Ok(deliver(kind, value, out));
+        return Ok(out.in_memtable(kind, value, &state.active.table));
     }
     for sealed in &state.sealed {
         if let Some(file) = find_in(&sealed.files, key) {
             if let Some((_, kind, value)) = ssts.reader(file)?.get(key, read)? {
-                return Ok(deliver_pinned(kind, value, out));
+                return Ok(out.in_block(kind, value));
             }
         }
         if let Some((_, kind, value)) = sealed.mem.table.look_up(&lookup, read) {
-            return Ok(deliver(kind, value, out));
+            return Ok(out.in_memtable(kind, value, &sealed.mem.table));
         }
     }
     let mut found = None;
@@ -67,7 +103,7 @@ pub(crate) fn get_in(
         Ok(done)
     })?;
     Ok(match found {
-        Some((_, kind, value)) => deliver_pinned(kind, value, out),
+        Some((_, kind, value)) => out.in_block(kind, value),
         None => false,
     })
 }
@@ -273,6 +309,20 @@ pub(crate) fn add_sources(
         });
     }
     Ok(())
+}
+
+/// The file that the newest version of a key is stored in; `None` if it is in memory, which came out of the log.
+pub(crate) fn file_of(tree: &Tree, key: &[u8]) -> Option<PathBuf> {
+    let state = tree.states.pin();
+    let found = state.look_up(key, |at| match at {
+        Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
+        Place::File(file) => {
+            let found = tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
+            Ok(found.map(|_| Some(tree.ssts.path(file.meta.no))))
+        }
+    });
+    // A file that cannot be read is not to blame.
+    found.unwrap_or_default().flatten()
 }
 
 /// Sizes of a key range.

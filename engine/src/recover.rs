@@ -15,7 +15,7 @@
 //! The log goes on in a fresh segment; nothing is appended behind a cut (invariant 11).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -31,7 +31,7 @@ use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
-use crate::manifest::{FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit};
+use crate::manifest::{FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit, is_later_manifest};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::parts::Core;
@@ -52,6 +52,12 @@ const LOCK_SHARDS: usize = 256;
 const LOG_BUFFER_MIN: usize = 2 << 20;
 const LOG_BUFFER_MAX: usize = 16 << 20;
 
+/// Where the manifest of a store comes from that is being opened.
+enum Origin {
+    Stored(Stored),
+    Created(Manifest),
+}
+
 /// Brings the store in `dir` to the state after its last durable commit. See the module.
 pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let begun_us = options.clock.now_us();
@@ -65,12 +71,12 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let cache = BlockCache::new(options.block_cache_bytes as usize);
     let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache });
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
-    let (stored, created, marks, version) = if Manifest::exists(&*disk, dir)? {
+    let (origin, marks, version) = if Manifest::exists(&*disk, dir)? {
         let stored = Manifest::load(&disk, dir, options.features)?;
         let version = Arc::new(Version::new(stored.state.files.values(), &obsolete_files)?);
         check_named(&ssts, &log_dir, &stored)?;
         let marks = stored.state.marks.clone();
-        (Some(stored), None, marks, version)
+        (Origin::Stored(stored), marks, version)
     } else {
         check_is_new(&*disk, dir, &log_dir)?;
         // The store's own name, before anything in it counts.
@@ -80,7 +86,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         let version = Arc::new(Version::new([], &obsolete_files)?);
         let created = Manifest::create(disk.clone(), dir, marks.clone(), version.clone())?;
         disk.sync_dir(dir)?;
-        (None, Some(created), marks, version)
+        (Origin::Created(created), marks, version)
     };
 
     let settings = Arc::new(Settings::new(&options));
@@ -111,13 +117,12 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         let what = format!("the log ends at {}; the manifest states it durable up to {durable}", tail.cut);
         return Err(Error::corruption(&path, offset, what));
     }
-    if let Some(stored) = &stored {
+    if let Origin::Stored(stored) = &origin {
         check_segments(&*disk, &log_dir, stored, tail)?;
     }
-    let manifest = match (created, &stored) {
-        (Some(created), _) => created,
-        (None, Some(stored)) => Manifest::resume(disk.clone(), dir, stored, version.clone())?,
-        (None, None) => return Err(Error::Invalid("no manifest".into())),
+    let manifest = match origin {
+        Origin::Created(created) => created,
+        Origin::Stored(stored) => Manifest::resume(disk.clone(), dir, &stored, version.clone())?,
     };
     if let Some(cut) = &cut {
         events.tell(|| told(cut, commits, prepares));
@@ -310,10 +315,11 @@ impl Replay<'_> {
     }
 }
 
-/// A directory without `CURRENT` holds no store, or one whose creation a crash cut short. With tables or log segments in
-/// it, it is a store that lost the file: making a new one would delete what is left.
+/// A directory without `CURRENT` holds no store, or one whose creation a crash cut short. With SSTs, log segments or a later
+/// manifest in it, it is a store that lost the file: making a new one would delete what is left.
 fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
-    let table = disk.list(dir)?.into_iter().find(|name| name.extension().is_some_and(|e| e == "sst"));
+    let is_of_store = |name: &PathBuf| name.extension().is_some_and(|e| e == "sst") || is_later_manifest(name);
+    let table = disk.list(dir)?.into_iter().find(is_of_store);
     let segment = disk.list(log_dir)?.into_iter().find(|name| segment_number(name).is_some());
     match table.or(segment) {
         Some(name) => {

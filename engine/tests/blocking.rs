@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 
 use common::{Rng, hooked, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
+use strata_engine::internals::wal::{Log, LogOptions, Tail};
 use strata_engine::io::{Blocking, BlockingHook, Disk, MemDisk, set_blocking_hook};
-use strata_engine::lock::{LockMode, LockOwner, Wait};
-use strata_engine::wal::{Log, LogOptions, Tail};
-use strata_engine::{CrashHook, CrashPoint, Engine, Error, Options, Result, SeqNo, Txn};
+use strata_engine::layer::{CrashHook, CrashPoint, LockMode, LockOwner, SeqNo, Txn, Wait};
+use strata_engine::{Engine, Error, Options, Result};
 
 thread_local! {
     /// Waits for locks and for the log on this thread; and how deep it is in waits.

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{DIR, Map, Rng, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, Mode};
-use strata_engine::{Engine, Error, IndexId, Options};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Error, Options};
 
 const INDEX: u32 = 16;
 const PAGE: u64 = 4096;

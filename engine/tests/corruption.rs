@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use common::{DIR, Map, Recorder, Rng, dump, key, open, options, value, within};
 use strata_engine::io::{Disk, ManualClock, MemDisk, Mode};
-use strata_engine::{Engine, Error, IndexId, Options, Result};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Error, Options, Result};
 
 const INDEXES: [u32; 2] = [16, 17];
 
@@ -388,6 +389,19 @@ fn missing_files_are_noticed() {
             put(&disk, &path, &store.disk.content(&path).unwrap());
             store.examine(&disk, "put back").unwrap();
         }
+        // Nothing is left but manifests, of which a store that was never opened has the first only.
+        let disk = store.copy();
+        open(&disk).unwrap().close().unwrap();
+        let logged = disk.list(&Path::new(DIR).join("log")).unwrap();
+        let segments = logged.into_iter().map(|name| Path::new(DIR).join("log").join(name));
+        store
+            .tables()
+            .into_iter()
+            .chain(segments)
+            .chain([current.clone()])
+            .for_each(|path| disk.remove(&path).unwrap());
+        let error = open(&disk).err().expect("a store that has lost all is no new one");
+        assert_eq!(place(&error).0, current, "{error}");
         let mut noticed = 0;
         for path in store.segments() {
             let disk = store.copy();

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{DIR, Map, OnFailure, Rng, dump, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, Txn};
+use strata_engine::layer::{IndexId, LockMode, Txn, Wait};
+use strata_engine::{Engine, Error, Options};
 
 /// Indexes of transactions, of autonomous writes, and the first of those that are dropped and never used again.
 const MAIN: u32 = 16;

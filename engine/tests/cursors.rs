@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{DIR, Map, OnFailure, Rng, key, options, seeds, value, within};
 use strata_engine::io::MemDisk;
-use strata_engine::{Cursor, Engine, IndexId, Options, ReadPoint, Txn};
+use strata_engine::layer::{Cursor, IndexId, ReadPoint, Txn};
+use strata_engine::{Engine, Options};
 
 const KEYS: u64 = 3000;
 

@@ -5,8 +5,9 @@ mod common;
 use std::ops::RangeInclusive;
 
 use common::{key, open};
+use strata_engine::Engine;
 use strata_engine::io::MemDisk;
-use strata_engine::{Engine, IndexId};
+use strata_engine::layer::IndexId;
 
 fn put(engine: &Engine, index: u32, numbers: impl Iterator<Item = u64>) {
     let mut txn = engine.begin();

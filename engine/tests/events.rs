@@ -11,7 +11,8 @@ use common::{DIR, Recorder, Rng, dump, hooked, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
 use strata_engine::event::{FlushReason, MergeReason, StallCause, Work};
 use strata_engine::io::{Disk, FaultKind, File, ManualClock, MemDisk, Mode};
-use strata_engine::{Durability, Engine, Error, Event, Feature, IndexId, Need, Options, Result, Severity};
+use strata_engine::layer::{Feature, IndexId, Need};
+use strata_engine::{Durability, Engine, Error, Event, Options, Result, Severity};
 
 /// Long enough for a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);

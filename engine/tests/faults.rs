@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::{DIR, Map, Recorder, Rng, cases, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
-use strata_engine::{Durability, Engine, Error, Event, IndexId, Options, Result, Txn};
+use strata_engine::layer::{IndexId, Txn};
+use strata_engine::{Durability, Engine, Error, Event, Options, Result};
 
 const INDEX: u32 = 16;
 const GONE: u32 = 17;

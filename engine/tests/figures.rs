@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{DIR, Rng, dump, key, options, value, within};
+use strata_engine::internals::metrics::Kind;
 use strata_engine::io::MemDisk;
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::metrics::Kind;
-use strata_engine::{Engine, IndexId, Metrics, Options};
+use strata_engine::layer::{IndexId, LockMode, Wait};
+use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk) -> Engine {
     let options = Options { memtable_budget_bytes: 2 << 20, ..options(Arc::new(disk.clone())) };

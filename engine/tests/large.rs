@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{DIR, Map, Rng, dump, hooked, key, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
-use strata_engine::lock::{LockMode, LockOwner, Wait};
-use strata_engine::{CrashHook, CrashPoint, Engine, Error, IndexId, Options, Result, SeqNo, Txn};
+use strata_engine::layer::{CrashHook, CrashPoint, IndexId, LockMode, LockOwner, SeqNo, Txn, Wait};
+use strata_engine::{Engine, Error, Options, Result};
 
 const A: u32 = 16;
 const B: u32 = 17;
@@ -575,7 +575,7 @@ fn the_first_transaction_of_a_store_sees_each_own_row_once() {
     let mut own = Map::new();
     fill(&mut txn, &mut own, &mut rng, 900, 1).unwrap();
     let point = engine.read_point();
-    assert_eq!(point.seq(), strata_engine::SeqNo(0));
+    assert_eq!(point.seq(), strata_engine::layer::SeqNo(0));
     let mut cursor = engine.cursor();
     cursor.open(&txn, point.seq(), &IndexId(A).prefix(), &IndexId(B + 1).prefix()).unwrap();
     let (mut forward, mut backward) = (Vec::new(), Vec::new());

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{DIR, Map, Rng, key, options, within};
 use parking_lot::Mutex;
-use strata_engine::base::slots::large_bytes;
+use strata_engine::internals::base::slots::large_bytes;
 use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
-use strata_engine::{Engine, Error, IndexId, Options, ReadPoint, Result};
+use strata_engine::layer::{IndexId, ReadPoint};
+use strata_engine::{Engine, Error, Options, Result};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -121,7 +122,7 @@ impl Bed {
         let (txn, mut cursor) = (self.engine.begin(), self.engine.cursor());
         cursor.open(&txn, point.seq(), &all().start, &all().end).unwrap();
         let rows: Vec<(&Vec<u8>, &Vec<u8>)> = expected.iter().collect();
-        let at = |cursor: &strata_engine::Cursor, at: usize| {
+        let at = |cursor: &strata_engine::layer::Cursor, at: usize| {
             self.seen.look();
             let found = cursor.valid().then(|| (cursor.key(), cursor.value()));
             let row = rows.get(at).map(|(key, value)| (key.as_slice(), value.as_slice()));

@@ -3,8 +3,8 @@
 mod common;
 
 use common::open;
-use strata_engine::base::limits::KEY_BYTES_MAX;
 use strata_engine::io::MemDisk;
+use strata_engine::layer::limits::KEY_BYTES_MAX;
 
 #[test]
 fn a_key_that_is_too_short_or_too_long_is_refused_by_every_way_to_write() {

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use common::{DIR, Map, Rng, TableCounts, dump, key, value};
 use strata_engine::io::{Disk, MemDisk};
-use strata_engine::{Compression, Engine, IndexId, Options};
+use strata_engine::layer::IndexId;
+use strata_engine::{Compression, Engine, Options};
 
 fn open(disk: &MemDisk, counts: &Arc<TableCounts>) -> Engine {
     let options = Options {

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
 use common::{DIR, Hook, Rng, dump, hooked, key, options, value, within};
-use strata_engine::base::value::Value;
-use strata_engine::compact::merge::merge_buffer_bytes;
+use strata_engine::internals::compact::merge::merge_buffer_bytes;
+use strata_engine::internals::metrics::Subsystem;
 use strata_engine::io::{Disk, MemDisk};
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::metrics::Subsystem;
-use strata_engine::{Engine, IndexId, Metrics, Options, SeqNo};
+use strata_engine::layer::{IndexId, LockMode, SeqNo, ValueBuf, Wait};
+use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk, memtable_budget_bytes: u64) -> Engine {
     let options = Options { memtable_budget_bytes, ..options(Arc::new(disk.clone())) };
@@ -186,7 +185,7 @@ fn what_a_merge_holds_of_large_values_is_counted() {
         assert_eq!(store.metrics().merge_buffer_bytes, 0);
 
         // Whoever holds large values takes them from the share of the block cache.
-        let mut read = Value::default();
+        let mut read = ValueBuf::default();
         assert!(store.get_at(&key(1, 1), SeqNo::MAX, &mut read).unwrap());
         let budget = 64 << 20;
         store.set_block_cache_bytes(budget);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use strata_engine::io::MemDisk;
-use strata_engine::{Engine, IndexId, Options, ReadPoint, SeqNo, Txn};
+use strata_engine::layer::{IndexId, ReadPoint, SeqNo, Txn};
+use strata_engine::{Engine, Options};
 
 const INDEXES: u32 = 3;
 

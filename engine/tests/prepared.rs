@@ -11,8 +11,8 @@ use std::time::Duration;
 use common::{DIR, Map, OnFailure, Rng, cases, dump, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{CrashPoint, Durability, Engine, Error, IndexId, Options};
+use strata_engine::layer::{CrashPoint, IndexId, LockMode, Wait};
+use strata_engine::{Durability, Engine, Error, Options};
 
 const INDEX: u32 = 16;
 const SEGMENT: u64 = 64 << 10;

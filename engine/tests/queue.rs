@@ -6,7 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{key, options};
-use strata_engine::{Engine, IndexId};
+use strata_engine::Engine;
+use strata_engine::layer::IndexId;
 
 const INDEX: u32 = 20;
 const BACKLOG: u64 = 50;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{DIR, Rng, key, options, value, within};
 use strata_engine::io::MemDisk;
-use strata_engine::{Engine, IndexId, Options};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Options};
 
 const KEYS: u64 = 20_000;
 

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use common::{DIR, Map, Rng, TableCounts, dump, key, seeds, value, within};
 use strata_engine::io::{Disk, MemDisk};
-use strata_engine::lock::{LockMode, Wait};
-use strata_engine::{Engine, Error, IndexId, Options, SeqNo, Txn};
+use strata_engine::layer::{IndexId, LockMode, SeqNo, Txn, Wait};
+use strata_engine::{Engine, Error, Options};
 
 const FIRST: u32 = 100;
 

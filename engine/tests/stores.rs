@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::{DIR, Map, OnFailure, dump, key, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, MemDisk, Mode};
-use strata_engine::{CrashHook, CrashPoint, Engine, Error, Feature, IndexId, Need, Options, Result};
+use strata_engine::layer::{CrashHook, CrashPoint, Feature, IndexId, Need};
+use strata_engine::{Engine, Error, Options, Result};
 
 const VERSIONS: [u32; 4] = [1, 2, 3, 4];
 
@@ -136,7 +137,7 @@ fn stores_of_every_format_are_read_decided_and_upgraded() {
             // What is prepared is locked.
             let mut txn = engine.begin();
             for (key, _) in content.prepared.values().flatten() {
-                let lock = txn.lock(key, strata_engine::lock::LockMode::Exclusive, strata_engine::lock::Wait::No);
+                let lock = txn.lock(key, strata_engine::layer::LockMode::Exclusive, strata_engine::layer::Wait::No);
                 assert!(lock.is_err());
             }
             drop(txn);

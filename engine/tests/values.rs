@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use common::{Rng, within};
-use strata_engine::base::value::Value;
-use strata_engine::{Engine, IndexId, Options, SeqNo};
+use strata_engine::layer::{IndexId, SeqNo, ValueBuf};
+use strata_engine::{Engine, Options};
 
 const MIB: usize = 1 << 20;
 const VALUE: usize = 48 * MIB;
@@ -67,7 +67,7 @@ fn a_large_value_is_in_memory_once_at_most() {
         assert!(bytes > VALUE as u64 && bytes < VALUE as u64 * 5 / 4, "the text is packed: {bytes}");
 
         for (k, value) in (1..).zip(&values) {
-            let mut read = Value::default();
+            let mut read = ValueBuf::default();
             let (grown, ()) = peak(|| {
                 assert!(engine.get_at(&key(k), SeqNo::MAX, &mut read).unwrap());
                 assert!(read.len() == value.len() + 8 && read[4..value.len() + 4] == **value);
@@ -83,12 +83,12 @@ fn a_large_value_is_in_memory_once_at_most() {
         let (point, mut cursor) = (engine.read_point(), engine.cursor());
         let mut rows = 0;
         let (grown, ()) = peak(|| {
-            let mut row = Value::default();
+            let mut row = ValueBuf::default();
             cursor.open(&txn, point.seq(), &IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
             cursor.seek_ge(&txn, &key(0)).unwrap();
             while cursor.valid() {
                 if let Some(large) = cursor.large_value() {
-                    strata_engine::base::value::ValueOut::hold(&mut row, large);
+                    strata_engine::layer::ValueOut::hold(&mut row, large);
                 }
                 rows += 1;
                 row.release();
@@ -107,7 +107,7 @@ fn a_large_value_is_in_memory_once_at_most() {
             engine.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
         });
         assert!(grown < 3 * VALUE + BESIDE, "merged: {} MiB more", grown / MIB);
-        let mut read = Value::default();
+        let mut read = ValueBuf::default();
         assert!(engine.get_at(&key(1), SeqNo::MAX, &mut read).unwrap() && *read == *values[0]);
         drop(read);
 
@@ -117,7 +117,7 @@ fn a_large_value_is_in_memory_once_at_most() {
         let later = txn.savepoint();
         txn.put_parts(&key(1), &[&values[1]]).unwrap();
         txn.put_parts(&key(3), &[&values[1]]).unwrap();
-        let mut own = Value::default();
+        let mut own = ValueBuf::default();
         assert!(txn.get(&key(3), SeqNo::MAX, &mut own).unwrap() && own.len() == values[1].len());
         drop(own);
         txn.rollback_to(later);
@@ -126,7 +126,7 @@ fn a_large_value_is_in_memory_once_at_most() {
         assert!(!txn.get(&key(3), SeqNo::MAX, &mut Vec::new()).unwrap());
         txn.put_parts(&key(4), &[&values[0]]).unwrap();
         txn.rollback().unwrap();
-        let mut read = Value::default();
+        let mut read = ValueBuf::default();
         assert!(engine.get_at(&key(1), SeqNo::MAX, &mut read).unwrap() && *read == *values[0]);
         assert!(!engine.get_at(&key(4), SeqNo::MAX, &mut Vec::new()).unwrap());
         read.release();

@@ -1,12 +1,12 @@
 //! Ends the process at a chosen crash point: for crash tests only.
 //!
 //! `STRATA_CRASH_AT=point` in the environment of the server, or `point:n` for the n-th time it is reached; the names of crash
-//! points are those of [`strata_engine::CrashPoint`]. It is no variable of the server, so that nobody can set it by accident or
+//! points are those of [`strata_engine::layer::CrashPoint`]. It is no variable of the server, so that nobody can set it by accident or
 //! find it in a list. The process ends as with `kill -9`: no handler runs, nothing is flushed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strata_engine::{CrashHook, CrashPoint};
+use strata_engine::layer::{CrashHook, CrashPoint};
 use strata_row::{Error, Result};
 
 const VARIABLE: &str = "STRATA_CRASH_AT";

@@ -55,8 +55,9 @@ pub fn code_of(error: &Error) -> c_int {
             kv::Error::Deadlock => code::DEADLOCK,
             kv::Error::Interrupted => code::INTERRUPTED,
             kv::Error::Conflict => code::CONFLICT,
-            kv::Error::Incompatible { .. } | kv::Error::Invalid(_) => code::INVALID,
-            kv::Error::Closed => code::INTERNAL,
+            kv::Error::Incompatible { .. } | kv::Error::Invalid(_) | kv::Error::NoKeyspace(_) => code::INVALID,
+            // Closed, Internal, and what a later engine may add.
+            _ => code::INTERNAL,
         },
         Error::Duplicate(_) => code::DUPLICATE,
         Error::NoTable(_) => code::NO_TABLE,

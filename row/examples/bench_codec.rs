@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use strata_engine::base::IndexId;
+use strata_engine::layer::IndexId;
 use strata_row::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
 use strata_row::keycode::KeyCodec;
 use strata_row::keycode::collations::{Latin1, Utf8};

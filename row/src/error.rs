@@ -4,9 +4,9 @@
 //! here: functions return them as values. [`Error::Duplicate`] is an error because it undoes the row it belongs to.
 
 use crate::keycode::CodecError;
+use crate::kv::limits::KEY_BYTES_MAX;
 use crate::kv::{self, Engine};
 use std::path::PathBuf;
-use strata_engine::base::limits::KEY_BYTES_MAX;
 
 /// Result of a row layer call.
 pub type Result<T> = std::result::Result<T, Error>;

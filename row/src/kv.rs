@@ -1,10 +1,8 @@
 //! The names of the engine that this crate uses, in one place.
 
-pub use strata_engine::base::{Error, IndexId, Result, SeqNo};
-pub use strata_engine::lock::{Deadlock, LockInfo, LockKind, WaitInfo};
-pub use strata_engine::lock::{GrantKind, LockMode, LockOwner, RangeGrant, Wait};
-pub use strata_engine::metrics::{Figure, Metric, Subsystem, Unit, metrics as engine_metrics};
-pub use strata_engine::{
-    Backoff, Compression, CrashPoint, Cursor, Durability, Engine, Event, Feature, Metrics, Need, Options, ReadPoint,
-    Savepoint, Severity, Txn, WriteOp,
+pub use strata_engine::layer::{
+    Backoff, CrashPoint, Cursor, Deadlock, Feature, Figure, GrantKind, Granted, IndexId, LockInfo, LockKind, LockMode,
+    LockOwner, Metric, Need, RangeGrant, ReadPoint, Savepoint, SeqNo, Subsystem, Txn, Unit, ValueBuf, ValueOut, Wait,
+    WaitInfo, WriteOp, codec, limits, metrics as engine_metrics,
 };
+pub use strata_engine::{Compression, Durability, Engine, Error, Event, Metrics, Options, Result, Severity};

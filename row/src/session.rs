@@ -21,6 +21,7 @@
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::error::{Error, Result};
+use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
@@ -29,7 +30,6 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use strata_engine::lock::Granted;
 
 /// Isolation levels of SQL. READ UNCOMMITTED works as READ COMMITTED.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -626,3 +626,26 @@ fn damage_in_a_row_names_the_file() {
         assert!(found && place.starts_with(dir.path()) && error.to_string().contains("it was read from"), "{error}");
     }
 }
+
+/// Whoever uses the same store as a library has keyspaces in it: they are no strays, and their ids no tables'.
+#[test]
+fn keyspaces_of_the_engine_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let (store, _) = fresh(dir.path());
+        let notes = store.engine().keyspace("notes").unwrap();
+        store.engine().put(&notes, "a", "kept").unwrap();
+        store.engine().write(&[([&900u32.to_be_bytes()[..], b"key"].concat(), Some(vec![1]))], true).unwrap();
+        store.close().unwrap();
+    }
+    for _ in 0..2 {
+        let store = open(dir.path());
+        let notes = store.engine().find_keyspace("notes").expect("it is there");
+        assert_eq!(store.engine().get(&notes, "a").unwrap().expect("its row, too"), "kept");
+        assert!(!store.engine().indexes().unwrap().contains(&IndexId(900)), "a stray goes");
+        let table = format!("./db/{}", store.catalog().names("").len());
+        store.create_table(&table, &definition(false), 0).unwrap();
+        assert!(store.catalog().get(&table).unwrap().ids().iter().all(|id| *id < IndexId::KEYSPACES));
+        store.close().unwrap();
+    }
+}

@@ -630,3 +630,32 @@ fn check_computes_virtual_columns() {
     assert!(fails.len() == 1 && fails[0].contains("cannot be computed"), "{fails:?}");
     client.check();
 }
+
+/// The other one has announced the row that it inserts, and waits for the reader's lock of its key. The reader's scan does not wait for
+/// it in turn, nor look again and again: nothing can come in there before the reader ends.
+#[test]
+fn a_locking_scan_passes_a_key_that_waits_for_its_own_lock() {
+    for index in [None, Some(PRIMARY), Some(BY_E)] {
+        let (_dir, store, table) = setup(2);
+        let waits = store.engine().metrics().lock_waits;
+        let mut a = Client::new(&store, &table);
+        let looks = std::sync::atomic::AtomicU64::new(0);
+        let is_stuck = move || looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 100_000;
+        a.session = strata_row::session::Session::new(&store, Box::new(is_stuck));
+        a.locking(Some(LockMode::Exclusive));
+        let (by, image) = if index == Some(BY_E) { (BY_E, image_e(Some(50))) } else { (PRIMARY, image_ca(5, 0)) };
+        assert_eq!(a.get(by, &image).unwrap(), None);
+        let thread = elsewhere(&store, &table, |b| {
+            let result = b.insert(&row(5, 0, None, Some(50)));
+            b.commit();
+            result
+        });
+        until_waiting(&store, waits + 1);
+        assert_eq!(a.scan(index, true).unwrap().len(), 2, "{index:?}");
+        assert_eq!(a.scan(index, false).unwrap().len(), 2, "{index:?}");
+        a.commit();
+        thread.join().unwrap().unwrap();
+        assert_eq!(a.scan(index, true).unwrap().len(), 3);
+        a.commit();
+    }
+}

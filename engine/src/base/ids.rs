@@ -46,6 +46,9 @@ pub struct IndexId(pub u32);
 impl IndexId {
     /// Bytes of the prefix.
     pub const LEN: usize = 4;
+    /// The ids from here on are those of keyspaces, which the engine gives itself. A layer that numbers indexes on its own uses lower
+    /// ones.
+    pub const KEYSPACES: IndexId = IndexId(1 << 31);
     /// The key prefix.
     pub fn prefix(self) -> [u8; 4] {
         self.0.to_be_bytes()

@@ -87,12 +87,12 @@ impl ValueOut for Unread {
 
 /// A value that was read; empty at first.
 #[derive(Default)]
-pub struct Value {
+pub struct ValueBuf {
     copy: Vec<u8>,
     large: Option<LargeValue>,
 }
 
-impl Value {
+impl ValueBuf {
     /// The value, if it is a large one.
     pub fn large(&self) -> Option<&LargeValue> {
         self.large.as_ref()
@@ -109,7 +109,7 @@ impl Value {
     }
 }
 
-impl ValueOut for Value {
+impl ValueOut for ValueBuf {
     /// What was read before stays until another value comes: somebody may still look at it.
     fn clear(&mut self) {}
     #[inline]
@@ -124,7 +124,7 @@ impl ValueOut for Value {
     }
 }
 
-impl Deref for Value {
+impl Deref for ValueBuf {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_value_is_what_was_read_last() {
-        let (mut value, mut copy) = (Value::default(), Vec::new());
+        let (mut value, mut copy) = (ValueBuf::default(), Vec::new());
         assert_eq!(*value, *b"");
         value.copy(b"small");
         assert_eq!(*value, *b"small");

@@ -6,7 +6,7 @@
 
 use super::VersionIter;
 use crate::base::Result;
-use crate::base::value::{DeferredValue, LargeValue, Value, ValueOut};
+use crate::base::value::{DeferredValue, LargeValue, ValueBuf, ValueOut};
 
 /// Values up to this size are copied without a look at where they lie.
 const COPIED_MAX: usize = 512 << 10;
@@ -14,7 +14,7 @@ const COPIED_MAX: usize = 512 << 10;
 /// See the module. Empty at first; its memory is used again.
 #[derive(Default)]
 pub(crate) struct Picked {
-    value: Value,
+    value: ValueBuf,
     deferred: Option<DeferredValue>,
 }
 

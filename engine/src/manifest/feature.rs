@@ -81,8 +81,11 @@ pub const SHARED_FILES: Feature = Feature::new("shared-files", "0.1", Need::Read
 /// Files of a large transaction are shared, too: tag 12 of the manifest, batches of kind 3. Stores of format 3 have it.
 pub const SHARED_SPILLS: Feature = Feature::new("shared-spills", "0.1", Need::Reader);
 
-/// The features that this engine knows.
-pub const FEATURES: &[Feature] = &[SHARED_FILES, SHARED_SPILLS];
+/// There are keyspaces: indexes that no layer above knows, which one that drops unknown indexes would drop.
+pub const KEYSPACES: Feature = Feature::new("keyspaces", "0.1", Need::Writer);
+
+/// The features that this engine knows. New ones come last: stores of formats 2 and 3 have the first ones.
+pub const FEATURES: &[Feature] = &[SHARED_FILES, SHARED_SPILLS, KEYSPACES];
 
 /// The features of a store, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -22,9 +22,9 @@ mod tests;
 mod version;
 
 pub use edit::VersionEdit;
-pub use feature::{FEATURES, Feature, Features, Need};
+pub use feature::{FEATURES, Feature, Features, KEYSPACES, Need};
 pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles};
 pub use state::{FORMATS, Marks, State};
-pub use store::{Manifest, Stored};
+pub use store::{Manifest, Stored, is_later_manifest};
 pub use version::{LEVELS, Version};

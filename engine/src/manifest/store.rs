@@ -120,7 +120,7 @@ impl Manifest {
     /// repeated.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, marks: Marks, version: Arc<Version>) -> Result<Manifest> {
         if Manifest::exists(&*disk, dir)? {
-            return Err(Error::Invalid(format!("{} already has a manifest", dir.display())));
+            return Err(Error::Internal(format!("{} already has a manifest", dir.display())));
         }
         Manifest::begin(disk, dir, 1, marks, version)
     }
@@ -180,7 +180,7 @@ impl Manifest {
     /// Makes an edit durable; on return it is in force, and readers are to be given the version that is returned. Files that the
     /// edit adds and that are among `known`, sorted by key, keep their entries ([`Version::apply_with`]).
     ///
-    /// Errors: `Invalid` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
+    /// Errors: `Internal` if the edit does not fit the state and `Io` if there is no room for it: nothing has happened.
     /// `Poisoned`: nothing is accepted any more, and whether the edit is in force is known only after the store has been
     /// opened again.
     pub fn append(&self, edit: &VersionEdit, known: &[Arc<FileEntry>]) -> Result<Arc<Version>> {
@@ -202,7 +202,7 @@ impl Manifest {
             true => Arc::new(inner.version.apply_with(edit, known)?),
             false => inner.version.clone(),
         };
-        inner.marks.check(edit).map_err(|what| Error::Invalid(format!("manifest edit: {what}")))?;
+        inner.marks.check(edit).map_err(|what| Error::Internal(format!("manifest edit: {what}")))?;
         let mut record = vec![EDIT];
         edit.encode(&mut record);
         let full = match make_room(&mut inner, record.len() as u64, purpose) {
@@ -364,6 +364,11 @@ fn set_aside(disk: &dyn Disk, dir: &Path, name: &Path) -> Result<()> {
 
 fn manifest_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
+}
+
+/// True for the name of a manifest that only a store which was opened before can have.
+pub fn is_later_manifest(name: &Path) -> bool {
+    manifest_number(name).is_some_and(|number| number > 1)
 }
 
 fn manifest_number(name: &Path) -> Option<u64> {

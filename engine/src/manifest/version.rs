@@ -68,7 +68,7 @@ impl Version {
 
     /// The version after `edit`. Changes nothing else: to delete the files it removes, see [`Version::retire`].
     ///
-    /// Errors: `Invalid` if the edit does not fit or the result would break an invariant.
+    /// Errors: `Internal` if the edit does not fit or the result would break an invariant.
     pub fn apply(&self, edit: &VersionEdit) -> Result<Version> {
         self.apply_with(edit, &[])
     }
@@ -76,7 +76,7 @@ impl Version {
     /// As `apply`; added files that are among `known`, sorted by key, are in use already and keep their entries, so that
     /// they are not deleted under those who read them.
     pub fn apply_with(&self, edit: &VersionEdit, known: &[Arc<FileEntry>]) -> Result<Version> {
-        let invalid = |what: String| Error::Invalid(format!("version edit: {what}"));
+        let invalid = |what: String| Error::Internal(format!("version edit: {what}"));
         let mentioned: BTreeSet<FileNo> = numbers(edit).collect();
         let concerned = self.files().filter(|(_, file)| mentioned.contains(&file.meta.no));
         let present: BTreeMap<FileNo, (u8, &Arc<FileEntry>)> =

@@ -7,6 +7,7 @@ use super::{Metric, Metrics};
 use crate::base::{failure_counts, slots};
 use crate::compact::throttle::{Admission, admission, memory_pressure, tree_pressure};
 use crate::parts::Core;
+use crate::sst::pinned_block_bytes;
 
 impl Metrics {
     pub(crate) fn collect(core: &Core) -> Metrics {
@@ -32,6 +33,7 @@ impl Metrics {
             write_buffer_bytes: core.write_buffer_bytes.load(Ordering::Relaxed),
             prepared_bytes: committer.prepared_bytes(),
             large_block_bytes: slots::large_bytes() as u64,
+            block_pinned_bytes: pinned_block_bytes(),
             lock_bytes: locked.bytes,
             locked_keys: locked.keys,
             locked_intervals: locked.intervals,

@@ -67,6 +67,14 @@ static STORE: &[Declared] = &[
         |m| m.large_block_bytes,
     )
     .zero_at_rest(),
+    Declared::gauge(
+        Memory,
+        "memory_block_pinned_bytes",
+        Bytes,
+        "Blocks held by values that were read without a copy, in the cache or not, of all stores of the process",
+        |m| m.block_pinned_bytes,
+    )
+    .zero_at_rest(),
     Declared::gauge(Memory, "memory_lock_bytes", Bytes, "Row locks", |m| m.lock_bytes),
     Declared::gauge(Budget, "budget_memtable_bytes", Bytes, "What memtables may hold", |m| m.memtable_budget_bytes),
     Declared::gauge(
@@ -448,12 +456,13 @@ mod tests {
             large_block_bytes: 1 << 9,
             lock_bytes: 1 << 10,
             cache_bytes: 1 << 11,
+            block_pinned_bytes: 1 << 12,
             ..Metrics::default()
         };
         let memory: Vec<u64> =
             sample.values().filter(|(metric, _)| metric.subsystem == Memory).map(|(_, value)| value).collect();
         assert_eq!(memory[0], sample.memory_bytes());
         assert_eq!(memory[1..].iter().sum::<u64>(), memory[0]);
-        assert_eq!(memory[0], (1 << 12) - 1);
+        assert_eq!(memory[0], (1 << 13) - 1);
     }
 }

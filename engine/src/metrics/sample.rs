@@ -5,7 +5,17 @@ use crate::board::WorkCounters;
 use crate::compact::pick::LEVELS;
 use crate::wal::GROUP_SIZES;
 
-/// A sample. Counters count from the opening of the store.
+/// A sample, from [`Engine::metrics`](crate::Engine::metrics). Counters count from the opening of the store.
+///
+/// ```
+/// # fn main() -> strata_engine::Result<()> {
+/// let engine = strata_engine::Engine::open_in_memory()?;
+/// engine.put(&engine.keyspace("users")?, "alice", "")?;
+/// let metrics = engine.metrics();
+/// assert!(metrics.commits >= 1 && metrics.lock_waiting == 0);
+/// assert!(metrics.left_behind().is_empty(), "no transaction is open");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Newest visible sequence number.
@@ -32,6 +42,8 @@ pub struct Metrics {
     pub prepared_bytes: u64,
     /// Bytes of blocks with one large value that readers hold, of all stores of the process.
     pub large_block_bytes: u64,
+    /// Bytes of blocks that values hold which were read without a copy, of all stores of the process.
+    pub block_pinned_bytes: u64,
     /// Bytes of locks.
     pub lock_bytes: u64,
     /// Keys that somebody has locked.
@@ -151,6 +163,7 @@ impl Metrics {
             + self.write_buffer_bytes
             + self.prepared_bytes
             + self.large_block_bytes
+            + self.block_pinned_bytes
             + self.lock_bytes
     }
 

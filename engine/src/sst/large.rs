@@ -96,7 +96,7 @@ pub(super) fn write(
         parts.iter().try_for_each(|part| sink.push(part))?;
         PLAIN
     };
-    let too_long = || Error::Invalid("block longer than 4 GiB".into());
+    let too_long = || Error::Internal("block longer than 4 GiB".into());
     let len = u32::try_from(bytes).map_err(|_| too_long())?;
     sink.push(&[&[kind][..], &len.to_le_bytes()].concat())?;
     let sum = sink.sum;

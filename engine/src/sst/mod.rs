@@ -30,6 +30,7 @@ mod large;
 mod lookup;
 mod meta;
 mod compressed;
+mod pin;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ pub use extent::Extent;
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, SstIter};
 pub use meta::{Part, Share, SstMeta};
+pub use pin::{BlockPin, pinned_block_bytes};
 pub use prepopulate::{AskKey, Prepopulate};
 pub use reader::Sst;
 pub use writer::{SstWriter, WRITE_BYTES};
@@ -133,6 +135,11 @@ impl PinnedValue {
     pub(crate) fn new(block: Arc<Block>, row: u32) -> PinnedValue {
         let range = block.value_range(row);
         PinnedValue { block, range }
+    }
+
+    /// What keeps it in memory, counted.
+    pub(crate) fn into_pin(self) -> BlockPin {
+        BlockPin::new(self.block)
     }
 
     /// The value by itself, if it is a large one.

@@ -317,7 +317,7 @@ fn large_values_have_blocks_of_their_own() {
 fn the_writer_refuses_what_breaks_the_order() {
     let bed = Bed::new();
     let mut writer = SstWriter::create(&bed.disk, Bed::path(), FileNo(9), SstOptions::default()).unwrap();
-    let refused = |result: crate::base::Result<()>| assert!(matches!(result, Err(Error::Invalid(_))));
+    let refused = |result: crate::base::Result<()>| assert!(matches!(result, Err(Error::Internal(_))));
     refused(writer.add(b"abc", SeqNo(1), Kind::Put, b""));
     writer.add(&key("b"), SeqNo(5), Kind::Put, b"").unwrap();
     refused(writer.add(&key("a"), SeqNo(5), Kind::Put, b""));
@@ -333,7 +333,7 @@ fn the_writer_refuses_what_breaks_the_order() {
     assert_eq!(writer.finish().unwrap().entries, 2);
     assert!(SstWriter::create(&bed.disk, Bed::path(), FileNo(9), SstOptions::default()).is_err(), "the file exists");
     let empty = SstWriter::create(&bed.disk, Path::new("/e"), FileNo(9), SstOptions::default()).unwrap();
-    assert!(matches!(empty.finish(), Err(Error::Invalid(_))));
+    assert!(matches!(empty.finish(), Err(Error::Internal(_))));
 }
 
 #[test]

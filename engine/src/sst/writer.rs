@@ -122,7 +122,7 @@ impl Output {
     ) -> Result<(Handle, &'p [u8])> {
         let offset = self.position();
         let framed = packer.pack(raw, no, offset, compress).map_err(|e| Error::io("compress", &self.path, e))?;
-        let len = u32::try_from(framed.len()).map_err(|_| Error::Invalid("block longer than 4 GiB".into()))?;
+        let len = u32::try_from(framed.len()).map_err(|_| Error::Internal("block longer than 4 GiB".into()))?;
         self.write(framed)?;
         Ok((Handle { offset, len }, framed))
     }
@@ -177,7 +177,7 @@ impl<'a> SstWriter<'a> {
         let switches = compression != self.options.compression;
         if !self.block.is_empty() {
             if self.block.last_key() >= key {
-                return Err(Error::Invalid(format!("index of {key:02x?} begins behind one that follows it")));
+                return Err(Error::Internal(format!("index of {key:02x?} begins behind one that follows it")));
             }
             if switches || self.block.size_with(key, 0, self.last_seq) > self.options.block_bytes / MIXED_PART {
                 self.cut_block(Some(key), true)?;
@@ -190,7 +190,7 @@ impl<'a> SstWriter<'a> {
         Ok(())
     }
 
-    /// Appends a version. `Error::Invalid` if it is out of internal order, too long, a tombstone with a value, or numbered
+    /// Appends a version. `Error::Internal` if it is out of internal order, too long, a tombstone with a value, or numbered
     /// above [`SeqNo::MAX`].
     #[inline]
     pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
@@ -227,7 +227,7 @@ impl<'a> SstWriter<'a> {
         let first = self.block.is_empty();
         let new_key = if first {
             if key.len() < IndexId::LEN {
-                return Err(Error::Invalid("key shorter than its index number".into()));
+                return Err(Error::Internal("key shorter than its index number".into()));
             }
             if self.meta.entries == 0 {
                 self.meta.index = IndexId::of(key);
@@ -238,19 +238,19 @@ impl<'a> SstWriter<'a> {
             let last = self.block.last_key();
             let order = last.cmp(key);
             if order.is_gt() || (order.is_eq() && self.last_seq <= seq) {
-                return Err(Error::Invalid(format!("versions out of order: {last:02x?} before {key:02x?} @{seq}")));
+                return Err(Error::Internal(format!("versions out of order: {last:02x?} before {key:02x?} @{seq}")));
             }
             // Keys ascend from one that is longer, but a short one may lie above it.
             if key.len() < IndexId::LEN {
-                return Err(Error::Invalid("key shorter than its index number".into()));
+                return Err(Error::Internal("key shorter than its index number".into()));
             }
             order.is_ne()
         };
         if key.len() > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX || seq > SeqNo::MAX {
-            return Err(Error::Invalid("key, value or sequence number above its limit".into()));
+            return Err(Error::Internal("key, value or sequence number above its limit".into()));
         }
         if kind == Kind::Delete && value_bytes > 0 {
-            return Err(Error::Invalid("tombstone with a value".into()));
+            return Err(Error::Internal("tombstone with a value".into()));
         }
         let alone = self.large.is_some() || value_bytes >= LARGE;
         if !first && (alone || self.block.size_with(key, value_bytes, seq) > self.options.block_bytes) {
@@ -344,7 +344,7 @@ impl<'a> SstWriter<'a> {
     /// without versions is refused.
     pub fn finish(mut self) -> Result<SstMeta> {
         if self.block.is_empty() {
-            return Err(Error::Invalid("a table needs a version".into()));
+            return Err(Error::Internal("a table needs a version".into()));
         }
         self.cut_block(None, true)?;
         let no = self.meta.no;
@@ -379,7 +379,7 @@ impl<'a> SstWriter<'a> {
         self.raw.clear();
         self.meta.shares = std::mem::take(&mut self.shares)
             .finish()
-            .ok_or_else(|| Error::Invalid("an index of this size needs a file of its own".into()))?;
+            .ok_or_else(|| Error::Internal("an index of this size needs a file of its own".into()))?;
         self.meta.encode(&mut self.raw);
         let shared = self.meta.is_shared();
         if shared {

@@ -33,6 +33,7 @@ use crate::parts::Core;
 use crate::read::{deliver, deliver_pinned};
 use crate::spill::SpilledRuns;
 use crate::sst::SstMeta;
+use crate::value::Value;
 use crate::wal::Room;
 use crate::write_buffer::{Savepoint, WriteBuffer, encode_files};
 pub use cursor::Cursor;
@@ -252,6 +253,17 @@ impl Txn {
             }
             crate::read::get(&self.core.tree, key, read, out)
         })
+    }
+
+    /// As [`Txn::get`], with what holds the value instead of a copy.
+    pub(crate) fn pin(&self, key: &[u8], read: SeqNo) -> Result<Option<Value>> {
+        if let Some(op) = self.buffer.get(key) {
+            return Ok((self.buffer.kind(op) == Kind::Put).then(|| Value::copy(self.buffer.value(op))));
+        }
+        if let Some((kind, value)) = self.runs.get(key, SeqNo::MAX.0)? {
+            return Ok((kind == Kind::Put).then(|| Value::in_block(value)));
+        }
+        crate::read::pin(&self.core.tree, key, read)
     }
 
     /// Locks `key` until the transaction ends.

@@ -92,14 +92,14 @@ impl Log {
     /// Returns once everything below `upto` has been handed to the operating system (survives the death of the process,
     /// with direct I/O and a write-back drive cache not a power cut).
     ///
-    /// Errors: `Poisoned`; `Invalid` if `upto` is beyond the end.
+    /// Errors: `Poisoned`; `Internal` if `upto` is beyond the end.
     pub fn write(&self, upto: Lsn) -> Result<()> {
         self.reach(upto, Want::Write)
     }
 
     /// Returns once everything below `upto` is durable. One of the waiting threads does the I/O for all.
     ///
-    /// Errors: `Poisoned`; `Invalid` if `upto` is beyond the end.
+    /// Errors: `Poisoned`; `Internal` if `upto` is beyond the end.
     pub fn sync(&self, upto: Lsn) -> Result<()> {
         self.reach(upto, Want::Sync)
     }
@@ -127,7 +127,7 @@ impl Log {
     fn wait_for(&self, upto: Lsn, want: Want) -> Result<()> {
         let mut buffer = self.buffer.lock();
         if upto > buffer.end() {
-            return Err(Error::Invalid(format!("log position {upto} is beyond its end")));
+            return Err(Error::Internal(format!("log position {upto} is beyond its end")));
         }
         // Not under the mutex: who is told may take a while.
         drop(buffer);

@@ -183,7 +183,7 @@ impl Log {
             return Err(Error::Invalid(format!("log segment size {size} is not a multiple of {IO_ALIGN} in range")));
         }
         if start.0 % size != 0 || tail.cut > start {
-            return Err(Error::Invalid(format!("log cannot continue at {start} after {}", tail.cut)));
+            return Err(Error::Internal(format!("log cannot continue at {start} after {}", tail.cut)));
         }
         let number = start.0 / size;
         let segments = Segments::open(disk, dir, size, options.pool_files, number, announce)?;

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
-use strata_engine::{Engine, Event, EventListener, IndexId, Options, Result, Severity};
+use strata_engine::layer::IndexId;
+use strata_engine::{Engine, Event, EventListener, Options, Result, Severity};
 
 pub const DIR: &str = "/store";
 

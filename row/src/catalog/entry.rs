@@ -12,9 +12,9 @@
 use crate::def::{ColumnType, Compression, IndexKind};
 use crate::error::{Error, Result};
 use crate::kv::IndexId;
+use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::schema::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::collections::BTreeSet;
-use strata_engine::base::codec::{Reader, put_bytes, put_varint};
 
 const PLAIN: u8 = 1;
 /// Who knows weights of form 1 only must not read the keys.

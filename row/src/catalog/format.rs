@@ -10,8 +10,8 @@
 //! one entry makes every change of a table a change of one key.
 
 use crate::error::{Error, Result};
+use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::kv::{Feature, IndexId, Need};
-use strata_engine::base::codec::{Reader, put_bytes, put_varint};
 
 /// The index that holds the catalog.
 ///

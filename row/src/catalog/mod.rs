@@ -296,8 +296,11 @@ impl Catalog {
         plan: impl Fn(&mut (u32, u64)) -> Result<(Change, T)>,
         enter: impl FnOnce(&mut Entries, SeqNo, &T),
     ) -> Result<(T, SeqNo)> {
-        let mut trial = *self.ids.lock();
-        let trial = plan(&mut trial)?.0;
+        let mut trial_ids = *self.ids.lock();
+        let trial = plan(&mut trial_ids)?.0;
+        if trial_ids.0 > LAST_INDEX_ID {
+            return Err(Error::invalid("all numbers of indexes are used up"));
+        }
         let mut bytes = Engine::write_bytes(&trial) + TRIAL_SLACK;
         let mut feature = format::feature_of(&trial);
         loop {
@@ -339,11 +342,12 @@ impl Catalog {
     }
 
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
-    /// before it is written to.
+    /// before it is written to, and the engine's keyspaces have ids of their own.
     fn clear_strays(&self, events: &Teller) -> Result<()> {
         let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
         let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
-        strays.retain(|id| id.0 >= FIRST_INDEX_ID && !owned.contains(id) && !self.clearing.has(*id));
+        let may_own = |id: &IndexId| id.0 >= FIRST_INDEX_ID && *id < IndexId::KEYSPACES;
+        strays.retain(|id| may_own(id) && !owned.contains(id) && !self.clearing.has(*id));
         let Some(last) = strays.last() else { return Ok(()) };
         {
             let mut ids = self.ids.lock();
@@ -360,6 +364,9 @@ impl Catalog {
 
 /// What a change may grow by between the look at its size and its order: the ids have a byte more.
 const TRIAL_SLACK: usize = 1 << 10;
+
+/// The highest id of an index, with some left for changes that come at one moment: those above are of the engine's keyspaces.
+const LAST_INDEX_ID: u32 = IndexId::KEYSPACES.0 - (1 << 20);
 
 fn next_id(ids: &mut (u32, u64)) -> IndexId {
     ids.0 += 1;

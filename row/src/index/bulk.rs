@@ -11,12 +11,12 @@
 use super::entries::{Sink, Written};
 use super::{encode_row, put_row};
 use crate::error::{Error, Result};
+use crate::kv::ValueBuf;
 use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
 use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strata_engine::base::value::Value;
 
 /// A running fill.
 pub struct Bulk {
@@ -26,7 +26,7 @@ pub struct Bulk {
     /// Clustered key and row.
     row: (Vec<u8>, Vec<u8>),
     others: Collected,
-    found: Value,
+    found: ValueBuf,
 }
 
 impl Bulk {
@@ -35,7 +35,7 @@ impl Bulk {
         let mut top = Vec::new();
         table.edge(None, true, &mut top, &mut Vec::new())?;
         let (row, others) = Default::default();
-        Ok(Bulk { txn: table.engine().begin(), top, row, others, found: Value::default() })
+        Ok(Bulk { txn: table.engine().begin(), top, row, others, found: ValueBuf::default() })
     }
 
     /// Whom to interrupt when the fill is to end early.
@@ -96,7 +96,7 @@ struct Collected {
 /// Looks for others with unique values while it collects.
 struct Collecting<'a> {
     txn: &'a Txn,
-    found: &'a mut Value,
+    found: &'a mut ValueBuf,
     index: &'a Written,
     to: &'a mut Collected,
 }
@@ -128,6 +128,6 @@ impl Sink for Collecting<'_> {
 }
 
 /// An error if a row has this unique key.
-fn claim(txn: &Txn, key: &[u8], index: usize, found: &mut Value) -> Result<()> {
+fn claim(txn: &Txn, key: &[u8], index: usize, found: &mut ValueBuf) -> Result<()> {
     if txn.get(key, SeqNo::MAX, found)? { Err(Error::Duplicate(index)) } else { Ok(()) }
 }

@@ -4,7 +4,7 @@ use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
 use crate::kv::IndexId;
-use strata_engine::base::limits::KEY_BYTES_MAX;
+use crate::kv::limits::KEY_BYTES_MAX;
 
 /// Builds the codecs as an open would and checks that the longest keys fit.
 pub fn check(def: &TableDef) -> Result<()> {

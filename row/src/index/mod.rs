@@ -23,14 +23,14 @@ pub(crate) mod entries;
 pub mod limits;
 
 use crate::error::{Error, Result};
+use crate::kv::ValueBuf;
+use crate::kv::limits::VALUE_BYTES_MAX;
 use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
 use entries::{Change, ChangeRoom, Sink, Written};
 use std::sync::atomic::{AtomicBool, Ordering};
-use strata_engine::base::limits::VALUE_BYTES_MAX;
-use strata_engine::base::value::Value;
 
 /// Buffers that live as long as a handler, so that a row write allocates nothing.
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub struct WriteBuffers {
     row_value: Vec<u8>,
     old_row_key: Vec<u8>,
     entry: ChangeRoom,
-    found: Value,
+    found: ValueBuf,
 }
 
 impl WriteBuffers {
@@ -313,7 +313,7 @@ fn come(
     claimed: bool,
     index: &Written,
     row_key: &[u8],
-    found: &mut Value,
+    found: &mut ValueBuf,
 ) -> Result<()> {
     if claimed {
         match index.spoiled {
@@ -336,7 +336,7 @@ fn leave(
     claimed: bool,
     index: &Written,
     row_key: &[u8],
-    found: &mut Value,
+    found: &mut ValueBuf,
 ) -> Result<()> {
     if claimed {
         session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
@@ -352,7 +352,7 @@ fn leave(
 /// row's, since rows from before have no entries yet that would have kept the two apart. The writer does not fail for it; the
 /// index will.
 #[inline]
-fn may_touch(session: &mut Session, key: &[u8], index: &Written, row_key: &[u8], found: &mut Value) -> Result<bool> {
+fn may_touch(session: &mut Session, key: &[u8], index: &Written, row_key: &[u8], found: &mut ValueBuf) -> Result<bool> {
     match &index.spoiled {
         None => Ok(true),
         Some(spoiled) => may_touch_building(session, key, index, row_key, found, spoiled),
@@ -365,7 +365,7 @@ fn may_touch_building(
     key: &[u8],
     index: &Written,
     row_key: &[u8],
-    found: &mut Value,
+    found: &mut ValueBuf,
     spoiled: &AtomicBool,
 ) -> Result<bool> {
     session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
@@ -383,7 +383,7 @@ fn may_touch_building(
 
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked
 /// intervals around it; only the holder of its lock is waited for.
-fn claim(session: &mut Session, key: &[u8], found: &mut Value, index: usize) -> Result<()> {
+fn claim(session: &mut Session, key: &[u8], found: &mut ValueBuf, index: usize) -> Result<()> {
     let mut announced = session.try_intend_insert(key)?;
     if !announced && !exists(session, key, found)? {
         session.intend_insert(key)?;
@@ -396,7 +396,7 @@ fn claim(session: &mut Session, key: &[u8], found: &mut Value, index: usize) -> 
     if announced { Ok(()) } else { session.intend_insert(key) }
 }
 
-fn exists(session: &Session, key: &[u8], found: &mut Value) -> Result<bool> {
+fn exists(session: &Session, key: &[u8], found: &mut ValueBuf) -> Result<bool> {
     Ok(session.txn().get(key, session.engine().visible(), found)?)
 }
 
@@ -406,7 +406,7 @@ fn hold(
     session: &mut Session,
     table: &Table,
     key: &[u8],
-    found: &mut Value,
+    found: &mut ValueBuf,
     record: Record<'_>,
     stored: Option<Stored<'_>>,
 ) -> Result<()> {

@@ -7,7 +7,7 @@ pub type Result<T> = std::result::Result<T, CodecError>;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CodecError {
     /// The encoded key is longer than the engine accepts.
-    #[error("encoded key of {bytes} bytes is longer than the limit of {limit}", limit = strata_engine::base::limits::KEY_BYTES_MAX)]
+    #[error("encoded key of {bytes} bytes is longer than the limit of {limit}", limit = crate::kv::limits::KEY_BYTES_MAX)]
     TooLong {
         /// Its length.
         bytes: usize,

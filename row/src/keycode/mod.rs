@@ -45,9 +45,9 @@ pub(crate) mod testkit;
 #[cfg(test)]
 mod tests;
 
-use strata_engine::base::IndexId;
-use strata_engine::base::codec::Reader;
-use strata_engine::base::limits::KEY_BYTES_MAX;
+use crate::kv::IndexId;
+use crate::kv::codec::Reader;
+use crate::kv::limits::KEY_BYTES_MAX;
 
 pub use error::{CodecError, Result};
 pub use step::TERM_BYTES_MAX;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use strata_engine::base::codec::{Reader, put_varint};
+use crate::kv::codec::{Reader, put_varint};
 
 use super::error::{CodecError, Result};
 use super::groups::{self, COUNTED, Spaces};

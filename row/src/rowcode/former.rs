@@ -12,8 +12,8 @@ use super::convert::{Conversion, is_text};
 use super::layout::Layout;
 use crate::def::TableDef;
 use crate::keycode::{CodecError, KeyCodec, Result};
+use crate::kv::codec::Reader;
 use crate::schema::{Initial, Schema, TableMeta};
-use strata_engine::base::codec::Reader;
 
 /// Decoder of the rows of one earlier schema version.
 pub(super) struct Former {

@@ -40,7 +40,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use strata_engine::base::codec::{Reader, put_varint};
+use crate::kv::codec::{Reader, put_varint};
 
 pub use apart::{APART_FROM, Apart};
 pub use columns::ColumnSet;

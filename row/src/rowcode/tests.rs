@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
+use crate::kv::IndexId;
 use proptest::prelude::*;
-use strata_engine::base::IndexId;
 
 use super::*;
 use crate::catalog::alter::Source;

@@ -9,10 +9,10 @@ use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
 use crate::keycode::CodecError;
 use crate::kv::{self, GrantKind, LockMode, SeqNo};
+use crate::kv::{ValueBuf, ValueOut};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
 use std::sync::atomic::Ordering;
-use strata_engine::base::value::{Value, ValueOut};
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ pub(super) fn copy(to: &mut Vec<u8>, from: &[u8]) {
 const LARGE_MIN: usize = 512 << 10;
 
 /// Keeps the value that the engine cursor stands on: a copy, unless it is a large one.
-fn keep(to: &mut Value, cursor: &kv::Cursor) {
+fn keep(to: &mut ValueBuf, cursor: &kv::Cursor) {
     let value = cursor.value();
     match if value.len() < LARGE_MIN { None } else { cursor.large_value() } {
         Some(large) => to.hold(large),
@@ -175,7 +175,7 @@ impl RowCursor {
         if self.table.reads_newest() || session.txn().wrote(&self.current)? {
             return Ok(());
         }
-        let (mut then, mut now) = (Value::default(), Value::default());
+        let (mut then, mut now) = (ValueBuf::default(), ValueBuf::default());
         let was = session.txn().get(&self.current, snapshot, &mut then)?;
         let is = session.txn().get(&self.current, newest, &mut now)?;
         match was == is && (!is || *then == *now) {

@@ -37,13 +37,13 @@ use crate::error::Result;
 use crate::index::WriteBuffers;
 use crate::index::bulk::Bulk;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::kv::ValueBuf;
 use crate::kv::{self, IndexId, LockMode, ReadPoint, SeqNo};
 use crate::rowcode::ColumnSet;
 use crate::session::Waiting;
 use crate::table::Table;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strata_engine::base::value::Value;
 
 /// Fetched of the server's condition on an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,13 +140,13 @@ pub struct RowCursor {
     /// While the scan may have to show covered entries.
     committed: Option<Box<handed::Committed>>,
     entry_key: Vec<u8>,
-    entry_value: Value,
+    entry_value: ValueBuf,
     /// Clustered key of the row read last.
     current: Vec<u8>,
     /// Hidden id of that row; 0 if none was read, or the table has none. Shared: the server's condition may ask for the
     /// position of the entry under test while a read is running.
     row_id: Arc<AtomicU64>,
-    row_value: Value,
+    row_value: ValueBuf,
     /// `row_value` is the row at `current`, read last: whoever writes it compares with these bytes.
     has_row: bool,
     /// The table has BLOBs.
@@ -179,10 +179,10 @@ impl RowCursor {
             cursor: table.engine().cursor(),
             committed: None,
             entry_key: Vec::new(),
-            entry_value: Value::default(),
+            entry_value: ValueBuf::default(),
             current: Vec::new(),
             row_id: Arc::default(),
-            row_value: Value::default(),
+            row_value: ValueBuf::default(),
             has_row: false,
             has_blobs: table.has_blobs,
             fresh_lock: false,

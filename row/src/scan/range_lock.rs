@@ -6,6 +6,8 @@
 //!
 //! Intervals end where the scan knows that it ends, not at the next entry beyond.
 //!
+//! A key that another session brings in is waited for, unless it is this session that the other waits for: it has locked the key.
+//!
 //! Rejected: locking all of the range before the first read. A search for one row would keep everybody out of all the rest.
 
 use super::fetch::copy;
@@ -25,6 +27,32 @@ pub(super) enum End {
     Before,
     /// To the end of the range; true: of the entries with the same prefix.
     Limit(bool),
+}
+
+/// Locks `[from, to)`, which was read at this version of the index. False if it has to be read again, where somebody was waited for
+/// or something came in.
+fn lock_interval(session: &mut Session, from: &[u8], to: &[u8], version: u64, waiting: Waiting) -> Result<bool> {
+    let mut passed;
+    let mut from = from;
+    loop {
+        let key = match session.lock_range(from, to, version) {
+            RangeGrant::Clean => return Ok(true),
+            RangeGrant::Stale => return Ok(false),
+            RangeGrant::Inserting(key) => key,
+        };
+        // Granted when the other is through. What became of the key the next look tells.
+        if session.lock(&key, LockMode::Shared, waiting)?.kind == GrantKind::New {
+            session.unlock(&key);
+            return Ok(false);
+        }
+        // The session has locked the key, be it absent: the other waits for that lock and brings nothing in before it is given back.
+        // What lies before the key is locked now; whether it was read in time has not been said.
+        if session.lock_range(from, &key, version) != RangeGrant::Clean {
+            return Ok(false);
+        }
+        passed = [key.as_slice(), &[0]].concat();
+        from = &passed;
+    }
 }
 
 impl RowCursor {
@@ -67,15 +95,8 @@ impl RowCursor {
             Direction::Forward => (&scan.frontier, &scan.target),
             Direction::Backward => (&scan.target, &scan.frontier),
         };
-        match session.lock_range(from, to, scan.version) {
-            RangeGrant::Clean => return Ok(true),
-            RangeGrant::Stale => {}
-            RangeGrant::Inserting(key) => {
-                // Granted when the other is through. What became of the key the next look tells.
-                if session.lock(&key, LockMode::Shared, self.waiting)?.kind == GrantKind::New {
-                    session.unlock(&key);
-                }
-            }
+        if lock_interval(session, from, to, scan.version, self.waiting)? {
+            return Ok(true);
         }
         session.check_killed()?;
         scan.version = session.range_version(scan.index_id);

@@ -9,11 +9,11 @@
 
 use crate::error::{Error, Result};
 use crate::index::entries::{Sink, TermEntries, Written};
+use crate::kv::ValueBuf;
 use crate::kv::{self, IndexId, SeqNo};
 use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
-use strata_engine::base::value::Value;
 
 /// What is done with the key and value of each entry.
 type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
@@ -131,7 +131,7 @@ impl Table {
     ) -> Result<u64> {
         let name = self.name_of(index);
         let mut record = vec![0; self.def.record_bytes as usize];
-        let (mut row_key, mut row_value) = (Vec::new(), Value::default());
+        let (mut row_key, mut row_value) = (Vec::new(), ValueBuf::default());
         let mut expected = Looking::default();
         let (mut entries, mut bad) = (0, 0);
         self.walk_all(self.state.meta.indexes[index.place].id, session, seq, &mut |key, value| {

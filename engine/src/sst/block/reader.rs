@@ -10,6 +10,8 @@
 //!
 //! Checks at each access instead of at the beginning: a block is parsed once and read many times.
 
+use std::sync::atomic::AtomicU32;
+
 use super::layout::Layout;
 use super::{
     FLAG_HEAD_LENS, FLAG_TAIL_OFFSETS, FLAG_TOMBSTONES, FLAG_VALUE_OFFSETS, FLAG_WIDE, HEAD_BYTES, HEADER_BYTES,
@@ -21,6 +23,8 @@ use crate::base::{Kind, SeqNo};
 pub struct Block {
     data: Buf,
     at: Layout,
+    /// Values that hold it; see `super::super::pin`.
+    pins: AtomicU32,
 }
 
 /// Where a row's value lies in the block's bytes.
@@ -34,7 +38,7 @@ impl Block {
     /// Checks the structure of `data` and takes it over. The error says what is wrong.
     pub fn parse(data: impl Into<Buf>) -> Result<Block, &'static str> {
         let data = data.into();
-        let block = Block { at: Layout::of(&data)?, data };
+        let block = Block { at: Layout::of(&data)?, data, pins: AtomicU32::new(0) };
         block.at.check_offsets(&block.data)?;
         let (rows, all_tails) = (block.at.rows, block.at.values - block.at.tails);
         if block.at.flags & FLAG_HEAD_LENS != 0 {
@@ -55,6 +59,11 @@ impl Block {
     #[inline]
     pub fn rows(&self) -> usize {
         self.at.rows as usize
+    }
+
+    /// The number of values that hold it.
+    pub(in crate::sst) fn pins(&self) -> &AtomicU32 {
+        &self.pins
     }
 
     /// Greatest sequence number in the block.
