@@ -124,6 +124,8 @@ impl Author<'_> {
             _ => format!("DELETE FROM {name} WHERE id = {held}"),
         };
         let gone = hold.starts_with("DELETE");
+        // A row that an INSERT finds there InnoDB locks shared, Strata exclusively.
+        let shared = hold.ends_with("SHARE MODE");
         self.say(0, hold);
         let mut there = vec![1, 2, 3];
         for _ in 0..self.rng.random_range(2..6) {
@@ -138,7 +140,7 @@ impl Author<'_> {
                 2 => format!("SELECT * FROM {name} WHERE id = {id} FOR UPDATE"),
                 3 => format!("SELECT * FROM {name} WHERE id = {id} LOCK IN SHARE MODE"),
                 4 => format!("SELECT * FROM {name} WHERE id = {id} FOR UPDATE SKIP LOCKED"),
-                5 => format!("INSERT INTO {name} VALUES ({id}, 3)"),
+                5 if !shared || id != held => format!("INSERT INTO {name} VALUES ({id}, 3)"),
                 6 => format!("REPLACE INTO {name} VALUES ({id}, 4)"),
                 7 => format!("INSERT INTO {name} VALUES ({id}, 6) ON DUPLICATE KEY UPDATE c = c + 100"),
                 _ => format!("SELECT * FROM {name} WHERE id = {id}"),
