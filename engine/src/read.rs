@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
-use crate::iter::{LevelIter, SortedRun, Stand, VersionIter};
+use crate::iter::{LevelIter, OrderHead, SortedRun, VersionIter};
 use crate::manifest::{FileEntry, find_in};
 use crate::mem::{Lookup, MemIter, MemTable};
-use crate::sources::{Place, Run};
+use crate::sources::{Layer, Run};
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
@@ -114,12 +114,12 @@ pub(crate) fn changed_since(tree: &Tree, key: &[u8], read: SeqNo) -> Result<bool
     let lookup = Lookup::new(key);
     let newest = |mem: &Mem| mem.table.look_up(&lookup, SeqNo::MAX).map(|(seq, ..)| seq > read);
     let changed = state.look_up(key, |place| match place {
-        Place::Active(mem) => Ok(newest(mem)),
+        Layer::Active(mem) => Ok(newest(mem)),
         // Neither it nor what comes after it.
-        Place::Sealed(mem) if mem.last_seq() <= read => Ok(Some(false)),
-        Place::Sealed(mem) => Ok(newest(mem)),
-        Place::File(file) if file.meta.max_seq <= read => Ok(None),
-        Place::File(file) => Ok(tree.ssts.reader(file)?.get(key, SeqNo::MAX)?.map(|(seq, ..)| seq > read)),
+        Layer::Sealed(mem) if mem.last_seq() <= read => Ok(Some(false)),
+        Layer::Sealed(mem) => Ok(newest(mem)),
+        Layer::File(file) if file.meta.max_seq <= read => Ok(None),
+        Layer::File(file) => Ok(tree.ssts.reader(file)?.get(key, SeqNo::MAX)?.map(|(seq, ..)| seq > read)),
     })?;
     Ok(changed.unwrap_or(false))
 }
@@ -187,8 +187,8 @@ impl VersionIter for Source {
         forward!(self, it => it.key())
     }
     #[inline]
-    fn stand(&self) -> Option<Stand> {
-        forward!(self, it => it.stand())
+    fn order_head(&self) -> Option<OrderHead> {
+        forward!(self, it => it.order_head())
     }
     #[inline]
     fn seq(&self) -> SeqNo {
@@ -315,8 +315,8 @@ pub(crate) fn add_sources(
 pub(crate) fn file_of(tree: &Tree, key: &[u8]) -> Option<PathBuf> {
     let state = tree.states.pin();
     let found = state.look_up(key, |at| match at {
-        Place::Active(mem) | Place::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
-        Place::File(file) => {
+        Layer::Active(mem) | Layer::Sealed(mem) => Ok(mem.table.get(key, SeqNo::MAX).map(|_| None)),
+        Layer::File(file) => {
             let found = tree.ssts.reader(file)?.get(key, SeqNo::MAX)?;
             Ok(found.map(|_| Some(tree.ssts.path(file.meta.no))))
         }

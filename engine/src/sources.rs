@@ -14,7 +14,7 @@ use crate::manifest::{FileEntry, find_in, within};
 use crate::state::{Mem, ReadState};
 
 /// Where a version of a key may be.
-pub(crate) enum Place<'a> {
+pub(crate) enum Layer<'a> {
     Active(&'a Arc<Mem>),
     Sealed(&'a Arc<Mem>),
     File(&'a Arc<FileEntry>),
@@ -46,24 +46,24 @@ pub(crate) enum Source<'a> {
 
 impl ReadState {
     /// Shows `look` each place that may have a version of `key`, newest first, until it has an answer.
-    pub fn look_up<R>(&self, key: &[u8], mut look: impl FnMut(Place<'_>) -> Result<Option<R>>) -> Result<Option<R>> {
-        let mut answer = look(Place::Active(&self.active))?;
+    pub fn look_up<R>(&self, key: &[u8], mut look: impl FnMut(Layer<'_>) -> Result<Option<R>>) -> Result<Option<R>> {
+        let mut answer = look(Layer::Active(&self.active))?;
         if answer.is_some() {
             return Ok(answer);
         }
         for sealed in &self.sealed {
             if let Some(file) = find_in(&sealed.files, key) {
-                answer = look(Place::File(file))?;
+                answer = look(Layer::File(file))?;
             }
             if answer.is_none() {
-                answer = look(Place::Sealed(&sealed.mem))?;
+                answer = look(Layer::Sealed(&sealed.mem))?;
             }
             if answer.is_some() {
                 return Ok(answer);
             }
         }
         self.version.visit(key, |file| {
-            answer = look(Place::File(file))?;
+            answer = look(Layer::File(file))?;
             Ok(answer.is_some())
         })?;
         Ok(answer)

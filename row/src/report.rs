@@ -28,7 +28,7 @@ fn text(what: impl Into<String>) -> Cell {
 }
 
 /// What a key belongs to.
-struct Place {
+struct IndexOwner {
     table: String,
     meta: Arc<TableMeta>,
     /// `None`: the rows of a table without primary key.
@@ -36,7 +36,7 @@ struct Place {
 }
 
 /// All indexes, by number.
-struct Names(HashMap<IndexId, Place>);
+struct Names(HashMap<IndexId, IndexOwner>);
 
 impl Names {
     fn new(store: &Store) -> Names {
@@ -45,7 +45,7 @@ impl Names {
             // Dropped since it was listed.
             let Ok(meta) = store.catalog().get(&name) else { continue };
             let table = name.trim_start_matches("./").replacen('/', ".", 1);
-            let place = |index| Place { table: table.clone(), meta: meta.clone(), index };
+            let place = |index| IndexOwner { table: table.clone(), meta: meta.clone(), index };
             for (i, index) in meta.indexes.iter().enumerate() {
                 places.insert(index.id, place(Some(i)));
             }

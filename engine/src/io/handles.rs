@@ -39,7 +39,7 @@ const TRIES: usize = 4;
 pub struct BoundedDisk(Arc<Shared>);
 
 /// How many descriptors there are, and who waits for one.
-struct Places {
+struct Permits {
     most: usize,
     taken: AtomicUsize,
     waiting: AtomicUsize,
@@ -48,7 +48,7 @@ struct Places {
     freed: Condvar,
 }
 
-impl Places {
+impl Permits {
     fn try_take(&self) -> bool {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
@@ -72,10 +72,10 @@ impl Places {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until a place is given back, unless one is free. `make_room` gives back what nobody uses.
+    /// Waits until a permit is given back, unless one is free. `make_room` gives back what nobody uses.
     fn wait(&self, make_room: impl FnOnce()) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // Only now: who takes a place after this sees that it is wanted, and gives it back.
+        // Only now: who takes a permit after this sees that it is wanted, and gives it back.
         make_room();
         let mut sleep = self.sleep.lock();
         if self.is_full() {
@@ -88,7 +88,7 @@ impl Places {
 
 struct Shared {
     disk: Arc<dyn Disk>,
-    places: Arc<Places>,
+    permits: Arc<Permits>,
     /// The open ones, the hand at the front. Locked by those who open a file, never by those who read.
     ring: Mutex<VecDeque<Weak<BoundedFile>>>,
 }
@@ -105,16 +105,16 @@ struct BoundedFile {
     opening: Mutex<()>,
 }
 
-/// A descriptor and its place.
+/// A descriptor and its permit.
 struct Open {
     file: Arc<dyn File>,
     /// After the file: it is closed first.
-    _place: Place,
+    _permit: Permit,
 }
 
-struct Place(Arc<Places>);
+struct Permit(Arc<Permits>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.give_back();
     }
@@ -123,14 +123,14 @@ impl Drop for Place {
 impl BoundedDisk {
     /// `disk`, with at most `most` descriptors (at least 8) for the files of [`Disk::open_bounded`].
     pub fn new(disk: Arc<dyn Disk>, most: usize) -> BoundedDisk {
-        let places = Arc::new(Places {
+        let permits = Arc::new(Permits {
             most: most.max(OPEN_MIN),
             taken: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             sleep: Mutex::default(),
             freed: Condvar::new(),
         });
-        BoundedDisk(Arc::new(Shared { disk, places, ring: Mutex::default() }))
+        BoundedDisk(Arc::new(Shared { disk, permits, ring: Mutex::default() }))
     }
 }
 
@@ -169,33 +169,33 @@ impl Shared {
         result
     }
 
-    fn take_place(&self) -> Place {
-        while !self.places.try_take() {
-            if self.close(1) == 0 || self.places.is_full() {
-                self.places.wait(|| {
+    fn take_permit(&self) -> Permit {
+        while !self.permits.try_take() {
+            if self.close(1) == 0 || self.permits.is_full() {
+                self.permits.wait(|| {
                     self.close(1);
                 });
             }
         }
-        Place(self.places.clone())
+        Permit(self.permits.clone())
     }
 
     fn open(&self, path: &Path) -> Result<Arc<Open>> {
-        let place = self.take_place();
+        let permit = self.take_permit();
         let file = self.with_descriptor(|| self.disk.open(path, Mode::Read, true))?;
-        Ok(Arc::new(Open { file, _place: place }))
+        Ok(Arc::new(Open { file, _permit: permit }))
     }
 
     /// Lets the hand come by a file that has just been opened.
     fn enter(&self, file: &BoundedFile) {
         let mut ring = self.ring.lock();
-        if ring.len() > 2 * self.places.taken.load(Ordering::Relaxed) + 64 {
+        if ring.len() > 2 * self.permits.taken.load(Ordering::Relaxed) + 64 {
             ring.retain(|file| file.strong_count() > 0);
         }
         ring.push_back(file.me.clone());
         drop(ring);
         // Who waits may have looked through the ring before.
-        if self.places.is_wanted() {
+        if self.permits.is_wanted() {
             drop(file.open.swap(None));
         }
     }
@@ -279,8 +279,8 @@ impl Disk for BoundedDisk {
     }
 
     fn descriptors(&self) -> Option<(usize, usize)> {
-        let places = &self.0.places;
-        Some((places.taken.load(Ordering::Relaxed), places.most))
+        let permits = &self.0.permits;
+        Some((permits.taken.load(Ordering::Relaxed), permits.most))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -390,7 +390,7 @@ mod tests {
         });
         drop(files);
         assert_eq!(mem.descriptors(), 0);
-        assert_eq!((disk.0.places.taken.load(Ordering::SeqCst), disk.0.places.is_wanted()), (0, false));
+        assert_eq!((disk.0.permits.taken.load(Ordering::SeqCst), disk.0.permits.is_wanted()), (0, false));
     }
 
     #[test]

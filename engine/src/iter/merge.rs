@@ -19,7 +19,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Stand, VersionIter};
+use super::{OrderHead, VersionIter};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{Kind, Result, SeqNo};
 
@@ -32,12 +32,12 @@ enum Direction {
 /// A source and where it stands.
 #[derive(Clone, Copy)]
 struct Runner {
-    stand: Stand,
+    head: OrderHead,
     source: usize,
 }
 
 /// No current source.
-const NOBODY: Runner = Runner { stand: Stand { head: 0, key_len: 0, seq: SeqNo::ZERO }, source: usize::MAX };
+const NOBODY: Runner = Runner { head: OrderHead { head: 0, key_len: 0, seq: SeqNo::ZERO }, source: usize::MAX };
 
 /// Merges sources, newest first in the list, into one stream in internal order.
 pub struct MergeIter<I> {
@@ -78,21 +78,21 @@ impl<I: VersionIter> MergeIter<I> {
     }
 
     fn order_of_keys(&self, a: &Runner, b: &Runner) -> Ordering {
-        let order = a.stand.order_of_keys(&b.stand);
+        let order = a.head.order_of_keys(&b.head);
         order.unwrap_or_else(|| self.sources[a.source].key().cmp(self.sources[b.source].key()))
     }
 
     /// Order of the versions two valid sources stand on, without the tie-break.
     fn order(&self, a: &Runner, b: &Runner) -> Ordering {
-        self.order_of_keys(a, b).then_with(|| b.stand.seq.cmp(&a.stand.seq))
+        self.order_of_keys(a, b).then_with(|| b.head.seq.cmp(&a.head.seq))
     }
 
     /// True if source `a` is emitted before source `b` in the current direction.
     #[inline(always)]
     fn before(&self, a: &Runner, b: &Runner) -> bool {
-        match a.stand.head == b.stand.head {
+        match a.head.head == b.head.head {
             true => self.before_behind_head(a, b),
-            false => (a.stand.head < b.stand.head) == (self.direction == Direction::Forward),
+            false => (a.head.head < b.head.head) == (self.direction == Direction::Forward),
         }
     }
 
@@ -140,8 +140,8 @@ impl<I: VersionIter> MergeIter<I> {
             if source == self.current.source {
                 continue;
             }
-            if let Some(stand) = self.sources[source].stand() {
-                self.heap.push(Runner { stand, source });
+            if let Some(head) = self.sources[source].order_head() {
+                self.heap.push(Runner { head, source });
             }
         }
         for at in (0..self.heap.len() / 2).rev() {
@@ -229,11 +229,11 @@ impl<I: VersionIter> MergeIter<I> {
     /// The current source has moved: is it still the front one?
     #[inline]
     fn settle(&mut self) {
-        let Some(stand) = self.sources[self.current.source].stand() else {
+        let Some(head) = self.sources[self.current.source].order_head() else {
             self.current = self.pop();
             return;
         };
-        self.current.stand = stand;
+        self.current.head = head;
         let Some(top) = self.heap.first() else { return };
         if self.before(top, &self.current) {
             let moved = std::mem::replace(&mut self.current, *top);
@@ -244,8 +244,8 @@ impl<I: VersionIter> MergeIter<I> {
     /// The source at the top of the heap has moved.
     #[inline]
     fn settle_top(&mut self, source: usize) {
-        match self.sources[source].stand() {
-            Some(stand) => self.sift_down(0, Runner { stand, source }),
+        match self.sources[source].order_head() {
+            Some(head) => self.sift_down(0, Runner { head, source }),
             None => {
                 self.pop();
             }
@@ -256,7 +256,7 @@ impl<I: VersionIter> MergeIter<I> {
     #[inline]
     fn skip_copies(&mut self) -> Result<()> {
         while let Some(&top) = self.heap.first() {
-            if top.stand != self.current.stand || self.order(&top, &self.current) != Ordering::Equal {
+            if top.head != self.current.head || self.order(&top, &self.current) != Ordering::Equal {
                 return Ok(());
             }
             self.move_source(top.source)?;
@@ -276,12 +276,12 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
         self.sources[self.current.source].key()
     }
     #[inline]
-    fn stand(&self) -> Option<Stand> {
-        self.valid().then_some(self.current.stand)
+    fn order_head(&self) -> Option<OrderHead> {
+        self.valid().then_some(self.current.head)
     }
     #[inline]
     fn seq(&self) -> SeqNo {
-        self.current.stand.seq
+        self.current.head.seq
     }
     #[inline]
     fn kind(&self) -> Kind {
@@ -333,7 +333,7 @@ impl<I: VersionIter> VersionIter for MergeIter<I> {
         }
         // Where the same rows are written again and again, most keys have versions in several sources.
         while let Some(&top) = self.heap.first() {
-            if top.stand.head != self.current.stand.head || self.order_of_keys(&top, &self.current) != Ordering::Equal {
+            if top.head.head != self.current.head.head || self.order_of_keys(&top, &self.current) != Ordering::Equal {
                 break;
             }
             self.moving(top.source, I::next_key)?;

@@ -59,8 +59,8 @@ pub trait VersionIter: Send {
     fn key(&self) -> &[u8];
     /// Where it stands, if anywhere: what a comparison needs, in one call.
     #[inline]
-    fn stand(&self) -> Option<Stand> {
-        self.valid().then(|| Stand::new(self.key(), self.seq()))
+    fn order_head(&self) -> Option<OrderHead> {
+        self.valid().then(|| OrderHead::new(self.key(), self.seq()))
     }
     /// Its sequence number.
     fn seq(&self) -> SeqNo;
@@ -134,7 +134,7 @@ pub fn head_of(key: &[u8]) -> u128 {
 
 /// What of a version decides its place in the internal order; all of it but for the rest of a long key.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Stand {
+pub struct OrderHead {
     /// See [`head_of`].
     pub head: u128,
     /// Length of the key in bytes.
@@ -143,16 +143,16 @@ pub struct Stand {
     pub seq: SeqNo,
 }
 
-impl Stand {
+impl OrderHead {
     /// That of the version `seq` of `key`.
     #[inline]
-    pub fn new(key: &[u8], seq: SeqNo) -> Stand {
-        Stand { head: head_of(key), key_len: key.len(), seq }
+    pub fn new(key: &[u8], seq: SeqNo) -> OrderHead {
+        OrderHead { head: head_of(key), key_len: key.len(), seq }
     }
 
     /// Order of the keys, if it shows: not of long ones with one head.
     #[inline]
-    pub fn order_of_keys(&self, other: &Stand) -> Option<Ordering> {
+    pub fn order_of_keys(&self, other: &OrderHead) -> Option<Ordering> {
         match self.head.cmp(&other.head) {
             // Of keys within their heads one is the other with zeros behind it.
             Ordering::Equal if self.key_len.max(other.key_len) <= HEAD_BYTES => Some(self.key_len.cmp(&other.key_len)),
@@ -168,8 +168,8 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
         (**self).valid()
     }
     #[inline]
-    fn stand(&self) -> Option<Stand> {
-        (**self).stand()
+    fn order_head(&self) -> Option<OrderHead> {
+        (**self).order_head()
     }
     #[inline]
     fn key(&self) -> &[u8] {
@@ -233,7 +233,7 @@ impl<T: VersionIter + ?Sized> VersionIter for Box<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stand, head_of};
+    use super::{OrderHead, head_of};
     use crate::base::SeqNo;
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             [b"", b"\0", b"a", b"a\0", b"ab", b"abcdefghijklmnop", b"abcdefghijklmnop\0", b"abcdefghijklmnopq"];
         for a in keys {
             for b in keys {
-                let order = Stand::new(a, SeqNo(1)).order_of_keys(&Stand::new(b, SeqNo(2)));
+                let order = OrderHead::new(a, SeqNo(1)).order_of_keys(&OrderHead::new(b, SeqNo(2)));
                 let tied = a.len().max(b.len()) > 16 && a.starts_with(keys[5]) && b.starts_with(keys[5]);
                 assert_eq!(order, (!tied).then(|| a.cmp(b)), "{a:?} {b:?}");
             }

@@ -315,11 +315,11 @@ impl<I: VersionIter> VisibleIter<I> {
 
     /// From the inner cursor's position to the next visible row.
     fn find_forward(&mut self) -> Result<()> {
-        while let Some(stand) = self.inner.stand() {
-            if stand.head >= self.upper.head && self.upper.get().is_some_and(|upper| self.inner.key() >= upper) {
+        while let Some(order) = self.inner.order_head() {
+            if order.head >= self.upper.head && self.upper.get().is_some_and(|upper| self.inner.key() >= upper) {
                 return Ok(());
             }
-            if stand.seq > self.read {
+            if order.seq > self.read {
                 self.skip()?;
                 self.inner.next()?;
                 continue;

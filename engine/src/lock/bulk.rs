@@ -31,7 +31,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::LockMode::{self, Exclusive, Shared};
 use super::queue::{Answer, LockQueue};
-use super::shard::{Place, Shard};
+use super::shard::{Shard, SlotId};
 use super::{LockOwner, LockTable};
 use crate::base::IndexId;
 use crate::mem::prefetch;
@@ -265,7 +265,7 @@ impl Registry {
 impl LockTable {
     /// Makes those who hold the key of `place` in bulk holders in its queue.
     #[cold]
-    pub(super) fn materialize(&self, shard: &mut Shard, place: Place, asking: &LockOwner) {
+    pub(super) fn materialize(&self, shard: &mut Shard, place: SlotId, asking: &LockOwner) {
         let entry = &mut shard.entries[place.slot as usize];
         if entry.queue.held(asking.id) == Some(LockMode::Exclusive) {
             return;

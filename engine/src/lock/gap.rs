@@ -43,7 +43,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::guards::WaitPlace;
 use super::queue::Answer;
 use super::range::{IndexRanges, RangeGrant, Stretch};
-use super::shard::Place;
+use super::shard::SlotId;
 use super::wait::WaitState;
 use super::{LockInfo, LockKind, LockMode, LockOwner, LockTable, Wait};
 use crate::base::{Error, IndexId, Result};
@@ -238,11 +238,11 @@ impl LockTable {
         let mut shard = self.shard(number);
         let slot = shard.find_or_add(hash, key);
         if self.bulk.in_use() {
-            self.materialize(&mut shard, Place { shard: number, slot }, other);
+            self.materialize(&mut shard, SlotId { shard: number, slot }, other);
         }
         let answer = shard.entries[slot as usize].queue.request(other.id, LockMode::Exclusive);
         if answer == Answer::New {
-            other.held.lock().push(Place { shard: number, slot });
+            other.held.lock().push(SlotId { shard: number, slot });
         }
     }
 

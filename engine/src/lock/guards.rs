@@ -14,14 +14,14 @@ use parking_lot::MutexGuard;
 
 use super::gap::{Indexes, Ranges};
 use super::queue::Ticket;
-use super::shard::{Place, Shard};
+use super::shard::{Shard, SlotId};
 use super::{LockKind, LockMode, LockOwner, LockTable, WaitInfo, granted};
 use crate::base::IndexId;
 
 /// Where an owner waits: in the queue of a key, or for a place in an index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitPlace {
-    Point(Place, Ticket),
+    Point(SlotId, Ticket),
     Range(IndexId),
 }
 

@@ -41,7 +41,7 @@ pub use self::owner::LockOwner;
 use self::queue::Answer;
 pub use self::range::RangeGrant;
 pub use self::report::{Deadlock, LockCounters, LockInfo, LockKind, LockUsage, WaitInfo};
-use self::shard::{PaddedShard, Place, Shard};
+use self::shard::{PaddedShard, Shard, SlotId};
 pub use self::wait::WaitObserver;
 use self::wait::WaitState;
 use crate::base::{Error, Result};
@@ -162,7 +162,7 @@ impl LockTable {
         let number = self.shard_of(hash);
         let mut shard = self.shard(number);
         let slot = shard.find_or_add(hash, key);
-        let place = Place { shard: number, slot };
+        let place = SlotId { shard: number, slot };
         let in_bulk = self.bulk.in_use();
         if in_bulk {
             self.materialize(&mut shard, place, owner);
@@ -223,7 +223,7 @@ impl LockTable {
         drop(shard);
         let mut held = owner.held.lock();
         // Usually the last one.
-        if let Some(at) = held.iter().rposition(|&p| p == Place { shard: number, slot }) {
+        if let Some(at) = held.iter().rposition(|&p| p == SlotId { shard: number, slot }) {
             held.swap_remove(at);
         }
     }

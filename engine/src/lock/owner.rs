@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::bulk::Bulk;
 use super::gap;
-use super::shard::Place;
+use super::shard::SlotId;
 use super::wait::WaitState;
 use crate::base::IndexId;
 
@@ -25,7 +25,7 @@ pub struct LockOwner {
     pub(super) tag: AtomicU64,
     weight: AtomicU64,
     killed: Arc<AtomicBool>,
-    pub(super) held: Mutex<Vec<Place>>,
+    pub(super) held: Mutex<Vec<SlotId>>,
     /// Indexes whose range rules know the owner, in order: asked for each key that enters where somebody scans.
     pub(super) indexes: Mutex<Vec<IndexId>>,
     /// What there is to release besides point locks: see `gap`.

@@ -1,6 +1,6 @@
 //! A shard of the table: a map from keys to their [`LockQueue`]s, whose entries do not move.
 //!
-//! Chained hashing over an array of entries. Whoever holds or awaits a lock keeps its [`Place`], and comes back to the entry
+//! Chained hashing over an array of entries. Whoever holds or awaits a lock keeps its [`SlotId`], and comes back to the entry
 //! without the key. A key of up to 40 bytes lies in the entry and a released entry is reused, so nothing is allocated for an
 //! uncontended lock.
 //!
@@ -17,7 +17,7 @@ use super::queue::LockQueue;
 
 /// Where a key's entry is, for as long as somebody holds or awaits the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SlotId {
     pub shard: u32,
     pub slot: u32,
 }

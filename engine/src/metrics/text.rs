@@ -149,6 +149,6 @@ mod tests {
         let begins: Vec<Vec<&str>> = levels.iter().map(|line| line.split_whitespace().take(4).collect()).collect();
         assert_eq!(begins.iter().map(|line| line[0]).collect::<Vec<_>>(), ["0", "3", "6"]);
         assert!(text.contains("LAST flush FAILED"), "{text}");
-        assert!(text.contains("\nshared-files (0.1), shared-spills (0.1)\n"), "{text}");
+        assert!(text.contains("\nshared-files (0.1), shared-spills (0.1)"), "{text}");
     }
 }

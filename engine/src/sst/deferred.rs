@@ -73,14 +73,14 @@ impl LargeRow {
 }
 
 /// The place of a large row's value.
-pub(super) struct Place {
+pub(super) struct LargeRowRef {
     pub sst: Arc<Sst>,
     pub row: LargeRow,
     pub key: Vec<u8>,
     pub hints: ReadHints,
 }
 
-impl ValuePlace for Place {
+impl ValuePlace for LargeRowRef {
     fn read(&self) -> Result<LargeValue> {
         let block = self.row.read(&self.sst, &self.key, self.hints)?;
         let is_large = || self.sst.bad(self.row.block.offset, "no large value");

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use super::block::Block;
-use super::deferred::{LargeRow, Place};
+use super::deferred::{LargeRow, LargeRowRef};
 use super::frame::{Handle, aligned};
 use super::large::LARGE;
 use super::reader::Sst;
@@ -365,7 +365,7 @@ impl VersionIter for SstIter {
     fn deferred(&self) -> Option<DeferredValue> {
         let row = self.deferred?;
         let key = self.key().to_vec();
-        Some(Arc::new(Place { sst: self.sst.clone(), row, key, hints: self.hints }))
+        Some(Arc::new(LargeRowRef { sst: self.sst.clone(), row, key, hints: self.hints }))
     }
     #[inline]
     fn value_len(&self) -> usize {

@@ -75,7 +75,7 @@ fn index_of(head: u128) -> IndexId {
 
 /// Where an entry is in a list, or belongs.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     chunk: usize,
     at: usize,
     found: bool,
@@ -87,12 +87,12 @@ struct List {
 }
 
 impl List {
-    fn find(&self, operations: &Operations, head: u128, key: &[u8]) -> Place {
-        let Some(last) = self.chunks.last() else { return Place { chunk: 0, at: 0, found: false } };
+    fn find(&self, operations: &Operations, head: u128, key: &[u8]) -> Position {
+        let Some(last) = self.chunks.last() else { return Position { chunk: 0, at: 0, found: false } };
         let (chunk, at) = (self.chunks.len() - 1, last.numbers.len() - 1);
         match last.order(at, operations, head, key) {
-            Ordering::Less => return Place { chunk, at: at + 1, found: false },
-            Ordering::Equal => return Place { chunk, at, found: true },
+            Ordering::Less => return Position { chunk, at: at + 1, found: false },
+            Ordering::Equal => return Position { chunk, at, found: true },
             Ordering::Greater => {}
         }
         let above = self.chunks.partition_point(|chunk| chunk.order(0, operations, head, key) != Ordering::Greater);
@@ -104,15 +104,15 @@ impl List {
             match entries.order(middle, operations, head, key) {
                 Ordering::Less => from = middle + 1,
                 Ordering::Greater => to = middle,
-                Ordering::Equal => return Place { chunk, at: middle, found: true },
+                Ordering::Equal => return Position { chunk, at: middle, found: true },
             }
         }
-        Place { chunk, at: from, found: false }
+        Position { chunk, at: from, found: false }
     }
 
     /// Returns by how much its memory has grown.
-    fn insert(&mut self, place: Place, head: u128, number: u32) -> usize {
-        let Place { mut chunk, mut at, .. } = place;
+    fn insert(&mut self, place: Position, head: u128, number: u32) -> usize {
+        let Position { mut chunk, mut at, .. } = place;
         let mut grown = 0;
         match self.chunks.get_mut(chunk) {
             Some(full) if full.numbers.len() == CHUNK => {
@@ -136,7 +136,7 @@ impl List {
     }
 
     /// Returns how much memory it gives back.
-    fn remove(&mut self, Place { chunk, at, .. }: Place) -> usize {
+    fn remove(&mut self, Position { chunk, at, .. }: Position) -> usize {
         let entries = &mut self.chunks[chunk];
         entries.heads.remove(at);
         entries.numbers.remove(at);
@@ -147,13 +147,13 @@ impl List {
     }
 
     /// The entry at a place, or the next one.
-    fn at_or_after(&self, Place { chunk, at, .. }: Place) -> Option<u32> {
+    fn at_or_after(&self, Position { chunk, at, .. }: Position) -> Option<u32> {
         let in_chunk = self.chunks.get(chunk).and_then(|entries| entries.numbers.get(at));
         in_chunk.or_else(|| self.chunks.get(chunk + 1)?.numbers.first()).copied()
     }
 
     /// The entry before a place.
-    fn before(&self, Place { chunk, at, .. }: Place) -> Option<u32> {
+    fn before(&self, Position { chunk, at, .. }: Position) -> Option<u32> {
         match at.checked_sub(1) {
             Some(at) => self.chunks[chunk].numbers.get(at).copied(),
             None => self.chunks.get(chunk.checked_sub(1)?)?.numbers.last().copied(),

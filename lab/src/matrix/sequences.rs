@@ -17,7 +17,7 @@ const MOST: i64 = 40;
 const AFTER: u64 = 7;
 
 /// How values are taken. Each gets a number that grows.
-struct Way {
+struct Method {
     name: &'static str,
     sequence: &'static str,
     /// Gives one row with the value that was told.
@@ -31,37 +31,37 @@ const MARK: &[&str] = &["sequence-ordered", "sequence-durable", "sequence-ordere
 const MARK_AND_ROW: &[&str] =
     &["sequence-ordered:2", "sequence-durable:2", "prepare-durable:5", "order-begins:5", "ordered:5"];
 
-fn ways() -> Vec<Way> {
+fn methods() -> Vec<Method> {
     vec![
-        Way {
+        Method {
             name: "NEXTVAL, CACHE 3",
             sequence: "few",
             statement: |_| "SELECT NEXTVAL(few)".into(),
             table: None,
             steps: MARK,
         },
-        Way {
+        Method {
             name: "NEXTVAL, NOCACHE",
             sequence: "one",
             statement: |_| "SELECT NEXTVAL(one)".into(),
             table: None,
             steps: MARK,
         },
-        Way {
+        Method {
             name: "SETVAL",
             sequence: "few",
             statement: |n| format!("SELECT SETVAL(few, {})", n + 5),
             table: None,
             steps: &MARK[..2],
         },
-        Way {
+        Method {
             name: "INSERT INTO InnoDB's table",
             sequence: "few",
             statement: |_| "INSERT INTO vi VALUES (NEXTVAL(few)) RETURNING id".into(),
             table: Some("vi"),
             steps: &MARK_AND_ROW[..2],
         },
-        Way {
+        Method {
             name: "INSERT INTO Strata's table",
             sequence: "few",
             statement: |_| "INSERT INTO vs VALUES (NEXTVAL(few)) RETURNING id".into(),
@@ -79,14 +79,14 @@ struct Given {
 }
 
 /// The next values of a sequence are new: above what was told and what is in the table.
-fn take_new(conn: &mut Conn, way: &Way, given: &mut Option<i64>) -> Result<()> {
-    let stored: Option<i64> = match way.table {
+fn take_new(conn: &mut Conn, method: &Method, given: &mut Option<i64>) -> Result<()> {
+    let stored: Option<i64> = match method.table {
         Some(table) => conn.query_first::<Option<i64>, _>(format!("SELECT MAX(id) FROM {table}"))?.flatten(),
         None => None,
     };
     *given = stored.max(*given);
     for _ in 0..AFTER {
-        let value: Option<i64> = conn.query_first(format!("SELECT NEXTVAL({})", way.sequence))?;
+        let value: Option<i64> = conn.query_first(format!("SELECT NEXTVAL({})", method.sequence))?;
         ensure!(value.is_some() && value > *given, "{value:?} is handed out, and {given:?} was before");
         *given = value;
     }
@@ -96,14 +96,14 @@ fn take_new(conn: &mut Conn, way: &Way, given: &mut Option<i64>) -> Result<()> {
 impl Matrix {
     pub(super) fn sequences(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let mut given = BTreeMap::new();
-        for way in ways().iter().filter(|_| wanted("sequences")) {
-            for step in way.steps {
+        for method in methods().iter().filter(|_| wanted("sequences")) {
+            for step in method.steps {
                 for binlog in [true, false] {
                     // Without the log there is one phase only.
                     if binlog || !step.starts_with("prepare") {
-                        let given = given.entry(way.sequence).or_default();
-                        self.sequence_case(way, step, binlog, given)
-                            .with_context(|| format!("{} at {step}", way.name))?;
+                        let given = given.entry(method.sequence).or_default();
+                        self.sequence_case(method, step, binlog, given)
+                            .with_context(|| format!("{} at {step}", method.name))?;
                     }
                 }
             }
@@ -111,7 +111,7 @@ impl Matrix {
         Ok(())
     }
 
-    fn sequence_case(&mut self, way: &Way, step: &str, binlog: bool, given: &mut Given) -> Result<()> {
+    fn sequence_case(&mut self, method: &Method, step: &str, binlog: bool, given: &mut Given) -> Result<()> {
         let server = self.start(Some(step))?;
         let mut conn = server.connect(Some(DATABASE))?;
         if !binlog {
@@ -121,7 +121,7 @@ impl Matrix {
         let base = given.here.unwrap_or(0);
         let mut count = 0;
         loop {
-            match conn.query_first::<Option<i64>, _>((way.statement)(base + count)) {
+            match conn.query_first::<Option<i64>, _>((method.statement)(base + count)) {
                 Ok(value) => {
                     let value = value.flatten();
                     ensure!(value > given.here, "{value:?} was told, and {:?} before", given.here);
@@ -142,14 +142,15 @@ impl Matrix {
         let server = self.start(None)?;
         self.apply()?;
         let mut conn = server.connect(Some(DATABASE))?;
-        let what = format!("sequences: {}{}", way.name, if binlog { "" } else { ", no binlog" });
-        if let Err(error) = take_new(&mut conn, way, &mut given.here) {
+        let what = format!("sequences: {}{}", method.name, if binlog { "" } else { ", no binlog" });
+        if let Err(error) = take_new(&mut conn, method, &mut given.here) {
             self.wrong.push(format!("{what} at {step}: {error}"));
         }
         let mut copied = "-";
         if binlog {
             copied = "new values";
-            if let Err(error) = take_new(&mut self.replica.connect(Some(DATABASE))?, way, &mut given.logged.clone()) {
+            if let Err(error) = take_new(&mut self.replica.connect(Some(DATABASE))?, method, &mut given.logged.clone())
+            {
                 copied = "old values";
                 self.wrong.push(format!("{what} at {step}, the copy: {error}"));
             }

@@ -26,7 +26,7 @@ use crate::session::Session;
 
 /// What kind of entry a scan with two cursors stands on, or stood on when it lost them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stand {
+pub(super) enum EntryKind {
     /// One that lies over no other.
     Plain,
     /// One that the transaction wrote: a covered one may follow with the same key.
@@ -78,7 +78,7 @@ impl Committed {
         direction: Direction,
         key: &[u8],
         [inclusive, again]: [bool; 2],
-    ) -> Result<Stand> {
+    ) -> Result<EntryKind> {
         self.restore(cursor);
         self.direction = direction;
         self.writes = session.writes();
@@ -88,7 +88,7 @@ impl Committed {
     }
 
     /// To the next entry in the way that both went.
-    fn step(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
+    fn step(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<EntryKind> {
         let own = if self.swapped { &self.nobody } else { session.txn() };
         match self.direction {
             Direction::Forward => cursor.next(own)?,
@@ -99,7 +99,7 @@ impl Committed {
     }
 
     /// Chooses between the scan's own cursor and the second, neither of which stands before the next entry.
-    fn settle(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<Stand> {
+    fn settle(&mut self, cursor: &mut Cursor, session: &Session, codec: &KeyCodec) -> Result<EntryKind> {
         while self.other.valid() {
             let comes_first = !cursor.valid()
                 || match self.direction {
@@ -112,14 +112,14 @@ impl Committed {
             if self.is_covered(session, codec)? {
                 std::mem::swap(cursor, &mut self.other);
                 self.swapped = true;
-                return Ok(Stand::Covered);
+                return Ok(EntryKind::Covered);
             }
             match self.direction {
                 Direction::Forward => self.other.next(&self.nobody)?,
                 Direction::Backward => self.other.prev(&self.nobody)?,
             }
         }
-        Ok(if cursor.valid() && session.txn().wrote(cursor.key())? { Stand::Own } else { Stand::Plain })
+        Ok(if cursor.valid() && session.txn().wrote(cursor.key())? { EntryKind::Own } else { EntryKind::Plain })
     }
 
     fn is_covered(&mut self, session: &Session, codec: &KeyCodec) -> Result<bool> {
@@ -180,8 +180,8 @@ impl RowCursor {
         let (Some(scan), Some(committed)) = (&mut self.scan, &mut self.committed) else { return Ok(()) };
         let own = session.txn().wrote(&self.entry_key)?;
         let inclusive = match (direction, scan.stand) {
-            (Direction::Forward, Stand::Own) => [false, own],
-            (Direction::Backward, Stand::Covered) => [own, false],
+            (Direction::Forward, EntryKind::Own) => [false, own],
+            (Direction::Backward, EntryKind::Covered) => [own, false],
             _ => [false, false],
         };
         scan.stand = committed.seek(&mut self.cursor, session, &scan.codec, direction, &self.entry_key, inclusive)?;

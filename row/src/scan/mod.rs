@@ -118,7 +118,7 @@ struct Scan {
     /// `entry_key` holds the key of the entry that the engine cursor stands on.
     entry_saved: bool,
     target: Vec<u8>,
-    stand: handed::Stand,
+    stand: handed::EntryKind,
 }
 
 fn neighbourhood(index: &Index) -> Option<usize> {
@@ -278,7 +278,7 @@ impl RowCursor {
             version: 0,
             entry_saved: false,
             target,
-            stand: handed::Stand::Plain,
+            stand: handed::EntryKind::Plain,
             codec,
         });
         Ok(())
