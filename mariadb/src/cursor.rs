@@ -1,6 +1,6 @@
 //! Scans, look-ups and row writes of one handler.
 
-use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
+use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out};
 use crate::session::{SessionHandle, isolation};
 use crate::store::TableHandle;
 use std::cell::{Cell, UnsafeCell};
@@ -63,10 +63,10 @@ impl CursorHandle {
     }
 }
 
-unsafe fn on_cursor(handle: *const CursorHandle, body: impl FnOnce(&mut RowCursor) -> Result<c_int>) -> c_int {
+unsafe fn on_cursor<R: Outcome>(handle: *const CursorHandle, body: impl FnOnce(&mut RowCursor) -> R) -> c_int {
     guard(|| {
         // SAFETY: one thread at a time; nothing that the server calls back borrows the cursor.
-        body(unsafe { &mut *reference(handle)?.cursor.get() })
+        body(unsafe { &mut *reference(handle)?.cursor.get() }).code()
     })
 }
 
@@ -192,12 +192,7 @@ pub unsafe extern "C" fn strata_cursor_mode(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_semi_consistent(cursor: *mut CursorHandle, on: c_int) {
-    unsafe {
-        on_cursor(cursor, |c| {
-            c.set_semi_consistent(on != 0);
-            Ok(code::OK)
-        })
-    };
+    unsafe { on_cursor(cursor, |c| c.set_semi_consistent(on != 0)) };
 }
 
 /// See the header.
@@ -243,34 +238,19 @@ pub unsafe extern "C" fn strata_cursor_condition(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_scan_begin(cursor: *mut CursorHandle, index: i32, key_only: c_int) -> c_int {
-    unsafe {
-        on_cursor(cursor, |c| {
-            c.begin(usize::try_from(index).ok(), key_only != 0)?;
-            Ok(code::OK)
-        })
-    }
+    unsafe { on_cursor(cursor, |c| c.begin(usize::try_from(index).ok(), key_only != 0)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_scan_end(cursor: *mut CursorHandle) {
-    unsafe {
-        on_cursor(cursor, |c| {
-            c.end();
-            Ok(code::OK)
-        })
-    };
+    unsafe { on_cursor(cursor, |c| c.end()) };
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_forget_values(cursor: *mut CursorHandle) {
-    unsafe {
-        on_cursor(cursor, |c| {
-            c.forget_values();
-            Ok(code::OK)
-        })
-    };
+    unsafe { on_cursor(cursor, |c| c.forget_values()) };
 }
 
 /// See the header.
@@ -394,12 +374,7 @@ pub unsafe extern "C" fn strata_ref_compare(table: *const TableHandle, a: *const
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_fills(cursor: *mut CursorHandle, on: c_int) {
-    unsafe {
-        on_cursor(cursor, |c| {
-            c.set_fills(on != 0);
-            Ok(code::OK)
-        })
-    };
+    unsafe { on_cursor(cursor, |c| c.set_fills(on != 0)) };
 }
 
 /// See the header.
@@ -479,10 +454,5 @@ pub unsafe extern "C" fn strata_bulk_begin(cursor: *mut CursorHandle) -> c_int {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_bulk_end(cursor: *mut CursorHandle, abort: c_int, duplicate: *mut i32) -> c_int {
-    unsafe {
-        on_cursor(cursor, |c| {
-            tell_duplicate(c.bulk_end(abort != 0), duplicate)?;
-            Ok(code::OK)
-        })
-    }
+    unsafe { on_cursor(cursor, |c| tell_duplicate(c.bulk_end(abort != 0), duplicate)) }
 }

@@ -74,6 +74,30 @@ pub fn code_of(error: &Error) -> c_int {
     }
 }
 
+/// What the body of a call returns: its code, or what stands for one.
+pub trait Outcome {
+    /// The code.
+    fn code(self) -> strata_row::Result<c_int>;
+}
+
+impl Outcome for () {
+    fn code(self) -> strata_row::Result<c_int> {
+        Ok(code::OK)
+    }
+}
+
+impl Outcome for strata_row::Result<()> {
+    fn code(self) -> strata_row::Result<c_int> {
+        self.map(|()| code::OK)
+    }
+}
+
+impl Outcome for strata_row::Result<c_int> {
+    fn code(self) -> strata_row::Result<c_int> {
+        self
+    }
+}
+
 /// Runs the body of a call: errors become numbers with a text, panics become `INTERNAL`.
 pub fn guard(body: impl FnOnce() -> strata_row::Result<c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {

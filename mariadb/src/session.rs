@@ -1,7 +1,7 @@
 //! Sessions and transactions.
 
 use crate::decisions::Decisions;
-use crate::outcome::{bytes, code, guard, reference, store_out};
+use crate::outcome::{Outcome, bytes, code, guard, reference, store_out};
 use crate::store::StoreHandle;
 use crate::waits::{Thd, Waits};
 use std::cell::UnsafeCell;
@@ -39,11 +39,8 @@ pub(crate) fn isolation(number: u32) -> Result<Isolation> {
     }
 }
 
-unsafe fn on_session(session: *const SessionHandle, body: impl FnOnce(&mut Session) -> Result<()>) -> c_int {
-    guard(|| {
-        body(unsafe { SessionHandle::session(session)? })?;
-        Ok(code::OK)
-    })
+unsafe fn on_session<R: Outcome>(session: *const SessionHandle, body: impl FnOnce(&mut Session) -> R) -> c_int {
+    guard(|| body(unsafe { SessionHandle::session(session)? }).code())
 }
 
 /// See the header.
@@ -100,23 +97,13 @@ pub unsafe extern "C" fn strata_session_kill(session: *mut SessionHandle) {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_session_connection(session: *mut SessionHandle, connection: u64) {
-    unsafe {
-        on_session(session, |s| {
-            s.set_connection(connection);
-            Ok(())
-        })
-    };
+    unsafe { on_session(session, |s| s.set_connection(connection)) };
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_session_snapshot_isolation(session: *mut SessionHandle, on: c_int) -> c_int {
-    unsafe {
-        on_session(session, |s| {
-            s.set_snapshot_isolation(on != 0);
-            Ok(())
-        })
-    }
+    unsafe { on_session(session, |s| s.set_snapshot_isolation(on != 0)) }
 }
 
 /// See the header.
@@ -128,23 +115,13 @@ pub unsafe extern "C" fn strata_statement_begin(session: *mut SessionHandle, lev
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_statement_end(session: *mut SessionHandle) -> c_int {
-    unsafe {
-        on_session(session, |s| {
-            s.statement_end();
-            Ok(())
-        })
-    }
+    unsafe { on_session(session, |s| s.statement_end()) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_statement_rollback(session: *mut SessionHandle) -> c_int {
-    unsafe {
-        on_session(session, |s| {
-            s.statement_rollback();
-            Ok(())
-        })
-    }
+    unsafe { on_session(session, |s| s.statement_rollback()) }
 }
 
 /// See the header.
@@ -168,12 +145,7 @@ pub unsafe extern "C" fn strata_prepare(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_commit_ordered(session: *mut SessionHandle) {
-    unsafe {
-        on_session(session, |s| {
-            s.commit_ordered();
-            Ok(())
-        })
-    };
+    unsafe { on_session(session, |s| s.commit_ordered()) };
 }
 
 /// See the header.
@@ -197,21 +169,11 @@ pub unsafe extern "C" fn strata_savepoint_set(session: *mut SessionHandle, out: 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_savepoint_rollback(session: *mut SessionHandle, savepoint: u64) -> c_int {
-    unsafe {
-        on_session(session, |s| {
-            s.rollback_to(Savepoint(savepoint));
-            Ok(())
-        })
-    }
+    unsafe { on_session(session, |s| s.rollback_to(Savepoint(savepoint))) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_consistent_snapshot(session: *mut SessionHandle, level: u32) -> c_int {
-    unsafe {
-        on_session(session, |s| {
-            s.consistent_snapshot(isolation(level)?);
-            Ok(())
-        })
-    }
+    unsafe { on_session(session, |s| isolation(level).map(|level| s.consistent_snapshot(level))) }
 }

@@ -7,7 +7,7 @@ use crate::definition::table_def;
 use crate::fault;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
-use crate::outcome::{bytes, code, guard, guard_value, reference, store_out, text};
+use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
@@ -149,19 +149,13 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
 }
 
 /// Runs a call on the store that has no other result.
-pub(crate) unsafe fn on_store(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> Result<()>) -> c_int {
-    guard(|| {
-        body(unsafe { reference(store)? })?;
-        Ok(code::OK)
-    })
+pub(crate) unsafe fn on_store<R: Outcome>(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) -> R) -> c_int {
+    guard(|| body(unsafe { reference(store)? }).code())
 }
 
 /// Runs a call on a table that has no other result.
-pub(crate) unsafe fn on_table(table: *const TableHandle, body: impl FnOnce(&Table) -> Result<()>) -> c_int {
-    guard(|| {
-        body(&unsafe { reference(table)? }.table)?;
-        Ok(code::OK)
-    })
+pub(crate) unsafe fn on_table<R: Outcome>(table: *const TableHandle, body: impl FnOnce(&Table) -> R) -> c_int {
+    guard(|| body(&unsafe { reference(table)? }.table).code())
 }
 
 /// Runs a change of the catalog, unless the database has stopped: locks that nobody gives up would be blamed.
@@ -177,33 +171,20 @@ unsafe fn on_running(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32) {
-    unsafe {
-        on_store(store, |s| {
-            s.store.engine().set_durability(durability(mode)?);
-            Ok(())
-        })
-    };
+    unsafe { on_store(store, |s| durability(mode).map(|durability| s.store.engine().set_durability(durability))) };
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_block_cache_bytes(store: *mut StoreHandle, n: u64) {
-    unsafe {
-        on_store(store, |s| {
-            s.store.engine().set_block_cache_bytes(or_default(n, machine::block_cache_bytes));
-            Ok(())
-        })
-    };
+    unsafe { on_store(store, |s| s.store.engine().set_block_cache_bytes(or_default(n, machine::block_cache_bytes))) };
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_memtable_budget_bytes(store: *mut StoreHandle, n: u64) {
     unsafe {
-        on_store(store, |s| {
-            s.store.engine().set_memtable_budget_bytes(or_default(n, machine::memtable_budget_bytes));
-            Ok(())
-        })
+        on_store(store, |s| s.store.engine().set_memtable_budget_bytes(or_default(n, machine::memtable_budget_bytes)))
     };
 }
 
