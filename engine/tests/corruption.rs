@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{DIR, Map, Recorder, Rng, dump, key, open, options, value, within};
+use common::{DIR, Map, Recorder, Rng, dump, key, new_store, open, options, value, within};
 use strata_engine::io::{Disk, ManualClock, MemDisk, Mode};
 use strata_engine::layer::IndexId;
 use strata_engine::{Engine, Error, Options, Result};
@@ -264,8 +264,7 @@ fn every_byte_of_the_log_counts() {
 /// ones, are cut, and nothing else is.
 #[test]
 fn a_torn_tail_is_cut() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (disk, engine) = new_store();
     for i in 0..12u64 {
         engine.write(&[(key(16, i), Some(i.to_be_bytes().to_vec()))], true).unwrap();
     }
@@ -424,8 +423,7 @@ fn missing_files_are_noticed() {
 #[test]
 fn a_segment_missing_after_a_crash_is_noticed() {
     within("segments", 60, || {
-        let disk = MemDisk::new();
-        let engine = open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let mut expected = Map::new();
         let log = Path::new(DIR).join("log");
         let segments = |disk: &MemDisk| {
@@ -484,8 +482,7 @@ fn damage_under_a_compaction_is_reported() {
 #[test]
 fn damage_to_the_last_commit_is_told_after_a_rest() {
     within("rest", 60, || {
-        let disk = MemDisk::new();
-        let engine = open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let mut rng = Rng::new(9);
         let mut txn = engine.begin();
         for k in 0..6 {

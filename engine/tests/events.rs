@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{DIR, Recorder, Rng, dump, hooked, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
 use strata_engine::event::{FlushReason, MergeReason, StallCause, Work};
-use strata_engine::io::{Disk, FaultKind, File, ManualClock, MemDisk, Mode};
+use strata_engine::io::{Disk, FaultKind, HookedDisk, ManualClock, MemDisk, Mode, Operation};
 use strata_engine::layer::{Feature, IndexId, Need};
 use strata_engine::{Durability, Engine, Error, Event, Options, Result, Severity};
 
@@ -34,61 +34,39 @@ fn put(engine: &Engine, rng: &mut Rng, rows: u64, bytes: u64) -> Result<()> {
 }
 
 /// A disk that refuses to make or to remove table files.
-#[derive(Clone)]
 struct Refusing {
-    inner: MemDisk,
     creations: Arc<AtomicBool>,
     removals: Arc<AtomicBool>,
+    disk: Arc<dyn Disk>,
 }
 
 impl Refusing {
     fn new(inner: &MemDisk) -> Refusing {
-        Refusing { inner: inner.clone(), creations: Arc::default(), removals: Arc::default() }
-    }
-
-    fn pass(&self, what: &'static str, path: &Path, refuses: &AtomicBool) -> Result<()> {
-        let hit = refuses.load(Ordering::SeqCst) && path.extension().is_some_and(|e| e == "sst");
-        if hit { Err(Error::io(what, path, std::io::Error::from_raw_os_error(5))) } else { Ok(()) }
+        let (creations, removals) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let refused = [(Operation::Open(Mode::Create), creations.clone()), (Operation::Remove, removals.clone())];
+        let pass = move |operation: Operation, path: &Path| {
+            let refuses = refused.iter().any(|(of, refuses)| *of == operation && refuses.load(Ordering::SeqCst));
+            match refuses && path.extension().is_some_and(|e| e == "sst") {
+                true => Err(Error::io(operation.name(), path, std::io::Error::from_raw_os_error(5))),
+                false => Ok(()),
+            }
+        };
+        Refusing { creations, removals, disk: Arc::new(HookedDisk::new(Arc::new(inner.clone()), Arc::new(pass))) }
     }
 }
 
-impl Disk for Refusing {
-    fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>> {
-        if mode == Mode::Create {
-            self.pass("open", path, &self.creations)?;
-        }
-        self.inner.open(path, mode, direct)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.pass("remove", path, &self.removals)?;
-        self.inner.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        self.inner.list(dir)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.inner.exists(path)
-    }
-    fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-        self.inner.lock_dir(dir)
-    }
+/// A store on a new disk, and who is told.
+fn told() -> (MemDisk, Recorder, Engine) {
+    let (disk, recorder) = (MemDisk::new(), Recorder::default());
+    let options = Options { listener: recorder.listener(), ..options(Arc::new(disk.clone())) };
+    let engine = Engine::open(Path::new(DIR), options).unwrap();
+    (disk, recorder, engine)
 }
 
 #[test]
 fn a_flush_is_told_from_its_beginning_to_its_end() {
     within("a flush", 60, || {
-        let (disk, recorder) = (MemDisk::new(), Recorder::default());
-        let options = Options { listener: recorder.listener(), ..options(Arc::new(disk.clone())) };
-        let engine = Engine::open(Path::new(DIR), options).unwrap();
+        let (disk, recorder, engine) = told();
         assert!(matches!(recorder.events()[..], [Event::Opened { files: 0, commits: 0, prepared: 0, orphans: 0, .. }]));
         put(&engine, &mut Rng::new(1), 20, 1000).unwrap();
         let held = engine.metrics().memtable_bytes;
@@ -224,9 +202,7 @@ fn a_full_disk_is_told_when_it_begins_and_when_it_ends() {
 #[test]
 fn a_writer_alone_finds_the_disk_full() {
     within("a writer", 60, || {
-        let (disk, recorder) = (MemDisk::new(), Recorder::default());
-        let options = Options { listener: recorder.listener(), ..options(Arc::new(disk.clone())) };
-        let engine = Engine::open(Path::new(DIR), options).unwrap();
+        let (disk, recorder, engine) = told();
         // The segment that follows is made by housekeeping.
         put(&engine, &mut Rng::new(1), 1, 10).unwrap();
         let segments = || disk.list(&Path::new(DIR).join("log")).unwrap().len();
@@ -334,7 +310,7 @@ fn work_that_fails_each_second_is_told_once_and_once_when_it_succeeds() {
     within("a flush that fails", 60, || {
         let disk = Refusing::new(&MemDisk::new());
         let recorder = Recorder::default();
-        let options = Options { listener: recorder.listener(), ..options(Arc::new(disk.clone())) };
+        let options = Options { listener: recorder.listener(), ..options(disk.disk.clone()) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         put(&engine, &mut Rng::new(1), 30, 1000).unwrap();
         disk.creations.store(true, Ordering::SeqCst);
@@ -342,7 +318,7 @@ fn work_that_fails_each_second_is_told_once_and_once_when_it_succeeds() {
             engine.flush().unwrap_err();
         }
         let lines = recorder.lines();
-        assert!(matches!(&lines[..], [one] if one.starts_with("flush failed: open /store/")), "{lines:?}");
+        assert!(matches!(&lines[..], [one] if one.starts_with("flush failed: create /store/")), "{lines:?}");
         disk.creations.store(false, Ordering::SeqCst);
         engine.flush().unwrap();
         let failures = recorder.count(|e| matches!(e, Event::FlushFailed { .. }));

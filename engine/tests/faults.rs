@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{DIR, Map, Recorder, Rng, cases, dump, hooked, key, open, options, value, within};
+use common::{DIR, Map, Recorder, Rng, cases, dump, hooked, key, new_store, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
 use strata_engine::layer::{IndexId, Txn};
@@ -212,8 +212,7 @@ fn every_operation_may_fail() {
 /// The same while a store with content is opened.
 #[test]
 fn opening_may_fail_at_every_operation() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (disk, engine) = new_store();
     let mut journal = Journal::default();
     script(&engine, &mut journal);
     assert_eq!(journal.errors, Vec::<String>::new());
@@ -608,8 +607,7 @@ fn a_failed_sync_fails_all_who_wait_for_it() {
 fn a_removal_that_failed_is_repeated() {
     within("removal", 120, || {
         for n in 1..40 {
-            let disk = MemDisk::new();
-            let engine = open(&disk).unwrap();
+            let (disk, engine) = new_store();
             let mut rng = Rng::new(n);
             for k in 0..100 {
                 engine.write(&[(key(20, k), Some(value(&mut rng, k, 1000)))], false).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{DIR, OnFailure, hooked, open, options, within};
+use common::{DIR, OnFailure, hooked, new_store, open, options, within};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk};
 use strata_engine::layer::IndexId;
@@ -30,8 +30,7 @@ fn is_gone<T>(result: Result<T>) -> bool {
 
 #[test]
 fn keyspaces_are_found_again() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (disk, engine) = new_store();
     assert!(engine.find_keyspace("users").is_none() && engine.keyspaces().is_empty());
     let users = engine.keyspace("users").unwrap();
     assert_eq!(engine.keyspace("users").unwrap(), users);
@@ -72,8 +71,7 @@ fn names_have_limits() {
 /// A program that does not know keyspaces is kept away, from the first one on.
 #[test]
 fn the_first_keyspace_makes_the_store_say_so() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (disk, engine) = new_store();
     let needs = |engine: &Engine| engine.features().iter().any(|feature| feature.name() == "keyspaces");
     engine.write(&[(common::key(16, 1), Some(b"x".to_vec()))], true).unwrap();
     assert!(!needs(&engine));
@@ -109,8 +107,7 @@ fn a_name_that_many_create_is_one_keyspace() {
 
 #[test]
 fn a_dropped_keyspace_is_gone_for_all_but_open_ranges() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (disk, engine) = new_store();
     let users = engine.keyspace("users").unwrap();
     for n in 0..400 {
         engine.put(&users, format!("{n:03}"), "x".repeat(100)).unwrap();
@@ -217,8 +214,7 @@ fn a_read_that_meets_a_drop_is_refused() {
 #[test]
 fn writers_beside_a_drop_leave_nothing() {
     within("drop beside writes", 120, || {
-        let disk = MemDisk::new();
-        let engine = open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let mut ids = Vec::new();
         for _ in 0..15 {
             let users = engine.keyspace("users").unwrap();
@@ -271,8 +267,7 @@ fn a_prepared_transaction_keeps_its_keyspaces() {
 #[test]
 fn a_keyspace_is_dropped_on_a_full_disk() {
     within("full disk", 120, || {
-        let disk = MemDisk::new();
-        let engine = open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let (users, kept) = (engine.keyspace("users").unwrap(), engine.keyspace("kept").unwrap());
         engine.put(&kept, "a", "b").unwrap();
         disk.set_capacity(Some(disk.used() + (512 << 10)));
@@ -306,8 +301,7 @@ fn a_damaged_directory_is_refused() {
     ];
     for (key, value, what) in cases {
         for in_file in [false, true] {
-            let disk = MemDisk::new();
-            let engine = open(&disk).unwrap();
+            let (disk, engine) = new_store();
             engine.keyspace("users").unwrap();
             engine.write(&[(key.clone(), Some(value.clone()))], true).unwrap();
             if in_file {
@@ -460,8 +454,7 @@ fn a_failing_disk_leaves_a_keyspace_or_none() {
                 let mut failures = 0;
                 for n in 1.. {
                     let _case = OnFailure(format!("{kind:?}, once {once}, operation {n}"));
-                    let disk = MemDisk::new();
-                    let engine = open(&disk).unwrap();
+                    let (disk, engine) = new_store();
                     if once {
                         disk.fail_after(n, kind)
                     } else {

@@ -152,14 +152,20 @@ fn drops_give_the_space_back() {
     assert_eq!(counts.created.load(Ordering::Relaxed), created, "nothing is written for that");
 }
 
+/// Rows in these indexes, all in the last level.
+fn fill(engine: &Engine, indexes: std::ops::Range<u32>, rows: u64) -> Map {
+    let (mut model, mut rng) = (Map::new(), Rng::new(3));
+    write(engine, &mut model, &mut rng, indexes, rows);
+    engine.compact_range(&[0; 4], &[0xff; 4]).unwrap();
+    model
+}
+
 /// A part that is too small to be worth a merge stays, unseen, and is cleared when it is asked for.
 #[test]
 fn few_dropped_indexes_stay_until_their_files_are_rewritten() {
     let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
-    let (mut model, mut rng) = (Map::new(), Rng::new(3));
-    write(&engine, &mut model, &mut rng, FIRST..FIRST + 100, 10_000);
-    engine.compact_range(&[0; 4], &[0xff; 4]).unwrap();
+    let model = fill(&engine, FIRST..FIRST + 100, 10_000);
     engine.drop_indexes(&[IndexId(FIRST + 7)]).unwrap();
     drop(engine);
     let engine = open(&disk, &counts);
@@ -177,9 +183,8 @@ fn few_dropped_indexes_stay_until_their_files_are_rewritten() {
 fn one_index_is_compacted_alone() {
     let (disk, counts) = (MemDisk::new(), Arc::new(TableCounts::default()));
     let engine = open(&disk, &counts);
-    let (mut model, mut rng) = (Map::new(), Rng::new(4));
-    write(&engine, &mut model, &mut rng, FIRST..FIRST + 20, 4_000);
-    engine.compact_range(&[0; 4], &[0xff; 4]).unwrap();
+    let mut model = fill(&engine, FIRST..FIRST + 20, 4_000);
+    let mut rng = Rng::new(4);
     // All rows of one index are replaced and deleted above.
     for round in 0..2 {
         let of_one: Vec<Vec<u8>> = model.keys().filter(|key| IndexId::of(key).0 == FIRST + 9).cloned().collect();

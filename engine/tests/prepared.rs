@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{DIR, Map, OnFailure, Rng, cases, dump, hooked, key, open, options, value, within};
+use common::{DIR, Map, OnFailure, Rng, cases, dump, hooked, key, new_store, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::layer::{CrashPoint, IndexId, LockMode, Wait};
@@ -59,8 +59,7 @@ fn sorted(mut xids: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 #[test]
 fn the_log_is_recycled_past_prepared_transactions() {
     within("recycling", 120, || {
-        let disk = MemDisk::new();
-        let engine = common::open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let (mut rng, mut map) = (Rng::new(1), Map::new());
         let mut prepared = BTreeMap::new();
         // Some are small, some take several units; they come between other commits.
@@ -314,8 +313,7 @@ fn a_prepared_transaction_is_renamed_in_one_step() {
 #[test]
 fn a_full_disk_refuses_no_decision() {
     within("a full disk", 60, || {
-        let disk = MemDisk::new();
-        let engine = common::open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let mut rng = Rng::new(3);
         let values: Vec<Vec<u8>> = (0..400).map(|n| leave_prepared(&engine, &mut rng, n, 100)).collect();
         disk.set_capacity(Some(disk.used()));
@@ -359,8 +357,7 @@ fn a_full_disk_refuses_no_decision() {
 #[test]
 fn transactions_that_only_roll_back_do_not_fill_the_disk() {
     within("rolling back", 120, || {
-        let disk = MemDisk::new();
-        let engine = common::open(&disk).unwrap();
+        let (_disk, engine) = new_store();
         let mut rng = Rng::new(4);
         let limit = 16 << 20;
         while engine.metrics().log_bytes_written < limit + limit / 4 {
@@ -380,8 +377,7 @@ fn transactions_that_only_roll_back_do_not_fill_the_disk() {
 
 #[test]
 fn a_snapshot_of_the_order_waits_for_nobody_and_sees_what_was_ordered() {
-    let disk = MemDisk::new();
-    let engine = common::open(&disk).unwrap();
+    let (_disk, engine) = new_store();
     let mut one = engine.begin();
     one.put(&key(INDEX, 1), b"one").unwrap();
     one.prepare(b"1").unwrap();
@@ -405,8 +401,7 @@ fn a_snapshot_of_the_order_waits_for_nobody_and_sees_what_was_ordered() {
 #[test]
 fn a_commit_that_nobody_repeats_is_durable() {
     for decides in [false, true] {
-        let disk = MemDisk::new();
-        let engine = common::open(&disk).unwrap();
+        let (disk, engine) = new_store();
         let before = engine.metrics().log_syncs;
         let mut txn = engine.begin();
         txn.put(&key(INDEX, 1), b"v").unwrap();
@@ -440,8 +435,7 @@ fn a_commit_that_nobody_repeats_is_durable() {
 /// tells its client that this is done whatever the engine says, so it has to be done.
 #[test]
 fn a_decision_waits_for_the_session_to_let_go() {
-    let disk = MemDisk::new();
-    let engine = open(&disk).unwrap();
+    let (_disk, engine) = new_store();
     for n in 0..200 {
         let mut txn = engine.begin();
         txn.put(&held(n), b"x").unwrap();

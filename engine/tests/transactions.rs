@@ -53,6 +53,14 @@ fn at_once(engine: &Engine, isolation: Isolation) -> Transaction {
     engine.transaction(isolation).lock_timeout(Duration::ZERO)
 }
 
+/// A counter at zero, and two transactions.
+fn two_with_a_counter(level: Isolation) -> (Engine, Keyspace, Transaction, Transaction) {
+    let (engine, rows) = store();
+    put(&engine, &rows, "n", 0);
+    let (a, b) = (at_once(&engine, level), at_once(&engine, level));
+    (engine, rows, a, b)
+}
+
 #[test]
 fn nobody_reads_what_is_not_committed() {
     let (engine, rows) = store();
@@ -141,9 +149,7 @@ fn an_absent_key_stays_absent_to_who_has_read_it() {
 #[test]
 fn lost_update() {
     for level in LEVELS {
-        let (engine, rows) = store();
-        put(&engine, &rows, "n", 0);
-        let (mut a, mut b) = (at_once(&engine, level), at_once(&engine, level));
+        let (engine, rows, mut a, mut b) = two_with_a_counter(level);
         let (read_a, read_b) = (get(&a, &rows, "n").unwrap(), get(&b, &rows, "n").unwrap());
         let added = a.put(&rows, "n", (read_a + 1).to_le_bytes()).and_then(|()| a.commit());
         let again = b.put(&rows, "n", (read_b + 1).to_le_bytes());
@@ -175,9 +181,7 @@ fn lost_update() {
 #[test]
 fn a_read_for_update_prevents_a_lost_update_at_every_level() {
     for level in LEVELS {
-        let (engine, rows) = store();
-        put(&engine, &rows, "n", 0);
-        let (mut a, mut b) = (at_once(&engine, level), at_once(&engine, level));
+        let (_engine, rows, mut a, mut b) = two_with_a_counter(level);
         for key in ["n", "absent"] {
             a.get_for_update(&rows, key).unwrap();
             assert!(matches!(b.get_for_update(&rows, key), Err(Error::LockBusy)));

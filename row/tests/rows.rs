@@ -5,11 +5,15 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use strata_row::error::Error;
 use strata_row::kv::{self, LockMode};
 use strata_row::rowcode::Record;
 use strata_row::scan::{Check, Seek};
 use strata_row::session::Isolation;
+use strata_row::store::Store;
+use strata_row::table::Table;
 
 type Key = (i64, i32);
 
@@ -396,12 +400,18 @@ fn hidden_row_ids_find_their_rows_again() {
     t.session.statement_end();
 }
 
+/// A new table that a client is filling.
+fn filling(dir: &Path) -> (Arc<Store>, Arc<Table>, Client) {
+    let (store, table) = fresh(dir);
+    let mut t = Client::new(&store, &table);
+    t.cursor.bulk_begin(&t.session).unwrap();
+    (store, table, t)
+}
+
 #[test]
 fn a_fill_is_spread_over_many_files() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, table) = fresh(dir.path());
-    let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin(&t.session).unwrap();
+    let (store, _table, mut t) = filling(dir.path());
     for i in 0..900 {
         // Not in key order, and with rows of 16 KiB.
         let c = i * 7 % 900;
@@ -443,9 +453,7 @@ fn a_hash_that_is_looked_up_is_locked_even_if_absent() {
 #[test]
 fn an_aborted_fill_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, table) = fresh(dir.path());
-    let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin(&t.session).unwrap();
+    let (_store, _table, mut t) = filling(dir.path());
     (0..100).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
     t.cursor.bulk_end(true).unwrap();
     assert_eq!(t.scan(None, true).unwrap(), []);
@@ -457,9 +465,7 @@ fn an_aborted_fill_leaves_nothing() {
 #[test]
 fn a_kill_ends_the_last_merge_of_a_fill() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, table) = fresh(dir.path());
-    let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin(&t.session).unwrap();
+    let (store, table, mut t) = filling(dir.path());
     for i in 0..1500 {
         let c = i * 7 % 1500;
         t.insert(&Row { d: Some(vec![i as u8; 1000]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
@@ -476,9 +482,7 @@ fn a_kill_ends_the_last_merge_of_a_fill() {
 #[test]
 fn rows_behind_a_read_are_the_transactions_and_not_the_fills() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, table) = fresh(dir.path());
-    let mut t = Client::new(&store, &table);
-    t.cursor.bulk_begin(&t.session).unwrap();
+    let (_store, _table, mut t) = filling(dir.path());
     (0..50).for_each(|i| t.insert(&row(i, 0, Some("b"), Some(i as i32))).unwrap());
     t.locking(Some(LockMode::Exclusive));
     assert_eq!(t.get(BY_E, &image_e(Some(7))).unwrap().unwrap().c, 7);

@@ -331,9 +331,7 @@ fn concurrent_transfers_keep_indexes_and_rows_together() {
     let (_dir, store, table) = setup(8);
     let threads: Vec<_> = (0..4u64)
         .map(|seed| {
-            let (store, table) = (store.clone(), table.clone());
-            std::thread::spawn(move || {
-                let mut t = Client::new(&store, &table);
+            elsewhere(&store, &table, move |t| {
                 t.locking(Some(LockMode::Exclusive));
                 let mut random = seed * 7919 + 1;
                 let mut next = |n: u64| {
@@ -377,9 +375,7 @@ fn nobody_adds_to_what_another_has_counted() {
         let (_dir, store, table) = setup(0);
         let threads: Vec<_> = (0..4i32)
             .map(|id| {
-                let (store, table) = (store.clone(), table.clone());
-                std::thread::spawn(move || {
-                    let mut t = Client::new(&store, &table);
+                elsewhere(&store, &table, move |t| {
                     let mut added = 0;
                     for n in 0..120i32 {
                         let group = n % 8;
@@ -400,7 +396,7 @@ fn nobody_adds_to_what_another_has_counted() {
                             }
                             Ok(count < LIMIT)
                         };
-                        match work(&mut t) {
+                        match work(t) {
                             Ok(did) => {
                                 t.session.statement_end();
                                 t.commit();

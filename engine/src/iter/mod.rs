@@ -23,6 +23,25 @@ macro_rules! hand_on {
         fn seek_first(&mut self) -> $crate::base::Result<()> { self.$field.seek_first() }
         fn seek_last(&mut self) -> $crate::base::Result<()> { self.$field.seek_last() }
     };
+    // As `seeks`, and then on, or back, to what the wrapper shows.
+    (@ settled_seeks $field:ident) => {
+        fn seek_ge(&mut self, key: &[u8]) -> $crate::base::Result<()> {
+            self.$field.seek_ge(key)?;
+            self.forward()
+        }
+        fn seek_lt(&mut self, key: &[u8]) -> $crate::base::Result<()> {
+            self.$field.seek_lt(key)?;
+            self.backward()
+        }
+        fn seek_first(&mut self) -> $crate::base::Result<()> {
+            self.$field.seek_first()?;
+            self.forward()
+        }
+        fn seek_last(&mut self) -> $crate::base::Result<()> {
+            self.$field.seek_last()?;
+            self.backward()
+        }
+    };
     (@ prev $field:ident) => { fn prev(&mut self) -> $crate::base::Result<()> { self.$field.prev() } };
 }
 pub(crate) use hand_on;

@@ -68,24 +68,8 @@ impl Versions {
 }
 
 impl VersionIter for Versions {
-    hand_on!(inner: valid key seq kind value);
+    hand_on!(inner: valid key seq kind value settled_seeks);
 
-    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_ge(key)?;
-        self.forward()
-    }
-    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_lt(key)?;
-        self.backward()
-    }
-    fn seek_first(&mut self) -> Result<()> {
-        self.inner.seek_first()?;
-        self.forward()
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        self.inner.seek_last()?;
-        self.backward()
-    }
     fn next(&mut self) -> Result<()> {
         self.inner.next()?;
         self.forward()
@@ -202,22 +186,7 @@ impl VersionIter for Newest {
     fn value_len(&self) -> usize {
         if self.position == Position::Inner { self.inner.value_len() } else { self.picked.value_len() }
     }
-    fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_ge(key)?;
-        self.forward()
-    }
-    fn seek_lt(&mut self, key: &[u8]) -> Result<()> {
-        self.inner.seek_lt(key)?;
-        self.backward()
-    }
-    fn seek_first(&mut self) -> Result<()> {
-        self.inner.seek_first()?;
-        self.forward()
-    }
-    fn seek_last(&mut self) -> Result<()> {
-        self.inner.seek_last()?;
-        self.backward()
-    }
+    hand_on!(inner: settled_seeks);
     fn next(&mut self) -> Result<()> {
         match self.position {
             Position::Nowhere => return Ok(()),

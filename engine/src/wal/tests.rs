@@ -452,13 +452,19 @@ fn copy(from: &MemDisk, to: &MemDisk) {
     }
 }
 
-/// What a crash cut off is told with its place and with what can be read in it; a log that ends whole tells nothing.
-#[test]
-fn a_cut_is_told_with_what_was_in_it() {
+/// A log with a durable record.
+fn with_a_record() -> (MemDisk, Log) {
     let disk = new_disk();
     let log = open(&disk, 1, Tail::NEW).unwrap();
     log.append(b"kept").unwrap();
     log.sync(log.end()).unwrap();
+    (disk, log)
+}
+
+/// What a crash cut off is told with its place and with what can be read in it; a log that ends whole tells nothing.
+#[test]
+fn a_cut_is_told_with_what_was_in_it() {
+    let (disk, log) = with_a_record();
     assert_eq!(read_with_cut(&disk, Lsn(0)).unwrap().2, None);
     let cut = log.durable();
     for _ in 0..3 {
@@ -508,10 +514,7 @@ fn a_cut_is_told_with_what_was_in_it() {
 /// Stale units beyond a cut that come back later (the drive lied to recovery) stay dead.
 #[test]
 fn what_was_cut_never_comes_back() {
-    let disk = new_disk();
-    let log = open(&disk, 1, Tail::NEW).unwrap();
-    log.append(b"kept").unwrap();
-    log.sync(log.end()).unwrap();
+    let (disk, log) = with_a_record();
     let cut = log.durable();
     log.append(b"lost").unwrap();
     log.write(log.end()).unwrap();

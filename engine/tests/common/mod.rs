@@ -162,6 +162,13 @@ pub fn options(disk: Arc<dyn Disk>) -> Options {
     }
 }
 
+/// A new store on a disk of its own.
+pub fn new_store() -> (MemDisk, Engine) {
+    let disk = MemDisk::new();
+    let engine = open(&disk).unwrap();
+    (disk, engine)
+}
+
 pub fn open(disk: &MemDisk) -> Result<Engine> {
     Engine::open(Path::new(DIR), options(Arc::new(disk.clone())))
 }

@@ -13,6 +13,20 @@ use crate::def::{Collation, ColumnType, KeyPart, TableDef};
 use crate::rowcode::Record;
 use crate::rowcode::layout::{Layout, copy_short, image_text};
 
+/// Appends a little-endian float as big-endian bytes in value order: the sign bit of positive numbers is set, negative ones are turned
+/// over, and the two zeros are one.
+macro_rules! put_float {
+    ($float:ty, $data:expr, $out:expr) => {{
+        let mut bytes = [0; size_of::<$float>()];
+        bytes.copy_from_slice($data);
+        let value = <$float>::from_le_bytes(bytes);
+        let bits = if value == 0.0 { 0 } else { value.to_bits() };
+        let sign = 1 << (8 * bytes.len() - 1);
+        let bits = if bits & sign == 0 { bits | sign } else { !bits };
+        $out.extend_from_slice(&bits.to_be_bytes());
+    }};
+}
+
 /// Upper bound of the bytes that the weights of one character have: eight two-byte weights. The server's tables keep to it
 /// (`MY_UCA_MAX_WEIGHT_SIZE`), a contraction's weights counted for each of its characters. Row references are as long as the
 /// longest key.
@@ -263,24 +277,8 @@ impl Step {
         }
         match &self.field {
             Field::Int { unsigned } => put_int(data, *unsigned, out),
-            Field::Float => {
-                let mut bytes = [0; 4];
-                bytes.copy_from_slice(data);
-                let value = f32::from_le_bytes(bytes);
-                let bits = if value == 0.0 { 0 } else { value.to_bits() };
-                let sign = 1 << 31;
-                let bits = if bits & sign == 0 { bits | sign } else { !bits };
-                out.extend_from_slice(&bits.to_be_bytes());
-            }
-            Field::Double => {
-                let mut bytes = [0; 8];
-                bytes.copy_from_slice(data);
-                let value = f64::from_le_bytes(bytes);
-                let bits = if value == 0.0 { 0 } else { value.to_bits() };
-                let sign = 1 << 63;
-                let bits = if bits & sign == 0 { bits | sign } else { !bits };
-                out.extend_from_slice(&bits.to_be_bytes());
-            }
+            Field::Float => put_float!(f32, data, out),
+            Field::Double => put_float!(f64, data, out),
             Field::Raw => out.extend_from_slice(data),
             Field::Text(text) => text.value(&self.layout, data, out),
             Field::RowId => {}

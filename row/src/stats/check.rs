@@ -24,6 +24,14 @@ pub type Compute<'a> = &'a mut dyn FnMut(&mut [u8]) -> bool;
 /// Findings beyond this many per index are only counted.
 const FINDINGS_MAX: u64 = 10;
 
+/// Counts a finding, and tells it unless there were many.
+fn found(count: &mut u64, report: &mut dyn FnMut(&str), what: impl FnOnce() -> String) {
+    *count += 1;
+    if *count <= FINDINGS_MAX {
+        report(&what());
+    }
+}
+
 impl Table {
     /// Checks; findings are reported as lines. `quick` checks blocks only. True if all is well.
     pub fn check(
@@ -72,10 +80,7 @@ impl Table {
         self.walk_all(self.index_id(None), session, seq, &mut |key, value| {
             rows += 1;
             if let Err(e) = self.row.decode(key, value, &mut record, None) {
-                bad += 1;
-                if bad <= FINDINGS_MAX {
-                    report(&format!("row {rows} does not decode: {e}"));
-                }
+                found(&mut bad, report, || format!("row {rows} does not decode: {e}"));
             }
             Ok(())
         })?;
@@ -167,10 +172,7 @@ impl Table {
                 Err(e) => return Err(e),
             };
             if let Some(what) = finding {
-                bad += 1;
-                if bad <= FINDINGS_MAX {
-                    report(&format!("index '{name}': entry {entries} {what}"));
-                }
+                found(&mut bad, report, || format!("index '{name}': entry {entries} {what}"));
             }
             Ok(())
         })?;
