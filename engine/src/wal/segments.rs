@@ -17,8 +17,10 @@ use crate::base::{Error, Lsn, Result};
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 const FILL_BYTES: usize = 1 << 20;
-/// A log that begins with less than this in its first segment is of no use.
+/// A log that begins with less than this in its first segment is of no use, or with less than this part of a small one: as much
+/// is left behind the cut where a full disk refuses all but what frees space (`super::room`).
 const SHORT_BYTES_MIN: u64 = 64 << 10;
+const SHORT_PART: u64 = 8;
 
 /// All segment files of a log. Calls may block on disk I/O and exclude each other.
 pub(crate) struct Segments {
@@ -140,7 +142,7 @@ impl Segments {
                 file.sync_data()?;
             }
         }
-        let mut bytes = SHORT_BYTES_MIN.min(size);
+        let mut bytes = SHORT_BYTES_MIN.min((size / SHORT_PART).max(2 * IO_ALIGN as u64));
         let file = self.make(&mut files, number, bytes, false).map_err(|e| if e.is_disk_full() { full } else { e })?;
         let step = (size / 64).max(1).next_multiple_of(IO_ALIGN as u64);
         while bytes < size && file.allocate((bytes + step).min(size)).is_ok() {
