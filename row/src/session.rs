@@ -468,12 +468,13 @@ impl Session {
         self.txn.savepoint()
     }
 
-    /// Undoes the writes since the mark.
+    /// Undoes the writes since the mark. A mark within the running statement (a trigger's) leaves what the statement has to
+    /// undo if it fails.
     pub fn rollback_to(&mut self, savepoint: kv::Savepoint) {
         self.txn.rollback_to(savepoint);
         self.writes += 1;
         if let Some(statement) = &mut self.statement {
-            *statement = self.txn.savepoint();
+            *statement = savepoint.min(*statement);
         }
     }
 

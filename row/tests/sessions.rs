@@ -300,6 +300,28 @@ fn statements_and_savepoints_are_undone_alone() {
     t.check();
 }
 
+/// As a trigger does that sets a savepoint and goes back to it.
+#[test]
+fn a_savepoint_within_a_statement_does_not_keep_what_came_before_it() {
+    let (_dir, store, table) = setup(1);
+    let mut t = Client::new(&store, &table);
+    t.insert(&row(10, 0, Some("a"), Some(10))).unwrap();
+    t.begin();
+    let insert = |t: &mut Client, number: i32| {
+        let bytes = row(number.into(), 0, None, Some(number)).record();
+        t.cursor.insert(&mut t.session, unsafe { Record::new(&bytes) }).unwrap();
+    };
+    insert(&mut t, 11);
+    let savepoint = t.session.savepoint();
+    insert(&mut t, 12);
+    t.session.rollback_to(savepoint);
+    insert(&mut t, 13);
+    t.session.statement_rollback();
+    assert_eq!(t.scan(Some(BY_E), true).unwrap().len(), 2);
+    t.commit();
+    t.check();
+}
+
 #[test]
 fn a_scan_does_not_meet_rows_that_it_moves_ahead() {
     let (_dir, store, table) = setup(20);
