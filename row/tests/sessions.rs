@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -298,6 +299,41 @@ fn statements_and_savepoints_are_undone_alone() {
     t.commit();
     assert_eq!(t.scan(None, true).unwrap().len(), 3);
     t.check();
+}
+
+/// Above the greatest key of an index begins the next index, also where the last byte of their numbers is carried.
+#[test]
+fn searches_end_at_the_greatest_key_of_an_index_whatever_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut def = definition(false);
+    def.indexes.truncate(1);
+    let greatest = image_ca(i64::MAX, i32::MAX);
+    let mut last_bytes = BTreeSet::new();
+    for n in 0..=u8::MAX {
+        let name = format!("t{n}");
+        store.create_table(&name, &def, 1).unwrap();
+        let table = store.open_table(&name, def.clone()).unwrap();
+        last_bytes.insert(table.state.meta.clustered_id().0 as u8);
+        let mut t = Client::new(&store, &table);
+        for is_there in [false, true] {
+            for lock in [None, Some(LockMode::Exclusive)] {
+                for seek in [Seek::Gt, Seek::Ge, Seek::Le, Seek::LastInPrefix, Seek::Last] {
+                    t.locking(lock).begin();
+                    t.cursor.begin(Some(PRIMARY), false).unwrap();
+                    let found = t.cursor.seek(&mut t.session, seek, &greatest, &mut t.record).unwrap();
+                    assert_eq!(found, is_there && seek != Seek::Gt, "{name} {lock:?} {seek:?}");
+                    assert!(!found || !t.cursor.next(&mut t.session, &mut t.record).unwrap());
+                    t.session.statement_end();
+                }
+            }
+            if !is_there {
+                t.insert(&row(i64::MAX, i32::MAX, None, None)).unwrap();
+            }
+        }
+        t.commit();
+    }
+    assert_eq!(last_bytes.len(), 256);
 }
 
 /// As a trigger does that sets a savepoint and goes back to it.

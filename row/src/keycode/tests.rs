@@ -229,11 +229,12 @@ proptest! {
 
     #[test]
     fn prefix_end_is_the_least_key_above(
-        prefix in prop::collection::vec(prop::sample::select(vec![0u8, 1, 254, 255]), 1..5),
-        other in prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 254, 255]), 1..7),
+        prefix in prop::collection::vec(prop::sample::select(vec![0u8, 1, 254, 255]), 1..7),
+        other in prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 254, 255]), IndexId::LEN..9),
     ) {
         match prefix_end(&prefix) {
             Some(end) => {
+                prop_assert!(end.len() >= prefix.len().min(IndexId::LEN));
                 prop_assert_eq!(other >= end, other > prefix && !other.starts_with(&prefix));
             }
             None => prop_assert!(prefix.iter().all(|&byte| byte == 255)),
