@@ -43,9 +43,14 @@ fn open(folder: &Path, html: &str, dark: bool) -> Option<Seen> {
     let file = folder.join("page.html");
     std::fs::write(&file, html).unwrap();
     let output = Command::new(program)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1280,900"])
-        // No name resolves: a page that asks the network for anything gets an error on the console.
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--log-level=0",
+            "--window-size=1280,900",
+        ])
         .arg(format!("--blink-settings=preferredColorScheme={}", if dark { 0 } else { 1 }))
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .args(["--virtual-time-budget=5000", "--dump-dom"])
@@ -55,14 +60,16 @@ fn open(folder: &Path, html: &str, dark: bool) -> Option<Seen> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stderr = String::from_utf8_lossy(&output.stderr);
     let console = stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_string).collect();
-    Some(Seen { document: String::from_utf8_lossy(&output.stdout).into_owned(), console })
+    // Some versions write these two as they are within attributes.
+    let document = String::from_utf8_lossy(&output.stdout).replace("&lt;", "<").replace("&gt;", ">");
+    Some(Seen { document, console })
 }
 
 /// How many marks a chart has under a label.
 fn marks(document: &str, chart: usize, label: &str) -> usize {
     let chart = document.split(&format!("id=\"chart-{chart}\"")).nth(1).expect("the chart is there");
     let chart = chart.split("<figcaption>").next().unwrap();
-    let Some(group) = chart.split(&format!("aria-label=\"{label}\"")).nth(1) else { return 0 };
+    let Some(group) = chart.split(&format!("aria-description=\"{label}\"")).nth(1) else { return 0 };
     let group = group.split("</g>").next().unwrap();
     ["<path", "<rect", "<line", "<circle"].iter().map(|tag| group.matches(tag).count()).sum()
 }
@@ -78,8 +85,7 @@ pub fn check(page: &Page, document: &str) {
     let mut count = 0;
     for (n, (chart, drawing)) in drawn.enumerate() {
         for series in &drawing.series {
-            let name =
-                super::html::escape(&series.title).replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<");
+            let name = series.title.replace('&', "&amp;").replace('"', "&quot;");
             let has = |what: &str| marks(document, n, &format!("{name}: {what}"));
             let told = format!("{}: {}", chart.title, series.title);
             match drawing.form {
@@ -125,7 +131,7 @@ fn every_chart_has_its_marks() {
     look_at("every", &every_chart());
 }
 
-/// The test sees what is written to the console, and a request to the network.
+/// The test sees what is written to the console, and that the page's own policy refuses the network.
 #[test]
 fn a_bad_page_is_noticed() {
     let folder = Folder::new("bad");

@@ -2,7 +2,8 @@
 //!
 //! Headings, words, tables, legends and downloads are plain HTML. Charts are drawn by `page.js` with Observable Plot from the
 //! [`Drawing`]s, which stand in the page as JSON; each has its figures as a table below it, so that nothing is lost without scripts.
-//! Raw data are links with `data:` addresses, compressed by nobody: a browser saves them under their names.
+//! Raw data are links with `data:` addresses: a browser saves them under their names. A content security policy in the page keeps
+//! the browser from asking any network for anything.
 //!
 //! Observable Plot on d3 (ISC licence, 490 KB together) draws SVG: sharp in print, coloured by the style sheet, so that a change
 //! between light and dark needs no script, and its marks can be counted by a test. Rejected: ECharts (1.1 MB, draws its own
@@ -39,6 +40,8 @@ pub fn to_html(page: &Page) -> String {
     };
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; \
+         style-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <link rel=\"icon\" href=\"data:,\">\n\

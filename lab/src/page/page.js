@@ -42,7 +42,7 @@
       const where = x => drawing.categories.length ? drawing.categories[Math.floor(x)] : `${drawing.x.label} ${number(x)}`;
       const told = d => `${series.title}\n${where(d.x)}: ${number(d.y)} ${drawing.y.unit}` +
         (!drawing.stack && d.low !== undefined ? `\n${number(d.low)} to ${number(d.high)}` : "");
-      const named = what => ({ ariaLabel: `${series.title}: ${what}` });
+      const named = what => ({ ariaDescription: `${series.title}: ${what}` });
       const dots = (data, options) => Plot.dot(data, { x: "x", y: "y", symbol, fill: hollow, stroke: colour, ...options });
       const whiskers = () => Plot.ruleX(points.filter(d => d.low !== undefined),
         { x: "x", y1: "low", y2: "high", stroke: "currentColor", strokeWidth: 1.2, ...named("spread") });
