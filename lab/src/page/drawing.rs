@@ -222,6 +222,10 @@ impl Drawing {
         };
         // Lines over time begin where they begin; only lengths need their zero.
         self.y_range = spanned(&ys, &self.y, self.y.from_zero);
+        if self.form == Form::Bars && self.y.scale == Scale::Log {
+            // A bar has a length to compare only if its foot is well below all of them.
+            self.y_range.0 = 10f64.powf(self.y_range.0.log10().floor());
+        }
     }
 }
 

@@ -184,10 +184,12 @@ fn table(table: &Table) -> String {
         let _ = writeln!(out, "<caption>{}</caption>", escape(&table.caption));
     }
     let _ = write!(out, "<thead><tr><th scope=\"col\">{}</th>", escape(&table.corner));
-    for column in &table.columns {
+    for (n, column) in table.columns.iter().enumerate() {
+        let mut cells = table.rows.iter().filter_map(|row| row.cells.get(n));
+        let words = if cells.any(|cell| matches!(cell, Cell::Text(_))) { " class=\"words\"" } else { "" };
         let unit =
             if column.unit.is_empty() { String::new() } else { format!(" <small>{}</small>", escape(&column.unit)) };
-        let _ = write!(out, "<th scope=\"col\">{}{unit}</th>", escape(&column.head));
+        let _ = write!(out, "<th scope=\"col\"{words}>{}{unit}</th>", escape(&column.head));
     }
     out += "</tr></thead>\n<tbody>\n";
     for row in &table.rows {

@@ -122,8 +122,9 @@ pub enum Scale {
     Log,
 }
 
-/// What a chart draws. Everything over categories has one entry a category, in their order.
+/// What a chart draws; a builder of pages need not use all of it. Everything over categories has one entry a category, in their order.
 #[derive(Clone, Debug, Serialize)]
+#[allow(dead_code, reason = "builders of pages take the kinds they need")]
 pub enum Plot {
     /// Points joined in order of `x`, with whiskers where a point has a spread.
     Lines(Vec<Series>),
@@ -280,6 +281,7 @@ impl Section {
     }
 
     /// Adds a chart.
+    #[allow(dead_code, reason = "builders of pages take what they need")]
     pub fn chart(&mut self, chart: Chart) {
         self.parts.push(Part::Chart(chart));
     }
@@ -314,6 +316,7 @@ impl Axis {
     }
 
     /// The same cut to the values.
+    #[allow(dead_code, reason = "builders of pages take what they need")]
     pub fn cut(self) -> Axis {
         Axis { from_zero: false, ..self }
     }
@@ -332,6 +335,7 @@ impl Series {
     }
 
     /// The same as what the original published.
+    #[allow(dead_code, reason = "builders of pages take what they need")]
     pub fn original(self) -> Series {
         Series { origin: Origin::Original, ..self }
     }

@@ -457,3 +457,104 @@ fn csv(runs: &[Run]) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::stored;
+    use super::*;
+    use crate::page::browser::look_at;
+    use crate::page::{to_html, to_markdown};
+    use std::path::PathBuf;
+
+    /// Short runs of TPC-C and LinkBench on three engines, stored as the lab stores them.
+    fn fixtures() -> Vec<Run> {
+        stored(&[PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/runs"))]).unwrap()
+    }
+
+    fn of(workload: &str) -> Vec<Run> {
+        fixtures().into_iter().filter(|run| run.workload == workload).collect()
+    }
+
+    fn headings(page: &Page) -> Vec<&str> {
+        page.sections.iter().map(|section| section.heading.as_str()).collect()
+    }
+
+    #[test]
+    fn sections_are_what_the_runs_hold() {
+        let page = of_runs("TPC-C", &of("tpcc")).unwrap();
+        let expected = [
+            "Throughput",
+            "Cost of a transaction",
+            "Latency",
+            "Size on disk and in memory",
+            "Server variables that differ from their defaults",
+        ];
+        assert_eq!(headings(&page), expected);
+        let all = of_runs("all", &fixtures()).unwrap();
+        assert!(headings(&all).contains(&"linkbench: Further figures"));
+        assert!(all.verdict.iter().any(|sentence| sentence.starts_with("linkbench-load: ")));
+    }
+
+    #[test]
+    fn conditions_are_those_of_the_servers() {
+        let page = of_runs("TPC-C", &of("tpcc")).unwrap();
+        let value = |name: &str| page.conditions.iter().find(|condition| condition.name == name).unwrap().value.clone();
+        assert!(value("command").starts_with("strata-lab tpcc --small"), "{}", value("command"));
+        let durability = value("durability, as the server says it");
+        for words in [
+            "InnoDB: log_bin ON, binlog_format ROW, sync_binlog 1, innodb_flush_log_at_trx_commit 1",
+            "; Strata: log_bin ON",
+        ] {
+            assert!(durability.contains(words), "{durability}");
+        }
+        assert_eq!(value("isolation"), "InnoDB: REPEATABLE-READ; RocksDB: READ-COMMITTED; Strata: REPEATABLE-READ");
+        assert_eq!(value("rounds and slices"), "tpcc: 2 round(s) of 6 runs");
+        assert_eq!(value("threads"), "4");
+    }
+
+    #[test]
+    fn ratios_stand_first_with_their_spread() {
+        let (text, files) = to_markdown(&of_runs("TPC-C", &of("tpcc")).unwrap());
+        let line = text.lines().find(|line| line.starts_with("| transactions/s |")).unwrap();
+        assert!(line.matches("n 2)").count() == 5 && line.starts_with("| transactions/s | **1."), "{line}");
+        assert!(files.len() >= 6, "{}", files.len());
+    }
+
+    #[test]
+    fn runs_stored_before_variables_were_say_so() {
+        let mut runs = of("tpcc");
+        for run in &mut runs {
+            run.variables = Default::default();
+            run.place = Default::default();
+        }
+        let html = to_html(&of_runs("old", &runs).unwrap());
+        assert!(html.contains("stored without the variables") && html.contains("unknown"));
+    }
+
+    #[test]
+    fn all_figures_are_attached() {
+        let runs = of("tpcc");
+        let page = of_runs("TPC-C", &runs).unwrap();
+        let back: Vec<Run> = serde_json::from_str(&page.attachments[0].content).unwrap();
+        assert_eq!(back.len(), runs.len());
+        let csv = &page.attachments[1].content;
+        assert!(
+            csv.contains("\"tpcc\",\"TPC-C, 1 warehouse(s), 4 threads\",strata,2,1,\"Payment: p95, ms\","),
+            "{csv:.900}"
+        );
+    }
+
+    #[test]
+    fn errors_and_nothing_are_shown() {
+        let mut runs = of("tpcc");
+        runs[0].errors.push("lost <connection>".into());
+        let page = of_runs("TPC-C", &runs).unwrap();
+        assert!(headings(&page).contains(&"Errors") && to_html(&page).contains("lost &lt;connection&gt;"));
+        assert_eq!(of_runs("none", &[]).unwrap().verdict, ["There are no runs."]);
+    }
+
+    #[test]
+    fn the_page_of_stored_runs_is_drawn() {
+        look_at("runs", &of_runs("Stored runs", &fixtures()).unwrap());
+    }
+}

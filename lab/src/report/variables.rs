@@ -1,5 +1,7 @@
 //! The variables of a server that a run keeps: those that differ from their defaults, and those that decide when a commit is on the disk.
 //!
+//! A variable without a default (paths, versions, what the build can do) differs from nothing and is left out.
+//!
 //! The server itself says them (`information_schema.SYSTEM_VARIABLES`, the values of `SHOW GLOBAL VARIABLES` with their defaults), so that
 //! a report states what was in force and not what an option file asked for.
 
@@ -24,7 +26,7 @@ impl Variables {
             .query(format!(
                 "SELECT LOWER(VARIABLE_NAME), GLOBAL_VALUE, DEFAULT_VALUE FROM information_schema.SYSTEM_VARIABLES \
                  WHERE GLOBAL_VALUE IS NOT NULL \
-                 AND (NOT GLOBAL_VALUE <=> DEFAULT_VALUE OR LOWER(VARIABLE_NAME) IN ({}))",
+                 AND (GLOBAL_VALUE <> DEFAULT_VALUE OR LOWER(VARIABLE_NAME) IN ({}))",
                 always.join(",")
             ))
             .context("the server does not say its variables")?;

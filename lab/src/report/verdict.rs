@@ -13,6 +13,8 @@ use crate::stats::median;
 const FEW: usize = 4;
 /// A single pair that differs by less is called level: nothing is known of its spread.
 const CLOSE: f64 = 0.03;
+/// Of what a rival's transaction takes less (KB, microseconds) no ratio is told: it is one of chance.
+const LITTLE: f64 = 1.0;
 
 /// Where an engine stands beside a rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,11 @@ fn ratio(metric: &str, runs: &[Run], label: &str, a: Kind, b: Kind) -> Option<Fi
     Row::of_metric(label, runs, label, metric).ratio(a, b)
 }
 
+fn rival_takes(metric: &str, runs: &[Run], label: &str, rival: Kind) -> f64 {
+    let metric = METRICS.iter().find(|known| known.name == metric).expect("the name is one of METRICS");
+    Row::of_metric(label, runs, label, metric).figure(rival).map_or(0.0, |figure| figure.value)
+}
+
 fn standing(ratio: &Figure) -> Standing {
     match ratio.spread() {
         Some((low, _)) if low > 1.0 => Standing::Ahead,
@@ -80,6 +87,7 @@ fn one(runs: &[Run], label: &str, rate: Figure, a: Kind, b: Kind) -> String {
         [("KB written/tx", "written bytes"), ("KB read/tx", "read bytes"), ("server CPU us/tx", "processor time")];
     let costs: Vec<String> = costs
         .iter()
+        .filter(|(metric, _)| rival_takes(metric, runs, label, b) >= LITTLE)
         .filter_map(|(metric, words)| Some(format!("{:.2} of the {words}", ratio(metric, runs, label, a, b)?.value)))
         .collect();
     if !costs.is_empty() {
