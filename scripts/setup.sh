@@ -8,7 +8,8 @@
 # - writes target/server/env.mk, which make includes and shells source;
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
-# With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs.
+# With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
+# tests that open the lab's pages: Chromium.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
@@ -33,6 +34,8 @@ server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
 tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysbench)
 # The rocksdb crate compiles RocksDB, and makes its bindings with libclang.
 bench_pkgs=(gcc g++ make git clang libclang-dev)
+# Opens the pages that the lab makes; the fonts are for their text.
+browser_pkgs=(chromium fonts-dejavu-core)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -379,13 +382,19 @@ write_checkout() {
 #---------------------------------------------------------------- main
 
 check_cargo
-if [ "${1:-}" = bench ]; then
-  for pkg in "${bench_pkgs[@]}"; do
+# What is installed by the name of its group alone, so that the ordinary set-up stays quick.
+group=()
+case ${1:-} in
+  bench) group=("${bench_pkgs[@]}") ;;
+  browser) group=("${browser_pkgs[@]}") ;;
+esac
+if [ ${#group[@]} -gt 0 ]; then
+  for pkg in "${group[@]}"; do
     if [ -z "$(installed "$pkg")" ]; then
       need_root "packages are missing."
       mkdir -p "$top/target"
       [ -n "$(apt-cache madison "$pkg" 2>/dev/null)" ] || apt_get update
-      install_tools "${bench_pkgs[@]}"
+      install_tools "${group[@]}"
       break
     fi
   done

@@ -5,17 +5,21 @@
 //! rows are deleted their number and sums must be what the committed steps make. Meanwhile another session updates single rows of
 //! another table: the longest time it waits is what everybody else notices.
 //!
+//! Each statement is stored as a run, in which it counts as one transaction.
+//!
 //! The statements are not written to the binary log: its cache would be a file as large as the transaction, for every engine.
 
-use crate::engine::Kind;
+use crate::engine::Conditions;
 use crate::leaks;
-use crate::meter::{Meter, Usage};
+use crate::meter::Meter;
 use crate::options::Comparison;
-use crate::report::MIB;
+use crate::report::{MIB, Report, Run, Variables};
 use crate::server::{Instance, Server};
+use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,6 +58,8 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let conditions = args.comparison.conditions(args.cache_mb);
     let steps = steps(args.rows, !args.no_index, !args.commits_only);
+    let title = format!("Transactions of {} rows; a statement counts as a transaction", args.rows);
+    let mut report = Report::new(&lab, &title)?.with(FIGURES);
     for round in 1..=args.comparison.rounds {
         println!(
             "{} rows in a transaction, {} MB of memory, {}, round {round}",
@@ -74,11 +80,21 @@ pub fn run(args: Args) -> Result<()> {
                 "RSS, MB",
                 "other, ms"
             );
-            measure(&server, kind, &args, &steps)?;
+            Bench { args: &args, conditions: &conditions, round }.measure(&server, &steps, &mut report)?;
             leaks::end(server, args.cache_mb)?;
         }
     }
-    Ok(())
+    report.finish()
+}
+
+/// The figures of the report.
+const FIGURES: &[&str] = &["transactions/s", "server CPU us/tx", "KB written/tx", "resident at most, MB"];
+
+/// What the statements of a round have in common.
+struct Bench<'a> {
+    args: &'a Args,
+    conditions: &'a Conditions,
+    round: u32,
 }
 
 fn steps(rows: u64, index: bool, all: bool) -> Vec<Step> {
@@ -131,40 +147,70 @@ fn expected(rows: u64, all: bool) -> (u64, u64, u64) {
     }
 }
 
-fn measure(server: &Server, kind: Kind, args: &Args, steps: &[Step]) -> Result<()> {
-    let mut conn = server.connect(None)?;
-    conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
-    conn.query_drop(format!("USE {DATABASE}"))?;
-    conn.query_drop("SET SESSION sql_log_bin = 0, autocommit = 0")?;
-    let index = if args.no_index { "" } else { ", KEY (k)" };
-    conn.query_drop(format!(
-        "CREATE TABLE t (id INT PRIMARY KEY, k INT NOT NULL, v INT NOT NULL, c CHAR(60) NOT NULL{index}) ENGINE={}",
-        kind.sql()
-    ))?;
-    conn.query_drop(format!("CREATE TABLE other (id INT PRIMARY KEY, v INT NOT NULL) ENGINE={}", kind.sql()))?;
-    conn.query_drop(format!("INSERT INTO other SELECT seq, 0 FROM seq_1_to_{OTHER_ROWS}"))?;
-    conn.query_drop("COMMIT")?;
-    let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut second = server.connect(Some(DATABASE))?;
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| others(&mut second, &stop, &longest));
-        let outcome = steps.iter().try_for_each(|step| {
-            if step.statement.is_empty() {
-                return check(&mut conn, args);
-            }
-            longest.store(0, Ordering::Relaxed);
-            let meter = Meter::begin(server.pid(), server.instance())?;
-            let began = Instant::now();
-            conn.query_drop(&step.statement).with_context(|| step.statement.clone())?;
-            let time = began.elapsed();
-            let longest_wait = Duration::from_micros(longest.load(Ordering::Relaxed));
-            print_step(step.name, time, meter.end()?, longest_wait);
-            Ok(())
-        });
-        stop.store(true, Ordering::Relaxed);
-        other.join().expect("the other session does not panic")?;
-        outcome
-    })
+impl Bench<'_> {
+    fn measure(&self, server: &Server, steps: &[Step], report: &mut Report) -> Result<()> {
+        let (args, kind) = (self.args, server.instance().kind());
+        // How often each name has come, as some statements are rolled back first and then repeated.
+        let mut times = BTreeMap::<&str, u32>::new();
+        let mut conn = server.connect(None)?;
+        conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
+        conn.query_drop(format!("USE {DATABASE}"))?;
+        conn.query_drop("SET SESSION sql_log_bin = 0, autocommit = 0")?;
+        let index = if args.no_index { "" } else { ", KEY (k)" };
+        conn.query_drop(format!(
+            "CREATE TABLE t (id INT PRIMARY KEY, k INT NOT NULL, v INT NOT NULL, c CHAR(60) NOT NULL{index}) ENGINE={}",
+            kind.sql()
+        ))?;
+        conn.query_drop(format!("CREATE TABLE other (id INT PRIMARY KEY, v INT NOT NULL) ENGINE={}", kind.sql()))?;
+        conn.query_drop(format!("INSERT INTO other SELECT seq, 0 FROM seq_1_to_{OTHER_ROWS}"))?;
+        conn.query_drop("COMMIT")?;
+        let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        let mut second = server.connect(Some(DATABASE))?;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| others(&mut second, &stop, &longest));
+            let outcome = steps.iter().try_for_each(|step| {
+                if step.statement.is_empty() {
+                    return check(&mut conn, args);
+                }
+                longest.store(0, Ordering::Relaxed);
+                let meter = Meter::begin(server.pid(), server.instance())?;
+                let began = Instant::now();
+                conn.query_drop(&step.statement).with_context(|| step.statement.clone())?;
+                let time = began.elapsed();
+                let longest_wait = Duration::from_micros(longest.load(Ordering::Relaxed));
+                let slice = times.entry(step.name).or_default();
+                *slice += 1;
+                let run =
+                    Run { usage: meter.end()?, slice: *slice, ..self.run(server, step.name, time, longest_wait)? };
+                print_step(&run, longest_wait);
+                report.add(run)
+            });
+            stop.store(true, Ordering::Relaxed);
+            other.join().expect("the other session does not panic")?;
+            outcome
+        })
+    }
+
+    fn run(&self, server: &Server, name: &str, time: Duration, longest_wait: Duration) -> Result<Run> {
+        let index = if self.args.no_index { "none" } else { "on k" };
+        Ok(Run {
+            version: version(server)?,
+            variables: Variables::read(server)?,
+            settings: BTreeMap::from([
+                ("rows".into(), self.args.rows.to_string()),
+                ("secondary index".into(), index.into()),
+                ("statements".into(), "not in the binary log".into()),
+            ]),
+            seconds: time.as_secs_f64(),
+            transactions: 1,
+            further: BTreeMap::from([
+                ("seconds of the statement".into(), time.as_secs_f64()),
+                ("longest wait of another session, ms".into(), longest_wait.as_secs_f64() * 1e3),
+            ]),
+            disk: server.instance().size_on_disk()?,
+            ..Run::new("bulk", name.into(), server.instance(), self.conditions, self.round)
+        })
+    }
 }
 
 /// The other session: single rows, one after the other.
@@ -189,13 +235,14 @@ fn check(conn: &mut Conn, args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn print_step(name: &str, time: Duration, usage: Usage, longest_wait: Duration) {
+fn print_step(run: &Run, longest_wait: Duration) {
     println!(
-        "  {name:<32}{:>9.2} {:>8.2} {:>11.0} {:>10.0} {:>13.1}",
-        time.as_secs_f64(),
-        usage.cpu_us as f64 / 1e6,
-        usage.write_bytes as f64 / MIB,
-        usage.rss_most() as f64 / MIB,
+        "  {:<32}{:>9.2} {:>8.2} {:>11.0} {:>10.0} {:>13.1}",
+        run.label,
+        run.seconds,
+        run.usage.cpu_us as f64 / 1e6,
+        run.usage.write_bytes as f64 / MIB,
+        run.usage.rss_most() as f64 / MIB,
         longest_wait.as_secs_f64() * 1e3
     );
 }

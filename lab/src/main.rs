@@ -3,7 +3,7 @@
 //! Every engine under test gets a private MariaDB server of its own, started by
 //! the lab under the same conditions (see [`server`] and [`engine`]); a workload
 //! ([`tpcc`], [`linkbench`], [`sysbench`]) loads it, [`meter`] reads what the server's process
-//! spent, [`report`] turns runs into tables and files. [`crash`] uses the same
+//! spent, [`report`] turns runs into tables and files, and with [`page`] into pages with charts. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
 //! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
@@ -31,6 +31,7 @@ mod matrix;
 mod meter;
 mod oltp;
 mod options;
+mod page;
 mod paths;
 mod queue;
 mod replica;
@@ -96,7 +97,7 @@ enum Command {
     Differ(differ::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
-    /// Prints the report of result files again
+    /// Stored runs of any command as tables, as a page of HTML with charts, as Markdown with SVG
     Report(report::Args),
     /// Stops a server that an interrupted run left behind, removes the lab's data
     Clean(options::Site),

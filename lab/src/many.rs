@@ -9,15 +9,19 @@
 //!
 //! Rejected: one figure for all of it. A step that is slow for users (a start, a CREATE) would hide in the inserts.
 
-use crate::engine::Kind;
+use crate::engine::{DiskSize, Kind};
 use crate::leaks;
+use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
+use crate::report::{MIB, Report, Run, Variables};
 use crate::server::{Instance, Server};
 use crate::stats::{Seconds, median, minimum, whole};
+use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::prelude::Queryable;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,6 +54,8 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let conditions = args.comparison.conditions(args.cache_mb);
+    let title = format!("{} tables; a row counts as a transaction", args.tables);
+    let mut report = Report::new(&lab, &title)?.in_full();
     for round in 1..=args.comparison.rounds {
         println!(
             "{} tables of three indexes, {} sessions, {} MB of memory, round {round}; seconds, rows per second",
@@ -61,35 +67,77 @@ pub fn run(args: Args) -> Result<()> {
             instance.reset()?;
             let mut steps = Steps::default();
             let server = measure(&instance, instance.start(&conditions)?, &args, &mut steps)
-                .with_context(|| format!("{}, after {} of {} steps", kind.title(), steps.0.len(), STEPS.len()))?;
+                .with_context(|| format!("{}, after {} of {} steps", kind.title(), steps.shown.len(), STEPS.len()))?;
             println!(
                 "{:<10}{}",
                 kind.title(),
-                steps.0.iter().map(|figure| format!("{figure:>12}")).collect::<String>()
+                steps.shown.iter().map(|figure| format!("{figure:>12}")).collect::<String>()
             );
+            let settings = BTreeMap::from([
+                ("tables".into(), args.tables.to_string()),
+                ("sessions".into(), args.sessions.to_string()),
+                ("seconds".into(), args.seconds.to_string()),
+            ]);
+            report.add(Run {
+                version: version(&server)?,
+                variables: Variables::read(&server)?,
+                settings,
+                seconds: args.seconds as f64,
+                transactions: steps.series.iter().sum::<f64>() as u64,
+                series: steps.series.clone(),
+                further: STEPS.iter().zip(&steps.values).map(|(step, value)| step_title(step, *value)).collect(),
+                usage: steps.usage.clone(),
+                disk: steps.disk,
+                ..Run::new("many", "inserts".into(), &instance, &conditions, round)
+            })?;
             leaks::end(server, args.cache_mb)?;
         }
     }
-    Ok(())
+    report.finish()
+}
+
+/// A step's figure as it is stored, with its unit.
+fn step_title(step: &str, value: f64) -> (String, f64) {
+    let unit = match step {
+        "slowest" | "median" | "fastest" => "second, rows/s",
+        "on disk" => "at the end, MB",
+        _ => "seconds",
+    };
+    (format!("{step}: {unit}"), value)
 }
 
 /// What is printed of each engine.
 const STEPS: [&str; 9] =
     ["CREATE", "slowest", "median", "fastest", "start", "recovery", "first look", "DROP", "on disk"];
 
+/// What was measured of an engine.
 #[derive(Default)]
-struct Steps(Vec<String>);
+struct Steps {
+    /// As it is printed.
+    shown: Vec<String>,
+    /// The same as numbers.
+    values: Vec<f64>,
+    /// Rows of each second of the inserts.
+    series: Vec<f64>,
+    /// What the server spent on them.
+    usage: Usage,
+    /// The engine's files before all is dropped.
+    disk: DiskSize,
+}
 
 impl Steps {
     fn number(&mut self, figure: f64) {
-        self.0.push(format!("{figure:.0}"));
+        self.shown.push(format!("{figure:.0}"));
+        self.values.push(figure);
     }
 
     /// Does a step and notes its seconds.
     fn timed<T>(&mut self, step: impl FnOnce() -> Result<T>) -> Result<T> {
         let began = Instant::now();
         let done = step()?;
-        self.0.push(format!("{:.2}", began.elapsed().as_secs_f64()));
+        let seconds = began.elapsed().as_secs_f64();
+        self.shown.push(format!("{seconds:.2}"));
+        self.values.push(seconds);
         Ok(done)
     }
 }
@@ -99,10 +147,13 @@ fn measure(instance: &Instance, mut server: Server, args: &Args, steps: &mut Ste
     let kind = instance.kind();
     steps.timed(|| create(&server, kind, args.tables))?;
     let sent = Sent::default();
+    let meter = Meter::begin(server.pid(), instance)?;
     let seconds = Seconds::new(Instant::now(), args.seconds);
     insert(instance, args, &sent, &seconds, Duration::from_secs(args.seconds))?.into_iter().collect::<Result<()>>()?;
     server.ensure_alive()?;
+    steps.usage = meter.end()?;
     let series = seconds.series();
+    steps.series.clone_from(&series);
     steps.number(minimum(whole(&series)));
     steps.number(median(&series));
     steps.number(series.iter().copied().fold(0.0, f64::max));
@@ -119,9 +170,10 @@ fn measure(instance: &Instance, mut server: Server, args: &Args, steps: &mut Ste
     server = steps.timed(|| instance.start(&conditions))?;
     let found = steps.timed(|| count(&server, args.tables))?;
     sent.check(found)?;
-    let files = instance.size_on_disk()?.data >> 20;
+    steps.disk = instance.size_on_disk()?;
     steps.timed(|| Ok(server.connect(None)?.query_drop(format!("DROP DATABASE {DATABASE}"))?))?;
-    steps.0.push(format!("{files} MB"));
+    steps.shown.push(format!("{} MB", steps.disk.data >> 20));
+    steps.values.push(steps.disk.data as f64 / MIB);
     Ok(server)
 }
 
@@ -221,9 +273,9 @@ mod tests {
     fn steps_are_as_many_as_their_names() {
         let mut steps = Steps::default();
         steps.timed(|| Ok(())).unwrap();
-        assert_eq!(steps.0, ["0.00"]);
+        assert_eq!(steps.shown, ["0.00"]);
         steps.number(1234.6);
-        assert_eq!(steps.0[1], "1235");
-        assert!(steps.timed(|| -> Result<()> { anyhow::bail!("no") }).is_err() && steps.0.len() == 2);
+        assert_eq!(steps.shown[1], "1235");
+        assert!(steps.timed(|| -> Result<()> { anyhow::bail!("no") }).is_err() && steps.shown.len() == 2);
     }
 }

@@ -9,16 +9,18 @@
 //! Every deletion must find a full batch; the first row seen must be one that can be first just then; what is left at
 //! the end must be the last `depth` rows.
 
-use crate::engine::Kind;
+use crate::engine::{DiskSize, Kind};
 use crate::leaks;
 use crate::meter::{Meter, Usage, settle};
 use crate::options::Comparison;
-use crate::report::MIB;
+use crate::report::{MIB, Report, Run, Variables};
 use crate::server::{Instance, Server};
 use crate::stats::{Latencies, Latency};
+use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -53,6 +55,9 @@ pub fn run(args: Args) -> Result<()> {
     let plan = Plan { rate: args.rate, ..Plan::new(args.rows, args.depth, args.batch)? };
     let lab = args.comparison.site.folder()?;
     let conditions = args.comparison.conditions(args.cache_mb);
+    let title =
+        format!("A queue of {} rows; a row counts as a transaction, latencies are those of the first row", plan.depth);
+    let mut report = Report::new(&lab, &title)?.in_full();
     for round in 1..=args.comparison.rounds {
         println!(
             "{} rows through a queue of {}, {} in a transaction, {} MB of memory, round {round}",
@@ -62,12 +67,14 @@ pub fn run(args: Args) -> Result<()> {
             let instance = Instance::new(&lab, kind)?;
             instance.reset()?;
             let mut server = instance.start(&conditions)?;
-            measure(&server, plan).with_context(|| kind.title())?;
+            let measured = measure(&server, plan).with_context(|| kind.title())?;
             server.ensure_alive()?;
+            let run = Run::new("queue", "queue".into(), &instance, &conditions, round);
+            report.add(measured.into_run(plan, &server, run)?)?;
             leaks::end(server, args.cache_mb)?;
         }
     }
-    Ok(())
+    report.finish()
 }
 
 /// What goes through the queue, and who waits for whom.
@@ -140,11 +147,19 @@ struct Queue {
     changed: Condvar,
     /// Of the session that asks for the first row, since they were taken last.
     latencies: Mutex<Latencies>,
+    /// The same of each tenth that has ended, with rows a second.
+    tenths: Mutex<Vec<(f64, Latencies)>>,
 }
 
 impl Queue {
     fn new(plan: Plan) -> Queue {
-        Queue { plan, counts: Mutex::default(), changed: Condvar::new(), latencies: Mutex::default() }
+        Queue {
+            plan,
+            counts: Mutex::default(),
+            changed: Condvar::new(),
+            latencies: Mutex::default(),
+            tenths: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -175,8 +190,12 @@ impl Queue {
         outcome
     }
 
-    fn take_latencies(&self) -> Latency {
-        std::mem::take(&mut *self.latencies.lock().expect("no session panics")).summary()
+    /// Prints and keeps what a tenth was like that took this time, up to this row.
+    fn end_tenth(&self, tenth: Tenth, time: Duration, deleted: u64) {
+        let latencies = std::mem::take(&mut *self.latencies.lock().expect("no session panics"));
+        let rate = (deleted - tenth.deleted) as f64 / time.as_secs_f64();
+        print_tenth(tenth.number, rate, latencies.summary());
+        self.tenths.lock().expect("no session panics").push((rate, latencies));
     }
 }
 
@@ -188,7 +207,48 @@ struct Tenth {
     deleted: u64,
 }
 
-fn measure(server: &Server, plan: Plan) -> Result<()> {
+/// What was measured of a queue.
+struct Measured {
+    seconds: f64,
+    usage: Usage,
+    /// Bytes of data at the end, and when the server has settled.
+    at_once: u64,
+    settled: u64,
+    /// Rows a second and the time to the first row, by tenth.
+    tenths: Vec<(f64, Latencies)>,
+}
+
+impl Measured {
+    fn into_run(self, plan: Plan, server: &Server, run: Run) -> Result<Run> {
+        let mut all = Latencies::default();
+        self.tenths.iter().for_each(|(_, latencies)| all.merge(latencies));
+        let name = |n: usize| format!("tenth {:>2}", n + 1);
+        let tenths = || self.tenths.iter().enumerate();
+        let mut further: BTreeMap<String, f64> =
+            tenths().map(|(n, (rate, _))| (format!("{}, rows/s", name(n)), *rate)).collect();
+        further.insert("data on disk when settled, MB".into(), self.settled as f64 / MIB);
+        Ok(Run {
+            version: version(server)?,
+            variables: Variables::read(server)?,
+            settings: BTreeMap::from([
+                ("rows".into(), plan.rows.to_string()),
+                ("depth".into(), plan.depth.to_string()),
+                ("rows in a transaction".into(), plan.batch.to_string()),
+                ("rate".into(), plan.rate.map_or("as it goes".into(), |rate| format!("{rate} rows a second"))),
+            ]),
+            seconds: self.seconds,
+            transactions: plan.rows,
+            latency: all.summary(),
+            by_kind: tenths().map(|(n, (_, latencies))| (name(n), latencies.summary())).collect(),
+            further,
+            disk: DiskSize { data: self.at_once, ..server.instance().size_on_disk()? },
+            usage: self.usage,
+            ..run
+        })
+    }
+}
+
+fn measure(server: &Server, plan: Plan) -> Result<Measured> {
     let kind = server.instance().kind();
     let queue = Queue::new(plan);
     create(server, kind)?;
@@ -206,8 +266,11 @@ fn measure(server: &Server, plan: Plan) -> Result<()> {
     let at_once = server.instance().size_on_disk()?.data;
     check(&mut consumer, plan)?;
     settle(server.pid())?;
-    print_end(plan, time, usage, at_once, server.instance().size_on_disk()?.data);
-    Ok(())
+    let settled = server.instance().size_on_disk()?.data;
+    let tenths = queue.tenths.into_inner().expect("no session panics");
+    let measured = Measured { seconds: time.as_secs_f64(), usage, at_once, settled, tenths };
+    print_end(plan, &measured);
+    Ok(measured)
 }
 
 fn create(server: &Server, kind: Kind) -> Result<()> {
@@ -238,7 +301,7 @@ fn turn_over(queue: &Queue, producer: &mut Conn, consumer: &mut Conn, watcher: &
         produced.context("inserting")?;
         watched.context("asking for the first row")?;
         // Not before: an answer that comes late counts too.
-        print_tenth(tenth, time, done.deleted, queue.take_latencies());
+        queue.end_tenth(tenth, time, done.deleted);
         Ok(())
     })
 }
@@ -297,7 +360,7 @@ fn consume(conn: &mut Conn, queue: &Queue, tenth: &mut Tenth) -> Result<()> {
         queue.change(|counts| counts.deleted += rows);
         let deleted = counts.deleted + rows;
         if plan.tenth(deleted) >= tenth.number && tenth.number < 10 {
-            print_tenth(*tenth, tenth.began.elapsed(), deleted, queue.take_latencies());
+            queue.end_tenth(*tenth, tenth.began.elapsed(), deleted);
             *tenth = Tenth { number: tenth.number + 1, began: Instant::now(), deleted };
         }
     }
@@ -342,28 +405,27 @@ fn check(conn: &mut Conn, plan: Plan) -> Result<()> {
     Ok(())
 }
 
-fn print_tenth(tenth: Tenth, time: Duration, deleted: u64, first_row: Latency) {
+fn print_tenth(number: u64, rate: f64, first_row: Latency) {
     println!(
-        "  {:<20}{:>10.0} {:>12.2} {:>12.2} {:>12.2}",
-        format!("tenth {}", tenth.number),
-        (deleted - tenth.deleted) as f64 / time.as_secs_f64(),
+        "  {:<20}{rate:>10.0} {:>12.2} {:>12.2} {:>12.2}",
+        format!("tenth {number}"),
         first_row.p50_us as f64 / 1e3,
         first_row.p99_us as f64 / 1e3,
         first_row.max_us as f64 / 1e3
     );
 }
 
-fn print_end(plan: Plan, time: Duration, usage: Usage, at_once: u64, settled: u64) {
+fn print_end(plan: Plan, measured: &Measured) {
     println!(
         "  {:<20}{:>10.0}   {:.0} MB written, {:.1} s of CPU, RSS at most {:.0} MB; \
          on disk {:.1} MB, {:.1} MB when settled",
         "all",
-        plan.rows as f64 / time.as_secs_f64(),
-        usage.write_bytes as f64 / MIB,
-        usage.cpu_us as f64 / 1e6,
-        usage.rss_most() as f64 / MIB,
-        at_once as f64 / MIB,
-        settled as f64 / MIB
+        plan.rows as f64 / measured.seconds,
+        measured.usage.write_bytes as f64 / MIB,
+        measured.usage.cpu_us as f64 / 1e6,
+        measured.usage.rss_most() as f64 / MIB,
+        measured.at_once as f64 / MIB,
+        measured.settled as f64 / MIB
     );
 }
 

@@ -5,19 +5,22 @@
 //! row, the one it can see, and none of those that came and went meanwhile: the bound that the disk space is compared
 //! with. In the end the snapshot must read what it read at first; then it is closed, and the space should come back.
 
+use crate::engine::DiskSize;
 use crate::leaks;
 use crate::meter::{Usage, settle};
 use crate::oltp::put_under_load;
 use crate::options::Comparison;
 use crate::paths;
-use crate::report::MIB;
+use crate::report::{MIB, Report, Run, Variables};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::Instance;
 use crate::stats::{evenness, whole};
 use crate::sysbench::{self, Call, Outcome, Size};
+use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Those that update rows and leave as many as there were.
@@ -68,19 +71,19 @@ pub fn run(args: Args) -> Result<()> {
             rate: Some(args.rate),
         },
     };
-    let mut failed = false;
+    let title = format!("{}, {} transactions/s, with and without a snapshot", args.script, args.rate);
+    let mut report = Report::new(&lab, &title)?.in_full();
     for round in 1..=args.comparison.rounds {
         println!(
             "{}, {} transactions/s for {} s, {} x {} rows, {} MB of memory, round {round}",
             args.script, args.rate, args.seconds, tables.size.tables, tables.size.rows, args.cache_mb
         );
         for instance in &tables.instances {
-            failed |= bench.compare(instance).with_context(|| instance.kind().title())?;
+            bench.compare(instance, round, &mut report).with_context(|| instance.kind().title())?;
         }
     }
     tables.end()?;
-    ensure!(!failed, "sysbench met errors, see above");
-    Ok(())
+    report.finish()
 }
 
 /// What all runs have in common.
@@ -90,7 +93,7 @@ struct Bench<'a> {
 }
 
 /// What a run without or with a snapshot measured.
-struct Run {
+struct Measured {
     outcome: Outcome,
     usage: Usage,
     /// The first scan, before the load.
@@ -103,19 +106,61 @@ struct Run {
     disk_before: u64,
     disk_after: u64,
     disk_closed: Option<u64>,
+    /// Bytes of the engine's log when settled after the load.
+    log_after: u64,
+    version: String,
+    variables: Variables,
 }
 
 impl Bench<'_> {
-    /// Both runs on an engine. True when sysbench met errors.
-    fn compare(&self, instance: &Instance) -> Result<bool> {
+    /// Both runs on an engine.
+    fn compare(&self, instance: &Instance, round: u32, report: &mut Report) -> Result<()> {
         let (without, with) = (self.run(instance, false)?, self.run(instance, true)?);
         print_runs(instance.kind().title(), &without, &with);
         print_scans(&without, &with);
         print_space(self.tables.size, &without, &with);
-        Ok([without, with].iter().any(|run| !run.outcome.errors.is_empty()))
+        report.add(self.stored(instance, round, false, without))?;
+        report.add(self.stored(instance, round, true, with))
     }
 
-    fn run(&self, instance: &Instance, held: bool) -> Result<Run> {
+    /// As it is stored.
+    fn stored(&self, instance: &Instance, round: u32, held: bool, measured: Measured) -> Run {
+        let Call { threads, seconds, rand_type, rate, .. } = self.call;
+        let mut further = BTreeMap::from([
+            ("all rows read before the load, s".to_string(), measured.scan_before.as_secs_f64()),
+            ("all rows read after the load, s".into(), measured.scan_after.as_secs_f64()),
+            ("data on disk before the load, MB".into(), measured.disk_before as f64 / MIB),
+        ]);
+        let in_it = measured.scan_held.map(|time| time.as_secs_f64());
+        further.extend(in_it.map(|time| ("all rows read in the snapshot, s".into(), time)));
+        let closed = measured.disk_closed.map(|bytes| bytes as f64 / MIB);
+        further.extend(closed.map(|mb| ("data on disk when the snapshot is closed, MB".into(), mb)));
+        Run {
+            version: measured.version,
+            variables: measured.variables,
+            settings: BTreeMap::from([
+                ("script".into(), self.call.script.to_string()),
+                ("threads".into(), threads.to_string()),
+                ("seconds".into(), seconds.to_string()),
+                ("rate".into(), rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
+                ("distribution".into(), rand_type.to_string()),
+                ("tables".into(), self.tables.size.tables.to_string()),
+                ("rows a table".into(), self.tables.size.rows.to_string()),
+            ]),
+            seconds: measured.outcome.seconds,
+            transactions: measured.outcome.transactions,
+            deadlocks: measured.outcome.deadlocks,
+            latency: measured.outcome.latency(),
+            errors: measured.outcome.errors,
+            series: measured.outcome.series,
+            further,
+            usage: measured.usage,
+            disk: DiskSize { data: measured.disk_after, log: measured.log_after },
+            ..Run::new("snapshot", title(held).into(), instance, &self.tables.conditions, round)
+        }
+    }
+
+    fn run(&self, instance: &Instance, held: bool) -> Result<Measured> {
         let mut server = self.tables.server(instance)?;
         let mut session = server.connect(Some(sysbench::DATABASE))?;
         session.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
@@ -128,7 +173,8 @@ impl Bench<'_> {
         let disk_before = instance.size_on_disk()?.data;
         let (outcome, usage) = put_under_load(&mut server, self.tables.size, &self.call, title(held))?;
         settle(server.pid())?;
-        let disk_after = instance.size_on_disk()?.data;
+        let DiskSize { data: disk_after, log: log_after } = instance.size_on_disk()?;
+        let (version, variables) = (version(&server)?, Variables::read(&server)?);
         // The new session goes first: what it brings into the cache may spare the snapshot reads, and not the reverse.
         let (new_sums, scan_after) = scan(&mut server.connect(Some(sysbench::DATABASE))?, self.tables.size)?;
         ensure!(new_sums != sums, "the load has changed nothing");
@@ -144,7 +190,19 @@ impl Bench<'_> {
         server.ensure_alive()?;
         drop(session);
         leaks::end(server, self.tables.conditions.budget_mb)?;
-        Ok(Run { outcome, usage, scan_before, scan_after, scan_held, disk_before, disk_after, disk_closed })
+        Ok(Measured {
+            outcome,
+            usage,
+            scan_before,
+            scan_after,
+            scan_held,
+            disk_before,
+            disk_after,
+            disk_closed,
+            log_after,
+            version,
+            variables,
+        })
     }
 }
 
@@ -169,7 +227,7 @@ fn title(held: bool) -> &'static str {
     if held { "with a snapshot" } else { "without a snapshot" }
 }
 
-fn print_runs(engine: &str, without: &Run, with: &Run) {
+fn print_runs(engine: &str, without: &Measured, with: &Measured) {
     println!(
         "{engine:<21}{:>7} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7} {:>8} {:>8} {:>8}",
         "tx/s", "p50, ms", "p99, ms", "p99.9, ms", "worst s", "CPU us", "KB/tx", "RSS, MB", "disk, MB", "end", "closed"
@@ -198,7 +256,7 @@ fn print_runs(engine: &str, without: &Run, with: &Run) {
     }
 }
 
-fn print_scans(without: &Run, with: &Run) {
+fn print_scans(without: &Measured, with: &Measured) {
     println!(
         "  all rows read: {:.2} s before the load, {:.2} s after it without a snapshot; {:.2} s beside the snapshot, \
          {:.2} s in it",
@@ -209,7 +267,7 @@ fn print_scans(without: &Run, with: &Run) {
     );
 }
 
-fn print_space(size: Size, without: &Run, with: &Run) {
+fn print_space(size: Size, without: &Measured, with: &Measured) {
     let (extra, bound) = (with.disk_after as f64 - without.disk_after as f64, visible_bytes(size) as f64);
     println!(
         "  the snapshot costs {:.1} MB on disk, {:.2} of the {:.1} MB of versions that it can see",
