@@ -31,6 +31,7 @@ mod matrix;
 mod meter;
 mod oltp;
 mod options;
+mod page;
 mod paths;
 mod queue;
 mod replica;
