@@ -163,6 +163,7 @@ pub struct Experiment {
     /// Settings that are divided by a scale's factor.
     pub scaled: Vec<String>,
     pub scales: BTreeMap<String, Scale>,
+    #[serde(default)]
     pub sweeps: Vec<Sweep>,
     pub conditions: Vec<Condition>,
     pub tables: BTreeMap<String, Table>,

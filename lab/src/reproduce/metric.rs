@@ -33,7 +33,11 @@ const METRICS: &[Metric] = &[
     Metric { name: "errors", title: "errors", of: |r| Some(r.run.errors.len() as f64) },
     Metric { name: "written_kb_tx", title: "KB written/tx", of: |r| r.each(r.run.usage.write_bytes as f64 / KIB) },
     Metric { name: "read_kb_tx", title: "KB read/tx", of: |r| r.each(r.run.usage.read_bytes as f64 / KIB) },
-    Metric { name: "binlog_kb_tx", title: "of it binlog, KB/tx", of: |r| r.each(r.run.usage.binlog_bytes as f64 / KIB) },
+    Metric {
+        name: "binlog_kb_tx",
+        title: "of it binlog, KB/tx",
+        of: |r| r.each(r.run.usage.binlog_bytes as f64 / KIB),
+    },
     Metric { name: "log_kb_tx", title: "log records, KB/tx", of: |r| r.each(r.run.usage.logged_bytes as f64 / KIB) },
     Metric { name: "engine_syncs_tx", title: "engine syncs/tx", of: |r| r.each(r.run.usage.engine_syncs as f64) },
     Metric { name: "binlog_syncs_tx", title: "binlog syncs/tx", of: |r| r.each(r.run.usage.binlog_syncs as f64) },
@@ -46,14 +50,30 @@ const METRICS: &[Metric] = &[
     Metric { name: "cpu_system", title: "CPU system, %", of: |r| r.mean(|w| &w.system) },
     Metric { name: "cpu_wait", title: "CPU waiting, %", of: |r| r.mean(|w| &w.wait) },
     Metric { name: "cpu_idle", title: "CPU idle, %", of: |r| r.mean(|w| &w.idle) },
-    Metric { name: "cpu_busy", title: "CPU busy, %", of: |r| Some(100.0 - r.mean(|w| &w.idle)? - r.mean(|w| &w.wait)?) },
+    Metric {
+        name: "cpu_busy",
+        title: "CPU busy, %",
+        of: |r| Some(100.0 - r.mean(|w| &w.idle)? - r.mean(|w| &w.wait)?),
+    },
     Metric { name: "device_busy", title: "device busy, %", of: |r| r.mean(|w| &w.busy) },
-    Metric { name: "device_ops", title: "device operations/s", of: |r| Some(r.mean(|w| &w.reads)? + r.mean(|w| &w.writes)?) },
+    Metric {
+        name: "device_ops",
+        title: "device operations/s",
+        of: |r| Some(r.mean(|w| &w.reads)? + r.mean(|w| &w.writes)?),
+    },
     Metric { name: "device_ms_p50", title: "device, p50 of seconds, ms", of: |r| r.quantile(|w| &w.device_ms, 0.5) },
     Metric { name: "device_ms_p99", title: "device, p99 of seconds, ms", of: |r| r.quantile(|w| &w.device_ms, 0.99) },
     Metric { name: "device_reads_tx", title: "device reads/tx", of: |r| over(r.mean(|w| &w.reads)?, r.run.tps()) },
-    Metric { name: "device_ops_tx", title: "device operations/tx", of: |r| over(r.mean(|w| &w.reads)? + r.mean(|w| &w.writes)?, r.run.tps()) },
-    Metric { name: "device_kb_tx", title: "device KB/tx, both ways", of: |r| over((r.mean(|w| &w.read_bytes)? + r.mean(|w| &w.write_bytes)?) / KIB, r.run.tps()) },
+    Metric {
+        name: "device_ops_tx",
+        title: "device operations/tx",
+        of: |r| over(r.mean(|w| &w.reads)? + r.mean(|w| &w.writes)?, r.run.tps()),
+    },
+    Metric {
+        name: "device_kb_tx",
+        title: "device KB/tx, both ways",
+        of: |r| over((r.mean(|w| &w.read_bytes)? + r.mean(|w| &w.write_bytes)?) / KIB, r.run.tps()),
+    },
     Metric { name: "rows_minute", title: "rows changed a minute", of: |r| Some(60.0 * r.mean(|w| &w.rows)?) },
     Metric { name: "size_mb", title: "data, MB", of: |r| positive(r.run.disk.data as f64 / MIB) },
     Metric { name: "logical_mb", title: "rows alone, MB", of: |r| r.further("logical MB") },
@@ -76,9 +96,21 @@ const METRICS: &[Metric] = &[
     Metric { name: "rss_mb", title: "resident at most, MB", of: |r| positive(r.run.usage.rss_most() as f64 / MIB) },
     Metric { name: "memory_mb", title: "memory, MB", of: |r| positive(r.run.conditions.budget_mb as f64) },
     Metric { name: "second_cv", title: "deviation / mean of seconds", of: |r| deviation(&r.seconds()) },
-    Metric { name: "second_p1", title: "p1 / median of seconds", of: |r| over(quantile(&r.seconds(), 0.01)?, median(&r.seconds())) },
-    Metric { name: "second_q1", title: "lower quartile / median", of: |r| over(quantile(&r.seconds(), 0.25)?, median(&r.seconds())) },
-    Metric { name: "second_q3", title: "upper quartile / median", of: |r| over(quantile(&r.seconds(), 0.75)?, median(&r.seconds())) },
+    Metric {
+        name: "second_p1",
+        title: "p1 / median of seconds",
+        of: |r| over(quantile(&r.seconds(), 0.01)?, median(&r.seconds())),
+    },
+    Metric {
+        name: "second_q1",
+        title: "lower quartile / median",
+        of: |r| over(quantile(&r.seconds(), 0.25)?, median(&r.seconds())),
+    },
+    Metric {
+        name: "second_q3",
+        title: "upper quartile / median",
+        of: |r| over(quantile(&r.seconds(), 0.75)?, median(&r.seconds())),
+    },
     Metric {
         name: "seconds_low",
         title: "seconds below half the median, %",
@@ -112,6 +144,11 @@ pub fn is_known(name: &str) -> bool {
 /// Whether there is a series of this name.
 pub fn is_series(name: &str) -> bool {
     SERIES.iter().any(|(known, ..)| *known == name)
+}
+
+/// The names of all but those of a kind of transaction.
+pub fn names() -> Vec<&'static str> {
+    METRICS.iter().map(|metric| metric.name).collect()
 }
 
 /// The title with its unit.

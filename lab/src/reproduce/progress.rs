@@ -49,9 +49,7 @@ fn needs_files(plan: &Plan, store: &Store, runner: &mut dyn Runner, at: usize) -
     let files = plan.subjects[*loaded].files();
     let wanted = plan.steps.iter().any(|step| match step {
         Step::Measure { subject, data, .. } => {
-            data == of
-                && plan.subjects[*subject].files() == files
-                && !plan.key(step).is_some_and(|key| store.has(&key))
+            data == of && plan.subjects[*subject].files() == files && !plan.key(step).is_some_and(|key| store.has(&key))
         }
         _ => false,
     });
@@ -116,9 +114,7 @@ mod tests {
                     self.files.push(format!("{subject} {data:?}"));
                     Ok(vec![record(plan.subjects[*subject].id(), 1, &[], 1)])
                 }
-                Step::Measure { subject, round, .. } => {
-                    Ok(vec![record(plan.subjects[*subject].id(), *round, &[], 2)])
-                }
+                Step::Measure { subject, round, .. } => Ok(vec![record(plan.subjects[*subject].id(), *round, &[], 2)]),
                 Step::Forget { .. } => unreachable!("it has no key"),
             }
         }

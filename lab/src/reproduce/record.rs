@@ -36,11 +36,6 @@ impl Record {
     pub fn is_at(&self, place: &Place) -> bool {
         place.iter().all(|(axis, value)| self.place.get(axis) == Some(value))
     }
-
-    /// Where it stands on an axis.
-    pub fn on(&self, axis: Axis) -> Option<&Value> {
-        self.place.get(&axis)
-    }
 }
 
 /// A place as a list: JSON has only text as keys.

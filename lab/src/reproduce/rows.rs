@@ -116,7 +116,8 @@ impl Data {
                 .zip(conns)
                 .map(|(n, conn)| {
                     let rng = SmallRng::seed_from_u64(seed.wrapping_mul(100_003).wrapping_add(n));
-                    let worker = Worker { data: self, conn, rng, latencies: Latencies::default(), driven: Driven::default() };
+                    let worker =
+                        Worker { data: self, conn, rng, latencies: Latencies::default(), driven: Driven::default() };
                     let series = &series;
                     scope.spawn(move || worker.run(until, series))
                 })
@@ -185,12 +186,7 @@ impl Worker<'_> {
         }
         let id = rng.random_range(1..=data.rows);
         let known: Option<String> = conn.query_first(format!("SELECT data1 FROM {table} WHERE id={id}"))?;
-        for (what, order) in [
-            ("c", ""),
-            ("SUM(k)", ""),
-            ("c", " ORDER BY c"),
-            ("DISTINCT c", " ORDER BY c"),
-        ] {
+        for (what, order) in [("c", ""), ("SUM(k)", ""), ("c", " ORDER BY c"), ("DISTINCT c", " ORDER BY c")] {
             let from = rng.random_range(1..=data.rows);
             let to = from + RANGE - 1;
             conn.query_drop(format!("SELECT {what} FROM {table} WHERE id BETWEEN {from} AND {to}{order}"))?;

@@ -78,9 +78,13 @@ fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
     let Some(Value::Number(share)) = place.get(&Axis::Memory) else { return Ok(plan.settings.memory_mb) };
     let baseline = plan.subjects[0].id();
     let load = before.iter().find(|record| record.phase == Phase::Load && record.subject == baseline);
-    let load = load.with_context(|| format!("the load of {baseline} is not there, whose size the memory depends on"))?;
+    let load =
+        load.with_context(|| format!("the load of {baseline} is not there, whose size the memory depends on"))?;
     let mb = share * load.run.disk.data as f64 / f64::from(1 << 20);
-    ensure!(mb >= MEMORY_LEAST as f64, "{mb:.1} MB of memory are too little; {MEMORY_LEAST} are needed: a larger scale");
+    ensure!(
+        mb >= MEMORY_LEAST as f64,
+        "{mb:.1} MB of memory are too little; {MEMORY_LEAST} are needed: a larger scale"
+    );
     Ok(mb.round() as u64)
 }
 
@@ -119,8 +123,14 @@ impl Bench {
         // What was left to be done belongs to the load; its rate is that of the loaders.
         driven.further.insert("settled s".into(), usage.stolen_series.len() as f64);
         let run = Run { usage, ..finished(plan, "load", driven, &server, &conditions, 1)? };
-        let record =
-            Record { subject: plan.subjects[subject].id().into(), phase: Phase::Load, round: 1, place: data.clone(), run, watch };
+        let record = Record {
+            subject: plan.subjects[subject].id().into(),
+            phase: Phase::Load,
+            round: 1,
+            place: data.clone(),
+            run,
+            watch,
+        };
         server.stop()?;
         // What stopping writes belongs to the size.
         let disk = instance.size_on_disk()?;
