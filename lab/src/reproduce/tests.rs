@@ -47,12 +47,12 @@ fn figures_of_tpcc_over_memory() {
     );
     for (column, expected) in [
         ("GB", 555.0),
-        ("InnoDB tps", 41263.1704),
-        ("MyRocks tps", 49171.873),
-        ("InnoDB write KB/s", 2767182.2),
-        ("MyRocks write KB/s", 1038060.15),
-        ("InnoDB read KB/s", 1112198.363),
-        ("MyRocks read KB/s", 1079373.57),
+        ("InnoDB tps", 41269.8264),
+        ("MyRocks tps", 49179.142),
+        ("InnoDB write KB/s", 2847156.0),
+        ("MyRocks write KB/s", 1037077.69),
+        ("InnoDB read KB/s", 1112960.01),
+        ("MyRocks read KB/s", 1081454.76),
     ] {
         assert_eq!(sum(&a, "throughput", column), expected, "{column}");
     }
@@ -84,13 +84,13 @@ fn figures_of_linkbench() {
         assert_eq!((c.tables[table].rows.len(), c.tables[table].columns.len()), (rows, columns));
     }
     for (table, column, expected) in [
-        ("load", "ips", 753_738.0),
+        ("load", "ips", 753_823.0),
         ("load", "wKB/i", 10.57),
         ("load", "Mcpu/i", 921.0),
-        ("load", "rss GB", 157.6),
+        ("load", "rss GB", 156.8),
         ("requests", "tps", 184_645.0),
-        ("requests", "write KB/t", 46.96),
-        ("requests", "read KB/t", 297.92),
+        ("requests", "write KB/t", 46.95),
+        ("requests", "read KB/t", 297.04),
         ("requests", "Mcpu/t", 8668.0),
     ] {
         assert_eq!(sum(&c, table, column), expected, "{table}, {column}");
