@@ -32,9 +32,21 @@
 //!
 //! Rejected: pages made from templates for each experiment. Each would decide anew how spread, units and rivals look.
 
+#[cfg(test)]
+pub mod browser;
+mod drawing;
 mod figure;
+mod html;
+mod look;
+mod markdown;
+mod summary;
+mod svg;
+#[cfg(test)]
+pub mod tests;
 
-pub use figure::{Figure, Quartiles};
+pub use figure::{Figure, Quartiles, number};
+pub use html::to_html;
+pub use markdown::to_markdown;
 
 use serde::Serialize;
 
@@ -322,6 +334,24 @@ impl Series {
     /// The same as what the original published.
     pub fn original(self) -> Series {
         Series { origin: Origin::Original, ..self }
+    }
+}
+
+impl Condition {
+    /// Whether it was another one in the original.
+    pub fn differs(&self) -> bool {
+        self.original.as_ref().is_some_and(|original| *original != self.value)
+    }
+}
+
+impl Attachment {
+    /// Its type for browsers.
+    pub fn media_type(&self) -> &'static str {
+        match self.name.rsplit_once('.') {
+            Some((_, "json")) => "application/json",
+            Some((_, "csv")) => "text/csv",
+            _ => "text/plain",
+        }
     }
 }
 
