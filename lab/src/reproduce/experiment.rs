@@ -285,6 +285,9 @@ pub struct Claim {
     /// The side of 1 on which it was, where no number is known.
     #[serde(default)]
     pub side: Option<Side>,
+    /// Quotients from one over this to this are "about 1".
+    #[serde(default = "equal")]
+    pub equal: f64,
 }
 
 /// Where a quotient lies.
@@ -377,6 +380,10 @@ fn one() -> f64 {
     1.0
 }
 
+fn equal() -> f64 {
+    1.05
+}
+
 impl Experiment {
     /// Understands the text of a file.
     pub fn parse(text: &str) -> Result<Experiment> {
@@ -410,6 +417,7 @@ impl Experiment {
         }
         for claim in &self.claims {
             ensure!(metric::is_known(&claim.metric), "there is no metric {}", claim.metric);
+            ensure!(claim.equal >= 1.0, "{:?} calls nothing equal", claim.text);
             ensure!(claim.original.is_some() || claim.side.is_some(), "{:?} has neither number nor side", claim.text);
             self.check_axes(claim.at.keys().chain(claim.over_at.iter().flatten().map(|(axis, _)| axis)))?;
         }

@@ -35,6 +35,7 @@ use self::results::Results;
 use self::store::Store;
 use self::workload::Bench;
 use crate::options::Site;
+use crate::page::{to_html, to_markdown};
 
 use crate::paths;
 use anyhow::{Context, Result};
@@ -98,11 +99,16 @@ fn report(store: &Store, plan: Plan) -> Result<()> {
     for sentence in &page.verdict {
         println!("{sentence}");
     }
-    let html = store.write("report.json", &serde_json::to_string(&page)?)?;
+    let html = store.write("report.html", &to_html(&page))?;
+    let (markdown, drawings) = to_markdown(&page);
+    store.write("report.md", &markdown)?;
+    for (name, drawing) in &drawings {
+        store.write(name, drawing)?;
+    }
     for attachment in &page.attachments {
         store.write(&attachment.name, &attachment.content)?;
     }
-    println!("The report is {}; report.md and the raw data are beside it.", html.display());
+    println!("The report is {}; report.md, its drawings and the raw data are beside it.", html.display());
     let failed: Vec<String> = results
         .records
         .iter()

@@ -142,10 +142,10 @@ impl Plan {
     /// What a step is called while it runs.
     pub fn text(&self, step: &Step) -> String {
         match step {
-            Step::Load { subject, data } => format!("{}: load {}", self.subjects[*subject].title(), place_text(data)),
+            Step::Load { subject, data } => format!("{}, load{}", self.subjects[*subject].title(), behind(data)),
             Step::Measure { subject, round, data, place, .. } => {
                 let whole: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
-                format!("{}, round {round}: {}", self.subjects[*subject].title(), place_text(&whole))
+                format!("{}, round {round}{}", self.subjects[*subject].title(), behind(&whole))
             }
             Step::Forget { .. } => "removing kept data".into(),
         }
@@ -177,6 +177,10 @@ impl Plan {
         }
         self.experiment.values(axis, &self.scale)
     }
+}
+
+fn behind(place: &Place) -> String {
+    if place.is_empty() { String::new() } else { format!(": {}", place_text(place)) }
 }
 
 fn place_key(place: &Place) -> String {

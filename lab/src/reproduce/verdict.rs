@@ -1,16 +1,14 @@
 //! The original's conclusions beside ours, in words.
 //!
-//! A conclusion is a quotient of two measurements. It counts as "about 1" between [`EQUAL`], and also where its rounds lie on both
-//! sides of 1. Ours agrees with the original if both are on the same side; by how much they differ is said beside, as a machine of
-//! another size gives another number.
+//! A conclusion is a quotient of two measurements. It is "about 1" within what the conclusion calls equal, and also where its
+//! rounds lie on both sides of 1. Ours agrees with the original if both are on the same side; by how much they differ is said beside,
+//! as a machine of another size gives another number. What was measured while others disturbed it is shown and not judged.
 
 use super::experiment::{Claim, Phase, Side};
 use super::results::{Measured, Results, number};
 use super::subject::Subject;
 use crate::page::Figure;
 
-/// Quotients in here are no difference.
-const EQUAL: std::ops::RangeInclusive<f64> = 0.95..=1.05;
 /// Effects that differ by less than this factor are of the same size.
 const ALIKE: f64 = 1.5;
 
@@ -22,13 +20,14 @@ pub struct Verdict<'a> {
     pub engine: String,
     /// None if it was not measured.
     pub ours: Option<Measured>,
+    /// None if it was not measured, or disturbed.
     pub agrees: Option<bool>,
 }
 
-/// The side on which a figure with its spread lies.
-pub fn side(figure: &Figure) -> Side {
+/// The side on which a figure with its spread lies; from one over `equal` to `equal` it is no difference.
+fn side(figure: &Figure, equal: f64) -> Side {
     let (low, high) = (figure.low.unwrap_or(figure.value), figure.high.unwrap_or(figure.value));
-    if EQUAL.contains(&figure.value) || low < 1.0 && high > 1.0 {
+    if (1.0 / equal..=equal).contains(&figure.value) || low < 1.0 && high > 1.0 {
         Side::Equal
     } else if figure.value > 1.0 {
         Side::Above
@@ -42,7 +41,7 @@ impl Claim {
     pub fn side_of_original(&self) -> Side {
         match (self.side, self.original) {
             (Some(side), _) => side,
-            (None, Some(number)) => side(&Figure::from(number)),
+            (None, Some(number)) => side(&Figure::from(number), self.equal),
             (None, None) => Side::Equal,
         }
     }
@@ -62,7 +61,8 @@ pub fn verdicts(results: &Results) -> Vec<Verdict<'_>> {
                 continue;
             }
             let ours = quotient(results, claim, subject);
-            let agrees = ours.as_ref().map(|ours| side(&ours.figure) == claim.side_of_original());
+            let judged = ours.as_ref().filter(|ours| !ours.disturbed);
+            let agrees = judged.map(|ours| side(&ours.figure, claim.equal) == claim.side_of_original());
             all.push(Verdict { claim, engine: subject.title().to_string(), ours, agrees });
         }
     }
@@ -93,12 +93,12 @@ impl Verdict<'_> {
             (Some(low), Some(high), n) if n > 1 => format!(" ({} to {}, n={n})", number(low), number(high)),
             _ => " (n=1)".to_string(),
         };
-        let disturbed = if ours.disturbed { ", of measurements that were disturbed" } else { "" };
-        format!("{}: {}{spread}{disturbed}, {original}: {}", self.engine, number(figure.value), self.judgement(figure))
+        let judgement = if ours.disturbed { "disturbed, not judged".into() } else { self.judgement(figure) };
+        format!("{}: {}{spread}, {original}: {judgement}", self.engine, number(figure.value))
     }
 
     fn judgement(&self, figure: &Figure) -> String {
-        let (ours, theirs) = (side(figure), self.claim.side_of_original());
+        let (ours, theirs) = (side(figure, self.claim.equal), self.claim.side_of_original());
         if ours != theirs {
             return format!("not seen here; ours is {}", side_words(ours));
         }
@@ -163,10 +163,12 @@ mod tests {
 
     #[test]
     fn sides() {
-        assert_eq!(side(&figure(&[1.04])), Side::Equal);
-        assert_eq!(side(&figure(&[1.2])), Side::Above);
-        assert_eq!(side(&figure(&[0.9, 1.2, 1.3])), Side::Equal, "one round says the opposite");
-        assert_eq!(side(&figure(&[0.5, 0.6, 0.9])), Side::Below);
+        assert_eq!(side(&figure(&[1.04]), 1.05), Side::Equal);
+        assert_eq!(side(&figure(&[1.15]), 1.2), Side::Equal);
+        assert_eq!(side(&figure(&[0.84]), 1.2), Side::Equal);
+        assert_eq!(side(&figure(&[1.2]), 1.05), Side::Above);
+        assert_eq!(side(&figure(&[0.9, 1.2, 1.3]), 1.05), Side::Equal, "one round says the opposite");
+        assert_eq!(side(&figure(&[0.5, 0.6, 0.9]), 1.05), Side::Below);
     }
 
     /// Four rounds at the least memory and at the most; transactions by engine and end.
@@ -204,6 +206,16 @@ mod tests {
         let first = verdicts.iter().find(|v| v.claim.metric == "tps").unwrap();
         assert_eq!(first.agrees, Some(false));
         assert!(first.words().contains("not seen here; ours is below 1"), "{}", first.words());
+    }
+
+    #[test]
+    fn what_is_disturbed_is_not_judged() {
+        let mut results = synthetic([("innodb", [1000, 7000]), ("strata", [5000, 5400])]);
+        results.records.iter_mut().for_each(|record| record.watch.others = 0.5);
+        let verdicts = verdicts(&results);
+        assert!(verdicts.iter().all(|verdict| verdict.agrees.is_none()));
+        assert!(verdicts[0].words().ends_with("disturbed, not judged"), "{}", verdicts[0].words());
+        assert!(sentences(&verdicts)[0].contains("0 of 0"), "{:?}", sentences(&verdicts)[0]);
     }
 
     #[test]
