@@ -9,9 +9,10 @@
 use super::experiment::{Phase, Place, place_text};
 use super::metric;
 use super::rank::{mann_whitney, signed_rank};
-use super::results::{Measured, Results, number};
+use super::results::{Measured, Results};
 use super::store::Store;
 use super::subject::Subject;
+use crate::page::number;
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -303,7 +303,7 @@ pub enum Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// The seconds of each run over an axis.
+    /// The seconds of each run over an axis, or over time.
     Scatter,
     /// The same as boxes.
     Box,
@@ -336,6 +336,12 @@ pub struct Figure {
     pub y: Vec<String>,
     #[serde(default)]
     pub at: BTreeMap<Axis, At>,
+    /// Whether the axis of y is logarithmic.
+    #[serde(default)]
+    pub log: bool,
+    /// Whether the axis of y is cut to the values instead of beginning at 0.
+    #[serde(default)]
+    pub cut: bool,
     /// Only these engines; all if none.
     #[serde(default)]
     pub engines: Vec<String>,

@@ -121,8 +121,11 @@ const METRICS: &[Metric] = &[
     },
 ];
 
-/// Series of seconds by name, with their titles.
-const SERIES: &[(&str, &str, fn(&Record) -> &[f64])] = &[
+/// A series of seconds: name, title, and how it is read.
+type Series = (&'static str, &'static str, fn(&Record) -> &[f64]);
+
+/// All of them.
+const SERIES: &[Series] = &[
     ("tps", "transactions/s", |r| &r.run.series),
     ("cpu_user", "user", |r| &r.watch.user),
     ("cpu_system", "system", |r| &r.watch.system),

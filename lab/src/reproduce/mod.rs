@@ -7,10 +7,11 @@
 //! | [`plan`], [`store`], [`progress`] | the steps, what of them is done, and going on |
 //! | [`workload`], [`rows`], [`prose`] | loads and drivers |
 //! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
-//! | [`results`], [`rank`], [`verdict`], [`pages`] | medians, tests, sentences, the page |
+//! | [`results`], [`rank`], [`verdict`], [`pages`], [`drawn`] | medians, tests, sentences, the page and its figures |
 //! | [`compare`] | the command `compare` |
 
 pub mod compare;
+mod drawn;
 mod experiment;
 mod metric;
 mod pages;
@@ -81,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
         paths::need_program("sysbench")?;
     }
     let lab = args.site.folder()?;
-    let mut store = Store::open(&lab, &plan, &text, args.fresh)?;
+    let mut store = Store::open(&lab, &plan, &text, store::builds(&plan.subjects)?, args.fresh)?;
     println!(
         "{}, about {}. Stored in {}.",
         plan.experiment.title,

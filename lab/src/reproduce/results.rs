@@ -11,11 +11,6 @@ use super::subject::Subject;
 use crate::page::Figure;
 use std::collections::BTreeMap;
 
-/// A number as in a table.
-pub fn number(value: f64) -> String {
-    Figure::from(value).to_string()
-}
-
 /// Records of a plan.
 pub struct Results {
     pub plan: Plan,

@@ -55,8 +55,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// The run of this plan in the lab's folder: the one that is there, or a new one. With `fresh` one that is there is set aside.
-    pub fn open(lab: &Path, plan: &Plan, text: &str, fresh: bool) -> Result<Store> {
+    /// The run of this plan with these [`builds`] in the lab's folder: the one that is there, or a new one. With `fresh` one that is
+    /// there is set aside.
+    pub fn open(lab: &Path, plan: &Plan, text: &str, builds: BTreeMap<String, String>, fresh: bool) -> Result<Store> {
         let engines: Vec<String> = plan.subjects[..plan.compared].iter().map(|subject| subject.id().into()).collect();
         let name = format!("{}-{}", plan.experiment.name, plan.scale_name);
         let mut hasher = DefaultHasher::new();
@@ -68,7 +69,6 @@ impl Store {
             fs::rename(&folder, &aside).with_context(|| format!("{} cannot be renamed", folder.display()))?;
             println!("The earlier run is now {}.", aside.display());
         }
-        let builds = builds(&plan.subjects)?;
         if folder.join("manifest.json").is_file() {
             let store = Store::read(&folder)?;
             ensure!(
@@ -160,7 +160,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// What tells one build from another, for each engine.
-fn builds(subjects: &[Subject]) -> Result<BTreeMap<String, String>> {
+pub fn builds(subjects: &[Subject]) -> Result<BTreeMap<String, String>> {
     let mut builds = BTreeMap::new();
     let mut note = |name: &str, path: PathBuf| -> Result<()> {
         let bytes = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -183,4 +183,37 @@ fn builds(subjects: &[Subject]) -> Result<BTreeMap<String, String>> {
         }
     }
     Ok(builds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::experiment::OWN;
+    use super::*;
+
+    fn plan(engines: &[&str]) -> Plan {
+        let engines: Vec<String> = engines.iter().map(|name| (*name).to_string()).collect();
+        Plan::new(Experiment::parse(OWN[0].1).unwrap(), "tiny", &engines, None).unwrap()
+    }
+
+    #[test]
+    fn the_same_command_finds_its_run() {
+        let lab = std::env::temp_dir().join(format!("strata-lab-store-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&lab);
+        let builds = |build: &str| BTreeMap::from([("server".to_string(), build.to_string())]);
+        let open = |engines: &[&str], build, fresh| Store::open(&lab, &plan(engines), OWN[0].1, builds(build), fresh);
+        let mut first = open(&["innodb", "strata"], "1", false).unwrap();
+        first.add("a", 1.5, &[]).unwrap();
+        assert!(open(&["innodb", "strata"], "1", false).unwrap().has("a"));
+        // Other engines are another run.
+        assert!(!open(&["innodb"], "1", false).unwrap().has("a"));
+        let error = open(&["innodb", "strata"], "2", false).err().unwrap().to_string();
+        assert!(error.contains("other builds") && error.contains("--fresh"), "{error}");
+        assert!(!open(&["innodb", "strata"], "2", true).unwrap().has("a"));
+        // What was there is kept, and can be read.
+        let aside = Store::read(&first.folder().with_extension("old1")).unwrap();
+        assert!(aside.has("a") && aside.manifest.builds == builds("1"));
+        assert_eq!(aside.plan().unwrap().subjects.len(), plan(&["innodb", "strata"]).subjects.len());
+        assert!(Store::read(&lab).is_err());
+        fs::remove_dir_all(&lab).unwrap();
+    }
 }

@@ -5,9 +5,9 @@
 //! as a machine of another size gives another number. What was measured while others disturbed it is shown and not judged.
 
 use super::experiment::{Claim, Phase, Side};
-use super::results::{Measured, Results, number};
+use super::results::{Measured, Results};
 use super::subject::Subject;
-use crate::page::Figure;
+use crate::page::{Figure, number};
 
 /// Effects that differ by less than this factor are of the same size.
 const ALIKE: f64 = 1.5;
@@ -133,10 +133,14 @@ pub fn sentences(verdicts: &[Verdict]) -> Vec<String> {
     let mut sentences: Vec<String> = engines
         .iter()
         .map(|engine| {
-            let judged: Vec<bool> =
-                verdicts.iter().filter(|v| v.engine == *engine).filter_map(|verdict| verdict.agrees).collect();
+            let of_engine = || verdicts.iter().filter(|verdict| verdict.engine == *engine);
+            let judged: Vec<bool> = of_engine().filter_map(|verdict| verdict.agrees).collect();
             let seen = judged.iter().filter(|agrees| **agrees).count();
-            format!("{engine} shows {seen} of {} conclusions of the original.", judged.len())
+            let not_judged = match of_engine().count() - judged.len() {
+                0 => String::new(),
+                n => format!("; {n} could not be judged"),
+            };
+            format!("{engine} shows {seen} of the original's {} conclusions{not_judged}.", of_engine().count())
         })
         .collect();
     let mut at = 0;
@@ -195,7 +199,10 @@ mod tests {
         assert!(words.starts_with("Strata: 5.0") || words.starts_with("Strata: 4.99"), "{words}");
         assert!(words.contains("n=4") && words.contains("original 4.95") && words.contains("same size"), "{words}");
         let sentences = sentences(&verdicts);
-        assert!(sentences[0].contains(" conclusions of the original"), "{sentences:?}");
+        assert!(
+            sentences[0].starts_with("Strata shows ") && sentences[0].contains(" could not be judged"),
+            "{sentences:?}"
+        );
         assert!(sentences.iter().any(|text| text.starts_with("With the least memory MyRocks is almost 5 times")));
     }
 
@@ -215,7 +222,8 @@ mod tests {
         let verdicts = verdicts(&results);
         assert!(verdicts.iter().all(|verdict| verdict.agrees.is_none()));
         assert!(verdicts[0].words().ends_with("disturbed, not judged"), "{}", verdicts[0].words());
-        assert!(sentences(&verdicts)[0].contains("0 of 0"), "{:?}", sentences(&verdicts)[0]);
+        let first = &sentences(&verdicts)[0];
+        assert!(first.starts_with("Strata shows 0 of") && first.contains("could not be judged"), "{first}");
     }
 
     #[test]
