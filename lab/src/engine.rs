@@ -94,6 +94,24 @@ impl Kind {
         }
     }
 
+    /// Variables that decide when a commit is on the disk, and whether tables go past the system's cache.
+    pub fn durability_variables(self) -> &'static [&'static str] {
+        match self {
+            Kind::Innodb => {
+                &["log_bin", "binlog_format", "sync_binlog", "innodb_flush_log_at_trx_commit", "innodb_flush_method"]
+            }
+            Kind::Rocksdb => &[
+                "log_bin",
+                "binlog_format",
+                "sync_binlog",
+                "rocksdb_flush_log_at_trx_commit",
+                "rocksdb_use_direct_reads",
+                "rocksdb_use_direct_io_for_flush_and_compaction",
+            ],
+            Kind::Strata => &["log_bin", "binlog_format", "sync_binlog", "strata_flush_log_at_trx_commit"],
+        }
+    }
+
     /// The level an engine runs at when `asked` is asked for. MyRocks answers a
     /// write to a row that changed after the transaction's snapshot with a
     /// deadlock error under REPEATABLE READ, where the others wait and go on, so

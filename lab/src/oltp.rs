@@ -5,7 +5,7 @@ use crate::leaks;
 use crate::meter::{Meter, Usage};
 use crate::options::Comparison;
 use crate::paths;
-use crate::report::{Report, Run};
+use crate::report::{Report, Run, Variables};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Outcome, Size};
@@ -174,6 +174,7 @@ pub fn measure(
         usage,
         disk: instance.size_on_disk()?,
         version: version(server)?,
+        variables: Variables::read(server)?,
         settings: settings(size, call, warmup),
         ..Run::new("oltp", label(call), &instance, conditions, round)
     };

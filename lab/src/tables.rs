@@ -12,7 +12,7 @@ use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{Meter, settle};
 use crate::options::Comparison;
-use crate::report::{ROWS, Report, Run};
+use crate::report::{ROWS, Report, Run, Variables};
 use crate::server::{Instance, Server};
 use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
@@ -195,6 +195,7 @@ impl Bench {
             usage: meter.end()?,
             disk: instance.size_on_disk()?,
             version: version(server)?,
+            variables: Variables::read(server)?,
             slice,
             ..Run::new("tables", step.title().into(), instance, &self.conditions, round)
         };

@@ -10,7 +10,7 @@ use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{Meter, Usage, settle};
 use crate::options::Comparison;
-use crate::report::{Report, Run};
+use crate::report::{Report, Run, Variables};
 use crate::server::{Instance, Server};
 use crate::throttle::Throttle;
 use crate::tpcc::bench::{bar, base_memory, version, watched};
@@ -210,6 +210,7 @@ impl Bench {
     fn loaded(&self, engine: &Engine, server: &Server, loaded: Loaded, usage: Usage) -> Result<Run> {
         let run = Run {
             version: version(server)?,
+            variables: Variables::read(server)?,
             settings: self.settings(),
             seconds: loaded.seconds,
             transactions: loaded.rows,
@@ -297,6 +298,7 @@ impl Bench {
         let a_list = outcome.listed as f64 / lists.max(1) as f64;
         let run = Run {
             version: version(server)?,
+            variables: Variables::read(server)?,
             settings: self.settings(),
             seconds: outcome.seconds,
             transactions: outcome.transactions,
@@ -384,7 +386,7 @@ impl Bench {
     fn settings(&self) -> BTreeMap<String, String> {
         let args = &self.args;
         let or_not = |set: bool, yes: &str, no: &str| if set { yes.to_string() } else { no.to_string() };
-        let mut settings = BTreeMap::from([
+        BTreeMap::from([
             ("nodes".into(), args.nodes.to_string()),
             ("seed".into(), args.seed.to_string()),
             ("requesters".into(), args.requesters.to_string()),
@@ -396,11 +398,7 @@ impl Bench {
             ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),
             ("collation".into(), or_not(args.binary, "latin1_bin", "latin1_swedish_ci")),
             ("raw data".into(), format!("{} MB", self.raw_mb)),
-        ]);
-        if args.durability == Durability::Second {
-            settings.insert("commits".into(), "written, the engine's log synced each second".into());
-        }
-        settings
+        ])
     }
 }
 

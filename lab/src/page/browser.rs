@@ -113,6 +113,9 @@ pub fn look_at(name: &str, page: &Page) {
     let html = to_html(page);
     if let Some(out) = std::env::var_os("STRATA_PAGES") {
         std::fs::write(Path::new(&out).join(format!("{name}.html")), &html).unwrap();
+        for (file, svg) in super::to_markdown(page).1 {
+            std::fs::write(Path::new(&out).join(format!("{name}-{file}")), svg).unwrap();
+        }
     }
     // Tells the colour of the ground and whether the page is wider than its window.
     let told = "<script>document.title = `${getComputedStyle(document.documentElement).backgroundColor} \

@@ -293,9 +293,12 @@ fn samples_at(values: &[Vec<f64>]) -> impl Iterator<Item = (usize, usize, f64)> 
     values.iter().enumerate().flat_map(one)
 }
 
-/// From -1 to 1, as good as random and the same at each call: steps of the golden ratio.
+/// From -1 to 1, as good as random and the same at each call: the last step of the generator SplitMix64.
 fn shift(n: usize) -> f64 {
-    (n as f64 * 0.618_033_988_749_895).fract() * 2.0 - 1.0
+    let mut bits = (n as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@
     const cut = name => name.length > 22 && turned ? name.slice(0, 21) + "…" : name;
     const axis = Plot.axisX(names.map((_, n) => n + 0.5), { tickFormat: at => cut(names[Math.floor(at)]), tickSize: 0,
       tickRotate: turned ? -40 : 0, label: null, textAnchor: turned ? "end" : "middle" });
-    return { x, bottom: turned ? 26 + Math.min(longest, 22 * 6.4) * 0.66 : 30, axis };
+    return { x, bottom: turned ? 22 + Math.min(longest, 22 * 6.4) * 0.62 : 30, axis };
   }
 
   function marks(drawing, width) {
@@ -74,7 +74,8 @@
         const half = series.half * 0.9;
         const told = d => `${series.title}\n${where(d.x)}: median ${number(d.median)} ${drawing.y.unit}\nquartiles ${number(d.q1)} to ${number(d.q3)}\n` +
           `whiskers ${number(d.low)} to ${number(d.high)}, n ${number(d.n)}`;
-        all.push(Plot.ruleX(boxes, { x: "x", y1: "low", y2: "high", stroke: colour, strokeDasharray: dash, ...named("whiskers") }));
+        all.push(Plot.ruleX(boxes.flatMap(q => [{ x: q.x, from: q.low, to: q.q1 }, { x: q.x, from: q.q3, to: q.high }]),
+          { x: "x", y1: "from", y2: "to", stroke: colour, strokeDasharray: dash, ...named("whiskers") }));
         all.push(Plot.rect(boxes, { x1: d => d.x - half, x2: d => d.x + half, y1: "q1", y2: "q3", fill: original ? "var(--ground)" : colour,
           fillOpacity: original ? 1 : 0.45, stroke: colour, strokeDasharray: original ? "2 3" : null, title: told, tip: true, ...named("boxes") }));
         all.push(Plot.ruleY(boxes, { x1: d => d.x - half, x2: d => d.x + half, y: "median", stroke: "currentColor", strokeWidth: 2, ...named("medians") }));

@@ -90,7 +90,7 @@ where
         .x_label_area_size(foot)
         .y_label_area_size(120)
         .build_cartesian_2d(x, y)?;
-    let axis = |value: &f64| number(*value);
+    let axis = |value: &f64| tick(*value);
     let mut mesh = chart.configure_mesh();
     mesh.disable_x_mesh()
         .light_line_style(TRANSPARENT)
@@ -194,7 +194,7 @@ where
         whiskers(chart, series)?;
     }
     let tops = middles(drawing, series);
-    points(chart, tops.into_iter(), Look { original: true, ..series.look }, 6)
+    points(chart, tops.into_iter(), Look { original: true, ..series.look }, 9)
 }
 
 /// Where the marks of bars and layers are: on the bar's end, or in the middle of a layer that has room for one.
@@ -218,7 +218,7 @@ where
     let mut outline: Vec<(f64, f64)> = series.points.iter().map(|point| (point.x, edge(point).1)).collect();
     outline.extend(series.points.iter().rev().map(|point| (point.x, edge(point).0)));
     chart.draw_series([Polygon::new(outline, colour(series.look).mix(0.75).filled())])?;
-    points(chart, middles(drawing, series).into_iter(), Look { original: true, ..series.look }, 6)
+    points(chart, middles(drawing, series).into_iter(), Look { original: true, ..series.look }, 9)
 }
 
 fn one_box<X, Y>(chart: &mut Drawable<X, Y>, x: f64, half: f64, quartiles: &Quartiles, look: Look) -> Result<(), Failed>
@@ -234,7 +234,7 @@ where
     chart.draw_series([Rectangle::new(corners, stroke(look))])?;
     chart.draw_series([PathElement::new(vec![(x - half, *median), (x + half, *median)], BLACK.stroke_width(4))])?;
     chart.draw_series(outliers.iter().map(|y| Circle::new((x, *y), 2, colour(look).stroke_width(1))))?;
-    points(chart, [(x, *median)].into_iter(), Look { original: true, ..look }, 6)
+    points(chart, [(x, *median)].into_iter(), Look { original: true, ..look }, 9)
 }
 
 /// The names of the categories below the axis: upright where they are too long to stand side by side.
@@ -260,7 +260,7 @@ where
 
 fn turned(drawing: &Drawing) -> bool {
     let room = (WIDTH as i32 - 150) / drawing.categories.len().max(1) as i32;
-    drawing.categories.iter().any(|name| name.chars().count() as i32 * LETTER > room - 8)
+    drawing.categories.iter().any(|name| cut(name).chars().count() as i32 * LETTER > room - 8)
 }
 
 /// Pixels below the axis.
@@ -301,6 +301,15 @@ fn dashes((from, to): (i32, i32), look: Look) -> Vec<(i32, i32)> {
     };
     let (dash, step) = (2 * *dash as i32, 2 * (dash + gap) as i32);
     (from..to).step_by(step as usize).map(|at| (at, (at + dash).min(to))).collect()
+}
+
+/// A number at an axis, without zeros behind its point.
+fn tick(value: f64) -> String {
+    let text = number(value);
+    match text.contains('.') && !text.contains('e') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text,
+    }
 }
 
 fn font(colour: RGBColor) -> TextStyle<'static> {

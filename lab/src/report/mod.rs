@@ -1,13 +1,24 @@
 //! Results: one file per run, and tables of medians with ratios.
 
+mod compare;
+mod command;
+mod page;
+mod place;
 mod text;
+mod variables;
+mod verdict;
+
+pub use self::command::{Args, run};
+pub use self::place::Place;
+pub use self::variables::Variables;
 
 use self::text::render;
 use crate::engine::{Conditions, DiskSize, Kind};
 use crate::meter::Usage;
+use crate::page::to_html;
 use crate::server::Instance;
 use crate::stats::{Latency, evenness, longest_zero, median, minimum};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,6 +47,12 @@ pub struct Run {
     pub isolation: String,
     /// The server's version.
     pub version: String,
+    /// The server's variables that say under which conditions it ran.
+    #[serde(default)]
+    pub variables: Variables,
+    /// Command, commit, kernel, disk.
+    #[serde(default)]
+    pub place: Place,
     /// The machine: processors and memory.
     pub machine: String,
     /// Settings of the workload.
@@ -79,6 +96,8 @@ impl Run {
             conditions: conditions.clone(),
             isolation: instance.kind().isolation(conditions.isolation).name().into(),
             version: String::new(),
+            variables: Variables::default(),
+            place: Place::here(&instance.data()),
             machine: machine(),
             settings: BTreeMap::new(),
             seconds: 0.0,
@@ -269,7 +288,13 @@ impl Report {
         println!("\n{text}");
         let path = self.folder.join(format!("{}-report.txt", self.stamp));
         fs::write(&path, &text)?;
-        println!("This report is stored in {}, each run beside it as JSON.", path.display());
+        let html = self.folder.join(format!("{}-report.html", self.stamp));
+        fs::write(&html, to_html(&page::of_runs(&self.title, &self.runs)?))?;
+        println!(
+            "This report is stored in {}, as a page with charts in {}, each run beside it as JSON.",
+            path.display(),
+            html.display()
+        );
         let failed: Vec<String> = self
             .runs
             .iter()
@@ -281,25 +306,6 @@ impl Report {
         anyhow::ensure!(failed.is_empty(), "{} runs had errors:\n{}", failed.len(), failed.join("\n"));
         Ok(())
     }
-}
-
-/// Options of `report`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Result files (JSON) of earlier runs
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
-}
-
-/// Prints the tables of stored runs.
-pub fn run(args: Args) -> Result<()> {
-    let mut runs = Vec::new();
-    for file in &args.files {
-        let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        runs.push(serde_json::from_str(&text).with_context(|| format!("{} is no result file", file.display()))?);
-    }
-    println!("{}", render("Stored runs", &runs, SHORT, false));
-    Ok(())
 }
 
 fn first() -> u32 {
@@ -360,6 +366,8 @@ pub mod testing {
             },
             isolation: "READ-COMMITTED".into(),
             version: "10.11.0".into(),
+            variables: Variables::default(),
+            place: Place::default(),
             machine: "2 processors".into(),
             settings: BTreeMap::from([("rows".into(), "10".into())]),
             seconds: 10.0,
@@ -380,7 +388,6 @@ pub mod testing {
 #[cfg(test)]
 mod tests {
     use super::testing::run;
-    use super::text::number;
     use super::*;
 
     #[test]
@@ -461,12 +468,15 @@ mod tests {
     }
 
     #[test]
-    fn durability_is_told_as_it_is() {
+    fn durability_is_told_as_the_server_says_it() {
         let mut run = run(Kind::Innodb, "a", 1, 1);
         let told = |run: &Run| render("T", std::slice::from_ref(run), SHORT, false);
-        assert!(told(&run).contains("engine log flushed at each commit.\n"));
-        run.conditions.extra = vec!["sync_binlog=0".into(), "max_connections=7".into()];
-        assert!(told(&run).contains("engine log flushed at each commit, but for sync_binlog=0.\n"));
+        assert!(told(&run).contains("InnoDB: READ-COMMITTED; the server's variables were not stored.\n"));
+        run.conditions.extra = vec!["sync_binlog=0".into()];
+        assert!(told(&run).contains("were not stored, options were sync_binlog=0.\n"));
+        run.variables = Variables::of(&[("sync_binlog", "0", "0"), ("innodb_flush_log_at_trx_commit", "1", "1")]);
+        let words = "InnoDB: READ-COMMITTED; sync_binlog 0, innodb_flush_log_at_trx_commit 1.\n";
+        assert!(told(&run).contains(words));
     }
 
     #[test]
@@ -484,13 +494,5 @@ mod tests {
         assert_eq!(utc_stamp(951_782_399), "20000228-235959");
         assert_eq!(utc_stamp(951_782_400), "20000229-000000");
         assert_eq!(utc_stamp(1_704_067_199), "20231231-235959");
-    }
-
-    #[test]
-    fn numbers() {
-        assert_eq!(number(1234.6), "1235");
-        assert_eq!(number(12.34), "12.3");
-        assert_eq!(number(0.126), "0.13");
-        assert_eq!(number(0.0), "0");
     }
 }

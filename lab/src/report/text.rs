@@ -1,15 +1,12 @@
 //! A report in Markdown: conditions, medians and ratios of runs.
 //!
-//! Ratios are those of neighbours: of runs in the same round and slice, of which the median is shown.
-//!
 //! Invariant: rows and columns stand in the order in which the runs came.
-//!
-//! Rejected: ratios of medians (what changes from round to round on the machine would count in full).
 
-use super::{METRICS, Metric, Run};
-use crate::engine::{Conditions, Kind};
-use crate::stats::{Latency, median};
-use std::collections::BTreeMap;
+use super::compare::{Row, engines, in_order, pairs};
+use super::{METRICS, Run};
+use crate::engine::Kind;
+use crate::page::number;
+use crate::stats::Latency;
 use std::fmt::Write as _;
 
 /// The whole report as text; of several labels these figures, or all if it is to be in full.
@@ -56,24 +53,22 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     let c = &first.conditions;
     let _ = writeln!(
         text,
-        "{}, {rounds} round(s), medians. {}\n\
+        "{}, {rounds} round(s), medians.\n\
          Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
-         memtables {}). Direct I/O for tables.",
+         memtables {}).",
         match runs.iter().map(|run| run.slice).max() {
             Some(slices @ 2..) => format!("A private server each, one under load at a time, in turn {slices} times"),
             _ => "One private server at a time".into(),
         },
-        durability(c),
         c.budget_mb,
         c.block_cache_mb(),
         c.memtable_mb(),
     );
     for engine in engines(runs) {
         if let Some(run) = runs.iter().find(|run| run.engine == engine) {
-            let _ = write!(text, "{}: {}. ", engine.title(), run.isolation);
+            let _ = writeln!(text, "{}: {}; {}.", engine.title(), run.isolation, durability(run));
         }
     }
-    text.push('\n');
     if runs.iter().any(|run| run.isolation != c.isolation.name()) {
         text += "RocksDB fails under REPEATABLE READ where a row changed after its snapshot, hence its other level;\n\
                  --isolation read-committed gives the same to all.\n";
@@ -92,22 +87,12 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     text
 }
 
-/// What holds unless an option of the run says otherwise, and then these options.
-fn durability(conditions: &Conditions) -> String {
-    let about = |line: &&String| {
-        ["sync_binlog", "sync-binlog", "log_bin", "log-bin", "flush_log", "flush-log"]
-            .iter()
-            .any(|word| line.contains(word))
-    };
-    let options: Vec<&str> = conditions.extra.iter().filter(about).map(String::as_str).collect();
-    if options.is_empty() {
-        "Binary log on (ROW, sync_binlog=1), engine log flushed at each commit.".into()
-    } else {
-        // The name of the engine's option differs between engines, its value does not.
-        format!(
-            "Binary log on (ROW, sync_binlog=1), engine log flushed at each commit, but for {}.",
-            options.join(", ")
-        )
+/// When a commit is on the disk, as the server said it.
+pub(super) fn durability(run: &Run) -> String {
+    match run.variables.durability(run.engine) {
+        Some(words) => words,
+        None if run.conditions.extra.is_empty() => "the server's variables were not stored".into(),
+        None => format!("the server's variables were not stored, options were {}", run.conditions.extra.join(", ")),
     }
 }
 
@@ -133,66 +118,9 @@ fn kinds_tables(runs: &[Run], label: &str) -> String {
         let rows = kinds.iter().map(|kind| {
             Row::of(kind, runs().filter_map(|run| Some((run, figure(run.by_kind.get(kind)?) as f64 / 1e3))))
         });
-        let _ = write!(text, "\n{}", table(name, rows.collect(), &engines_of(runs())));
+        let _ = write!(text, "\n{}", table(name, rows.collect(), &engines(runs())));
     }
     text
-}
-
-/// A figure of each engine, from all measurements.
-struct Row {
-    label: String,
-    /// By round and slice: what stands together there was measured within minutes.
-    values: BTreeMap<(u32, u32), BTreeMap<Kind, f64>>,
-}
-
-impl Row {
-    fn of<'a>(label: &str, values: impl Iterator<Item = (&'a Run, f64)>) -> Row {
-        let mut row = Row { label: label.to_string(), values: BTreeMap::new() };
-        for (run, value) in values {
-            row.values.entry((run.round, run.slice)).or_default().insert(run.engine, value);
-        }
-        row
-    }
-
-    fn of_metric(title: &str, runs: &[Run], label: &str, metric: &Metric) -> Row {
-        let runs = runs.iter().filter(|run| run.label == label && run.transactions > 0);
-        Row::of(title, runs.map(|run| (run, (metric.value)(run))))
-    }
-
-    fn median(&self, engine: Kind) -> Option<f64> {
-        let values: Vec<f64> = self.values.values().filter_map(|by_engine| by_engine.get(&engine).copied()).collect();
-        (!values.is_empty()).then(|| median(&values))
-    }
-
-    /// The median of the ratios of neighbours, not the ratio of medians: what slows down both does not show.
-    fn ratio(&self, a: Kind, b: Kind) -> Option<f64> {
-        let ratios: Vec<f64> = self
-            .values
-            .values()
-            .filter_map(|by_engine| Some(by_engine.get(&a)? / by_engine.get(&b).filter(|b| **b > 0.0)?))
-            .collect();
-        (!ratios.is_empty()).then(|| median(&ratios))
-    }
-}
-
-/// The engines of these runs, rivals first.
-fn engines(runs: &[Run]) -> Vec<Kind> {
-    engines_of(runs.iter())
-}
-
-fn engines_of<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<Kind> {
-    let mut engines: Vec<Kind> = runs.map(|run| run.engine).collect();
-    engines.sort();
-    engines.dedup();
-    engines
-}
-
-/// The pairs whose ratio is shown: the last engine over each rival before it.
-fn pairs(engines: &[Kind]) -> Vec<(Kind, Kind)> {
-    match engines.split_last() {
-        Some((last, rivals)) => rivals.iter().map(|rival| (*last, *rival)).collect(),
-        None => Vec::new(),
-    }
 }
 
 /// A table: one row a label, one column an engine, then the ratios.
@@ -206,8 +134,8 @@ fn table(corner: &str, rows: Vec<Row>, engines: &[Kind]) -> String {
     for row in rows {
         let or_dash = |value: Option<String>| value.unwrap_or("-".into());
         let mut line = vec![row.label.clone()];
-        line.extend(engines.iter().map(|engine| or_dash(row.median(*engine).map(number))));
-        line.extend(pairs.iter().map(|(a, b)| or_dash(row.ratio(*a, *b).map(|ratio| format!("{ratio:.2}")))));
+        line.extend(engines.iter().map(|engine| or_dash(row.figure(*engine).map(|figure| number(figure.value)))));
+        line.extend(pairs.iter().map(|(a, b)| or_dash(row.ratio(*a, *b).map(|ratio| format!("{:.2}", ratio.value)))));
         lines.push(line);
     }
     align(&lines)
@@ -235,24 +163,4 @@ fn align(lines: &[Vec<String>]) -> String {
         }
     }
     text
-}
-
-/// Three significant digits where they matter.
-pub(super) fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        0.0 => "0".into(),
-        _ => format!("{value:.2}"),
-    }
-}
-
-fn in_order(items: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = Vec::new();
-    for item in items {
-        if !seen.contains(&item) {
-            seen.push(item);
-        }
-    }
-    seen
 }

@@ -7,7 +7,7 @@ use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{Meter, resident, settle};
 use crate::options::{Comparison, Site};
-use crate::report::{Report, Run};
+use crate::report::{Report, Run, Variables};
 use crate::server::{Instance, Server};
 use crate::throttle::Throttle;
 use anyhow::{Context, Result};
@@ -269,6 +269,7 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
     let label = format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads);
     let run = Run {
         version: version(server)?,
+        variables: Variables::read(server)?,
         settings: BTreeMap::from([
             ("warehouses".into(), bench.scale.warehouses.to_string()),
             ("threads".into(), bench.threads.to_string()),
