@@ -144,6 +144,17 @@ fn conditions(results: &Results) -> Vec<Condition> {
     if let Some(record) = results.records.first() {
         add("machine", record.run.machine.clone());
         add("server", format!("MariaDB {}", record.run.version));
+        let place = &record.run.place;
+        for (name, value) in [
+            ("processor", &place.processor),
+            ("disk", &place.disk),
+            ("file system", &place.file_system),
+            ("kernel", &place.kernel),
+            ("commit", &place.commit),
+            ("command", &place.command),
+        ] {
+            add(name, if value.is_empty() { "unknown".into() } else { value.clone() });
+        }
     }
     for subject in &plan.subjects {
         let record = results.records.iter().find(|r| r.subject == subject.id());

@@ -12,7 +12,7 @@ use crate::linkbench::graph::Graph;
 use crate::linkbench::request::Access;
 use crate::linkbench::schema::Layout;
 use crate::meter::{Meter, settle};
-use crate::report::Run;
+use crate::report::{Run, Variables};
 use crate::sbtest;
 use crate::server::{Instance, Server};
 use crate::stats::Latency;
@@ -216,6 +216,7 @@ fn finished(
     let instance = server.instance();
     Ok(Run {
         version: version(server)?,
+        variables: Variables::read(server)?,
         settings: BTreeMap::from([("scale".into(), plan.scale_name.clone())]),
         seconds: driven.seconds,
         transactions: driven.transactions,
