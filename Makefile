@@ -40,7 +40,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint \
-        unit profile sql-test slice suites baseline check-isolation bench bench-test clean distclean FORCE
+        unit profile sql-test slice suites baseline check-isolation lab bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
@@ -56,6 +56,7 @@ help:
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
+	@echo 'make lab        four published experiments in their short form, with InnoDB and RocksDB: an hour on two cores'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
@@ -149,6 +150,13 @@ check-isolation: plugin
 	$(CARGO) build --release -p strata-lab
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS)
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS) --kill $(ISOLATION_KILLS)
+
+# One after the other; ended in between, the same command goes on. LAB: options, see 'make lab LAB=--help'.
+lab: plugin
+	$(CARGO) build --release -p strata-lab
+	for experiment in tpcc-memory linkbench xa compressible; do \
+	  target/release/strata-lab reproduce $$experiment $(LAB) || exit; \
+	done
 
 # A workspace of its own: nothing else here compiles what it is compared with. BENCH: options, see 'make bench BENCH=--help'.
 bench:

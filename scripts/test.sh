@@ -111,10 +111,15 @@ step_damage() {
   fi
   lab_step damage "${options[@]}"
 }
-# A short load with checks; LinkBench's check also after a kill.
+# A short load with checks; LinkBench's check also after a kill. Then each of the published experiments in seconds.
 step_workload() {
   lab_step tour
   lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
+  local experiment
+  for experiment in tpcc-memory linkbench xa compressible; do
+    STRATA_LAB_DIR=$top/target/reproduce-tiny lab_step reproduce "$experiment" --scale tiny --fresh
+  done
+  rm -rf "$top/target/reproduce-tiny"
 }
 lab_step() {
   local ok=0

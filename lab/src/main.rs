@@ -3,7 +3,8 @@
 //! Every engine under test gets a private MariaDB server of its own, started by
 //! the lab under the same conditions (see [`server`] and [`engine`]); a workload
 //! ([`tpcc`], [`linkbench`], [`sysbench`]) loads it, [`meter`] reads what the server's process
-//! spent, [`report`] turns runs into tables and files, and with [`page`] into pages with charts. [`crash`] uses the same
+//! spent, [`report`] turns runs into tables and files, and with [`page`] into pages with charts. [`reproduce`] does
+//! published experiments again. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
 //! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
@@ -36,6 +37,7 @@ mod paths;
 mod queue;
 mod replica;
 mod report;
+mod reproduce;
 mod sbtest;
 mod server;
 mod snapshot;
@@ -97,6 +99,10 @@ enum Command {
     Differ(differ::Args),
     /// A short tour: Strata and InnoDB side by side in about three minutes
     Tour(tour::Args),
+    /// Published experiments again, with Strata beside the engines of the original
+    Reproduce(reproduce::Args),
+    /// What differs between two stored runs of 'reproduce' by more than noise
+    Compare(reproduce::compare::Args),
     /// Stored runs of any command as tables, as a page of HTML with charts, as Markdown with SVG
     Report(report::Args),
     /// Stops a server that an interrupted run left behind, removes the lab's data
@@ -124,6 +130,8 @@ fn main() -> ExitCode {
         Command::Collations(args) => collations::run(args),
         Command::Differ(args) => differ::run(args),
         Command::Tour(args) => tour::run(args),
+        Command::Reproduce(args) => reproduce::run(args),
+        Command::Compare(args) => reproduce::compare::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),
     };

@@ -31,6 +31,8 @@ pub struct Instance {
     lab: PathBuf,
     dir: PathBuf,
     socket: PathBuf,
+    /// Behind the engine's name in CREATE TABLE: nothing, or options that begin with a space.
+    table_options: String,
 }
 
 impl Instance {
@@ -45,7 +47,7 @@ impl Instance {
             dir.hash(&mut hasher);
             socket = std::env::temp_dir().join(format!("strata-lab-{:016x}.sock", hasher.finish()));
         }
-        let instance = Instance { kind, lab: lab.to_path_buf(), dir, socket };
+        let instance = Instance { kind, lab: lab.to_path_buf(), dir, socket, table_options: String::new() };
         instance.stop_stray()?;
         if let Some(plugin) = kind.plugin() {
             let source = instance.plugin_source(plugin)?;
@@ -57,6 +59,16 @@ impl Instance {
     /// The engine.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The same, whose tables are made with these options as well.
+    pub fn with_table_options(self, options: &str) -> Instance {
+        Instance { table_options: options.to_string(), ..self }
+    }
+
+    /// What stands behind `ENGINE=` in CREATE TABLE.
+    pub fn engine_clause(&self) -> String {
+        format!("{}{}", self.kind.sql(), self.table_options)
     }
 
     /// The data directory.
@@ -502,7 +514,8 @@ pub fn clean(site: &Site) -> Result<()> {
     for kind in [Kind::Innodb, Kind::Rocksdb, Kind::Strata] {
         if lab.join(kind.id()).is_dir() {
             let dir = lab.join(kind.id());
-            let instance = Instance { kind, lab: lab.clone(), socket: dir.join("lab.sock"), dir };
+            let instance =
+                Instance { kind, lab: lab.clone(), socket: dir.join("lab.sock"), dir, table_options: String::new() };
             instance.stop_stray()?;
             remove_dir(&instance.dir)?;
         }

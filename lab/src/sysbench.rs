@@ -66,7 +66,9 @@ pub struct Outcome {
     pub series: Vec<f64>,
     /// From sysbench's histogram: 2% exact.
     pub latency: Option<[u64; 4]>,
-    /// The longest, in microseconds.
+    /// The shortest, the mean and the longest, in microseconds.
+    pub min_us: u64,
+    pub mean_us: u64,
     pub max_us: u64,
     /// Lines with errors.
     pub errors: Vec<String>,
@@ -165,7 +167,7 @@ fn command(instance: &Instance, size: Size, call: &Call, verb: &str) -> Result<C
         format!("--mysql-socket={}", instance.socket().display()),
         "--mysql-user=root".into(),
         format!("--mysql-db={}", call.database()),
-        format!("--mysql-storage-engine={}", instance.kind().sql()),
+        format!("--mysql-storage-engine={}", instance.engine_clause()),
         format!("--mysql-ignore-errors={IGNORED}"),
         "--db-ps-mode=auto".into(),
         format!("--threads={}", call.threads),
@@ -206,6 +208,10 @@ pub fn parse(text: &str) -> Outcome {
             outcome.seconds = first_number(rest.trim().trim_end_matches('s'));
         } else if let Some(rest) = trimmed.strip_prefix("total number of events:") {
             events = first_number(rest) as u64;
+        } else if let Some(rest) = trimmed.strip_prefix("min:") {
+            outcome.min_us = (first_number(rest) * 1e3) as u64;
+        } else if let Some(rest) = trimmed.strip_prefix("avg:") {
+            outcome.mean_us = (first_number(rest) * 1e3) as u64;
         } else if let Some(rest) = trimmed.strip_prefix("max:") {
             outcome.max_us = (first_number(rest) * 1e3) as u64;
         }
@@ -312,7 +318,7 @@ Latency (ms):
         assert_eq!(outcome.seconds, 2.0013);
         assert_eq!(outcome.series, [493.03, 512.0]);
         assert_eq!(outcome.latency, Some([10090, 15550, 30260, 60000]));
-        assert_eq!(outcome.max_us, 62250);
+        assert_eq!((outcome.min_us, outcome.mean_us, outcome.max_us), (9500, 15830, 62250));
         assert!(outcome.errors.is_empty());
     }
 

@@ -56,7 +56,7 @@ pub struct Loaded {
 /// Makes the database and fills it.
 pub fn load(instance: &Instance, graph: &Graph, load: Load, progress: &ProgressBar) -> Result<Loaded> {
     let mut conn = instance.fresh_database(DATABASE)?;
-    for statement in statements(instance.kind().sql(), load.layout) {
+    for statement in statements(&instance.engine_clause(), load.layout) {
         conn.query_drop(&statement).with_context(|| format!("this statement failed: {statement}"))?;
     }
     progress.set_length(graph.nodes());

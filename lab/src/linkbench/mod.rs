@@ -20,14 +20,14 @@
 pub mod bench;
 mod check;
 mod degrees;
-mod drive;
-mod graph;
+pub mod drive;
+pub mod graph;
 mod history;
-mod load;
+pub mod load;
 mod payload;
 mod permutation;
-mod request;
-mod schema;
+pub mod request;
+pub mod schema;
 mod session;
 mod zipf;
 

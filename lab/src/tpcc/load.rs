@@ -21,7 +21,7 @@ pub fn load(instance: &Instance, scale: Scale, threads: u32, progress: &Progress
     conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
     conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
     conn.query_drop(format!("USE {DATABASE}"))?;
-    for statement in schema::statements(instance.kind().sql()) {
+    for statement in schema::statements(&instance.engine_clause()) {
         conn.query_drop(&statement).with_context(|| format!("this statement failed: {statement}"))?;
     }
     progress.set_length(u64::from(scale.warehouses) * 12);

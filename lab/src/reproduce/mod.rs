@@ -1,0 +1,133 @@
+//! The command `reproduce`: published experiments again, with Strata beside the engines of the original.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`experiment`], [`settings`] | an experiment as a file, and its settings at a scale |
+//! | [`subject`] | engines with changed settings |
+//! | [`plan`], [`store`], [`progress`] | the steps, what of them is done, and going on |
+//! | [`workload`], [`rows`], [`prose`] | loads and drivers |
+//! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
+//! | [`results`], [`rank`], [`verdict`], [`pages`], [`drawn`] | medians, tests, sentences, the page and its figures |
+//! | [`compare`] | the command `compare` |
+
+pub mod compare;
+mod drawn;
+mod experiment;
+mod metric;
+mod pages;
+mod plan;
+mod progress;
+mod prose;
+mod rank;
+mod record;
+mod results;
+mod rows;
+mod settings;
+mod store;
+mod subject;
+mod verdict;
+mod watch;
+mod workload;
+
+use self::experiment::{Experiment, OWN};
+use self::plan::Plan;
+use self::progress::{go_on, left, minutes};
+use self::results::Results;
+use self::store::Store;
+use self::workload::Bench;
+use crate::options::Site;
+use crate::page::{to_html, to_markdown};
+
+use crate::paths;
+use anyhow::{Context, Result};
+use std::fs;
+
+/// Options of `reproduce`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// tpcc-memory, linkbench, xa, compressible, or the path of an experiment's file
+    experiment: String,
+    /// How large: 'short' is minutes on two cores, 'full' the original's size; a file may have others
+    #[arg(long, default_value = "short")]
+    scale: String,
+    /// Engines, the one all others are compared with first [default: the experiment's]. ENGINE:VARIANT changes settings: strata:none,
+    /// rocksdb:none, innodb:compressed, innodb:nodoublewrite, or any option, as innodb:innodb_flush_method=fsync
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+    /// How often everything is repeated [default: the scale's]
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Set an earlier run of the same command aside and begin anew, instead of going on with it
+    #[arg(long)]
+    fresh: bool,
+    /// Only tell the steps and how long they may take
+    #[arg(long)]
+    plan: bool,
+    #[command(flatten)]
+    site: Site,
+}
+
+/// The command `reproduce`.
+pub fn run(args: Args) -> Result<()> {
+    let text = text_of(&args.experiment)?;
+    let plan = Plan::new(Experiment::parse(&text)?, &args.scale, &args.engines, args.rounds)?;
+    if args.plan {
+        for step in plan.steps.iter().filter(|step| plan.key(step).is_some()) {
+            println!("{:>8}  {}", minutes(plan.estimate(step)), plan.text(step));
+        }
+        println!("{:>8}  in all, on two cores", minutes(plan.seconds()));
+        return Ok(());
+    }
+    if plan.experiment.workload == experiment::Workload::Sysbench {
+        paths::need_program("sysbench")?;
+    }
+    let lab = args.site.folder()?;
+    let mut store = Store::open(&lab, &plan, &text, store::builds(&plan.subjects)?, args.fresh)?;
+    println!(
+        "{}, about {}. Stored in {}.",
+        plan.experiment.title,
+        minutes(left(&plan, &store)),
+        store.folder().display()
+    );
+    go_on(&plan, &mut store, &mut Bench { lab })?;
+    report(&store, plan)
+}
+
+/// Writes the page of a run, and prints its verdict.
+fn report(store: &Store, plan: Plan) -> Result<()> {
+    let results = Results { plan, records: store.records()? };
+    let page = pages::page(&results)?;
+    for sentence in &page.verdict {
+        println!("{sentence}");
+    }
+    let html = store.write("report.html", &to_html(&page))?;
+    let (markdown, drawings) = to_markdown(&page);
+    store.write("report.md", &markdown)?;
+    for (name, drawing) in &drawings {
+        store.write(name, drawing)?;
+    }
+    for attachment in &page.attachments {
+        store.write(&attachment.name, &attachment.content)?;
+    }
+    println!("The report is {}; report.md, its drawings and the raw data are beside it.", html.display());
+    let failed: Vec<String> = results
+        .records
+        .iter()
+        .filter(|record| !record.run.errors.is_empty())
+        .map(|record| format!("{}: {}", record.text(), record.run.errors.join("; ")))
+        .collect();
+    anyhow::ensure!(failed.is_empty(), "{} measurements had errors:\n{}", failed.len(), failed.join("\n"));
+    Ok(())
+}
+
+/// The text of an experiment: one of the lab's, or a file.
+fn text_of(name: &str) -> Result<String> {
+    if let Some((_, text)) = OWN.iter().find(|(known, _)| *known == name) {
+        return Ok((*text).to_string());
+    }
+    let names: Vec<&str> = OWN.iter().map(|(name, _)| *name).collect();
+    fs::read_to_string(name).with_context(|| format!("{name} is neither {} nor a file", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! The steps of an experiment, in their order.
+//!
+//! For each set of data (the values of sweeps that need other data): each engine is loaded, then in each round each place is
+//! measured with one engine after the other. What is compared was so measured within minutes of each other, and each place begins
+//! with another engine. Sweeps within a server's life are measured at each stop of these.
+
+use super::experiment::{Axis, Experiment, How, Place, Scale, place_text};
+use super::settings::Settings;
+use super::subject::Subject;
+use anyhow::{Result, ensure};
+
+/// A step; the keys of a plan are different, and fit for file names.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Loads an engine and keeps its files.
+    Load { subject: usize, data: Place },
+    /// Measures it from the files of its load, at each of the inner places one after the other.
+    Measure { subject: usize, round: u32, data: Place, place: Place, inner: Vec<Place> },
+    /// The files of these data are not needed any more.
+    Forget { data: Place },
+}
+
+/// An experiment at a scale, with its engines.
+pub struct Plan {
+    pub experiment: Experiment,
+    pub scale_name: String,
+    pub scale: Scale,
+    pub settings: Settings,
+    pub rounds: u32,
+    /// Those that are compared first, then those that are only loaded.
+    pub subjects: Vec<Subject>,
+    pub compared: usize,
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Makes the plan. The first of the engines is what all others are compared with.
+    pub fn new(experiment: Experiment, scale_name: &str, engines: &[String], rounds: Option<u32>) -> Result<Plan> {
+        let Some(scale) = experiment.scales.get(scale_name).cloned() else {
+            let names: Vec<&str> = experiment.scales.keys().map(String::as_str).collect();
+            anyhow::bail!("there is no scale {scale_name}; there are {}", names.join(", "))
+        };
+        let settings = Settings::of(&experiment, &scale)?;
+        let named = if engines.is_empty() { &experiment.engines } else { engines };
+        let mut subjects = named.iter().map(|text| text.parse()).collect::<Result<Vec<Subject>>>()?;
+        let compared = subjects.len();
+        for text in &experiment.load_only {
+            let subject: Subject = text.parse()?;
+            // Who has chosen engines does not want others.
+            let wanted = subjects[..compared].iter().any(|compared| compared.kind == subject.kind);
+            if wanted && !subjects.iter().any(|have| have.id() == subject.id()) {
+                subjects.push(subject);
+            }
+        }
+        for (n, subject) in subjects.iter().enumerate() {
+            ensure!(!subjects[..n].iter().any(|have| have.id() == subject.id()), "{} is named twice", subject.id());
+        }
+        let rounds = rounds.unwrap_or(scale.rounds);
+        ensure!(rounds > 0, "there must be a round");
+        let mut plan = Plan {
+            experiment,
+            scale_name: scale_name.to_string(),
+            scale,
+            settings,
+            rounds,
+            subjects,
+            compared,
+            steps: Vec::new(),
+        };
+        plan.steps = plan.in_order();
+        Ok(plan)
+    }
+
+    fn in_order(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for data in self.places(How::Data) {
+            let mut loaded: Vec<String> = Vec::new();
+            for (n, subject) in self.subjects.iter().enumerate() {
+                if !loaded.contains(&subject.files()) {
+                    loaded.push(subject.files());
+                    steps.push(Step::Load { subject: n, data: data.clone() });
+                }
+            }
+            for round in 1..=self.rounds {
+                for (at, place) in self.places(How::Start).into_iter().enumerate() {
+                    for n in 0..self.compared {
+                        steps.push(Step::Measure {
+                            subject: (n + at + round as usize - 1) % self.compared,
+                            round,
+                            data: data.clone(),
+                            place: place.clone(),
+                            inner: self.places(How::Within),
+                        });
+                    }
+                }
+            }
+            steps.push(Step::Forget { data });
+        }
+        steps
+    }
+
+    /// All combinations of the values of these sweeps, the last one changing fastest.
+    fn places(&self, how: How) -> Vec<Place> {
+        let mut places = vec![Place::new()];
+        for sweep in self.experiment.sweeps.iter().filter(|sweep| sweep.how == how) {
+            let values = self.experiment.values(sweep.axis, &self.scale);
+            places = places
+                .iter()
+                .flat_map(|place| {
+                    values.iter().map(|value| {
+                        let mut place = place.clone();
+                        place.insert(sweep.axis, value.clone());
+                        place
+                    })
+                })
+                .collect();
+        }
+        places
+    }
+
+    /// Name of a step; none for those that leave nothing.
+    pub fn key(&self, step: &Step) -> Option<String> {
+        let text = match step {
+            Step::Load { subject, data } => format!("load {} {}", self.subjects[*subject].files(), place_key(data)),
+            Step::Measure { subject, round, data, place, .. } => {
+                let place = format!("{} {}", place_key(data), place_key(place));
+                format!("r{round} {} {place}", self.subjects[*subject].id())
+            }
+            Step::Forget { .. } => return None,
+        };
+        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').collect();
+        Some(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-"))
+    }
+
+    /// Name of the kept files of a load.
+    pub fn saved(&self, subject: usize, data: &Place) -> String {
+        let data = place_key(data).replace(' ', "-");
+        let dash = if data.is_empty() { "" } else { "-" };
+        format!("{}-{}-{}{dash}{data}", self.experiment.name, self.scale_name, self.subjects[subject].files())
+    }
+
+    /// What a step is called while it runs.
+    pub fn text(&self, step: &Step) -> String {
+        match step {
+            Step::Load { subject, data } => format!("{}, load{}", self.subjects[*subject].title(), behind(data)),
+            Step::Measure { subject, round, data, place, .. } => {
+                let whole: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
+                format!("{}, round {round}{}", self.subjects[*subject].title(), behind(&whole))
+            }
+            Step::Forget { .. } => "removing kept data".into(),
+        }
+    }
+
+    /// How long a step takes by what the experiment says, in seconds.
+    pub fn estimate(&self, step: &Step) -> f64 {
+        let Settings { warmup, seconds, .. } = self.settings;
+        match step {
+            Step::Load { .. } => self.scale.times.load,
+            Step::Measure { inner, .. } => {
+                let each = warmup as f64 + seconds as f64 * f64::from(self.settings.windows());
+                self.scale.times.start + each * inner.len() as f64
+            }
+            Step::Forget { .. } => 0.0,
+        }
+    }
+
+    /// The same of the whole experiment.
+    pub fn seconds(&self) -> f64 {
+        self.steps.iter().map(|step| self.estimate(step)).sum()
+    }
+
+    /// The values of an axis, in their order.
+    pub fn axis(&self, axis: Axis) -> Vec<super::experiment::Value> {
+        if axis == Axis::Window {
+            let windows = 1..=self.settings.windows();
+            return windows.map(|n| super::experiment::Value::Number(f64::from(n))).collect();
+        }
+        self.experiment.values(axis, &self.scale)
+    }
+}
+
+fn behind(place: &Place) -> String {
+    if place.is_empty() { String::new() } else { format!(": {}", place_text(place)) }
+}
+
+fn place_key(place: &Place) -> String {
+    let parts: Vec<String> = place.iter().map(|(axis, value)| format!("{} {value}", axis.name())).collect();
+    parts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::experiment::OWN;
+    use super::*;
+
+    fn plan(name: &str, engines: &[&str]) -> Plan {
+        let text = OWN.iter().find(|(known, _)| *known == name).unwrap().1;
+        let engines: Vec<String> = engines.iter().map(|name| (*name).to_string()).collect();
+        Plan::new(Experiment::parse(text).unwrap(), "short", &engines, Some(2)).unwrap()
+    }
+
+    #[test]
+    fn engines_take_turns_at_each_place() {
+        let plan = plan("tpcc-memory", &["innodb", "strata"]);
+        let order: Vec<usize> = plan
+            .steps
+            .iter()
+            .filter_map(|step| if let Step::Measure { subject, .. } = step { Some(*subject) } else { None })
+            .collect();
+        assert_eq!(order.len(), 2 * 11 * 2, "rounds, sizes, engines");
+        for pair in order.chunks(2) {
+            assert_ne!(pair[0], pair[1], "each place has each engine");
+        }
+        assert_ne!(order[0], order[2], "the next place begins with the other one");
+        assert_ne!(order[0], order[22], "the next round, too");
+    }
+
+    #[test]
+    fn keys_are_different_and_loads_are_shared() {
+        for (name, _) in OWN {
+            let plan = plan(name, &[]);
+            let keys: Vec<String> = plan.steps.iter().filter_map(|step| plan.key(step)).collect();
+            let mut different = keys.clone();
+            different.sort();
+            different.dedup();
+            assert_eq!(different.len(), keys.len(), "{name}");
+            assert!(keys.iter().all(|key| key.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))));
+        }
+        let plan = plan("compressible", &["innodb", "innodb:nodoublewrite", "strata"]);
+        let loads = plan.steps.iter().filter(|step| matches!(step, Step::Load { .. })).count();
+        let data = plan.axis(Axis::Compressibility).len();
+        // Strata's tables without compression are loaded for their size.
+        let only = plan.subjects.len() - plan.compared;
+        assert_eq!(loads, data * (2 + only));
+        assert_eq!(plan.saved(0, &Place::new()), plan.saved(1, &Place::new()));
+    }
+
+    #[test]
+    fn engines_that_were_not_chosen_are_not_loaded() {
+        let plan = plan("tpcc-memory", &["innodb", "strata"]);
+        assert!(plan.subjects.iter().all(|subject| subject.id() != "rocksdb:none"));
+        let text = OWN[0].1;
+        let twice = ["innodb".to_string(), "innodb".to_string()];
+        assert!(Plan::new(Experiment::parse(text).unwrap(), "short", &twice, None).is_err());
+        assert!(Plan::new(Experiment::parse(text).unwrap(), "medium", &[], None).is_err());
+    }
+
+    #[test]
+    fn the_short_forms_together_take_less_than_an_hour() {
+        let seconds: f64 = OWN
+            .iter()
+            .map(|(_, text)| Plan::new(Experiment::parse(text).unwrap(), "short", &[], None).unwrap().seconds())
+            .sum();
+        assert!(seconds < 3600.0, "{} minutes", seconds / 60.0);
+    }
+}

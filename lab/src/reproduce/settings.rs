@@ -1,0 +1,70 @@
+//! The settings of an experiment at a scale.
+
+use super::experiment::{Experiment, Scale};
+use crate::options::Isolation;
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use serde::Deserialize;
+
+/// What a workload is told. What an experiment does not set is 0 or empty, and what its workload needs is checked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// TPC-C.
+    pub warehouses: u32,
+    /// LinkBench.
+    pub nodes: u64,
+    /// Tables, and rows of each.
+    pub tables: u32,
+    pub rows: u64,
+    /// Sessions, unless they are varied.
+    pub sessions: u32,
+    /// Sessions that load.
+    pub loaders: u32,
+    /// Seconds of the same load before those that are measured.
+    pub warmup: u64,
+    pub seconds: u64,
+    /// How often the seconds are measured, one after the other.
+    pub windows: u32,
+    /// Memory for each engine in MiB, unless it is varied.
+    pub memory_mb: u64,
+    /// The same for the load; that of the measurement if 0.
+    pub load_memory_mb: u64,
+    /// As the lab's option `--isolation` has it.
+    pub isolation: String,
+    /// Options for every server; `{engine}` stands for the engine's name in its own options.
+    pub options: Vec<String>,
+    /// Distribution of row numbers, as sysbench has it.
+    pub distribution: String,
+    /// Statements that count of a transaction, by case.
+    pub counted: std::collections::BTreeMap<String, f64>,
+}
+
+impl Settings {
+    /// Those of a scale: what is to be scaled is divided by the factor, and at least 1.
+    pub fn of(experiment: &Experiment, scale: &Scale) -> Result<Settings> {
+        let mut table = experiment.settings.clone();
+        for name in &experiment.scaled {
+            let Some(toml::Value::Integer(number)) = table.get(name) else { bail!("{name} is no whole number") };
+            // Times and sizes are whole, and nothing becomes nothing.
+            let scaled = (*number as f64 / scale.factor).round().max(1.0) as i64;
+            table.insert(name.clone(), scaled.into());
+        }
+        table.extend(scale.settings.clone());
+        let settings: Settings = table.try_into().context("the settings")?;
+        settings.isolation()?;
+        ensure!(settings.seconds > 0, "no second is measured");
+        Ok(settings)
+    }
+
+    /// The isolation level of all sessions.
+    pub fn isolation(&self) -> Result<Isolation> {
+        Isolation::from_str(&self.isolation, false)
+            .map_err(|_| anyhow::anyhow!("there is no isolation level {:?}", self.isolation))
+    }
+
+    /// Stretches that are measured.
+    pub fn windows(&self) -> u32 {
+        self.windows.max(1)
+    }
+}
