@@ -10,9 +10,10 @@
 //! legends and pictures into a canvas, which print badly; Apache licence), uPlot (50 KB, but no box plots and a canvas).
 
 use super::drawing::{Drawing, Form};
+use super::figure::{number, ratio};
 use super::look::{DARK, LIGHT, Look, Looks, MARKS};
 use super::summary::figures;
-use super::{Attachment, Cell, Chart, Condition, Page, Part, Table, figure::number};
+use super::{Attachment, Cell, Chart, Condition, Page, Part, Table};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use std::fmt::Write as _;
@@ -200,7 +201,6 @@ fn table(table: &Table) -> String {
                 Cell::Text(text) => format!("<td class=\"words\">{}</td>", escape(text)),
                 Cell::Figure(figure) => format!("<td>{}{}</td>", number(figure.value), spread(figure, number)),
                 Cell::Ratio(figure) => {
-                    let ratio = |value: f64| format!("{value:.2}");
                     format!("<td class=\"ratio\">{}{}</td>", ratio(figure.value), spread(figure, ratio))
                 }
             };

@@ -25,10 +25,12 @@
     const room = (width - left) / names.length;
     const longest = Math.max(...names.map(name => name.length)) * 6.4;
     const turned = longest > room - 6;
+    // Slanted names need more room beside each other than upright ones.
+    const upright = turned && room < 19;
     const cut = name => name.length > 22 && turned ? name.slice(0, 21) + "…" : name;
     const axis = Plot.axisX(names.map((_, n) => n + 0.5), { tickFormat: at => cut(names[Math.floor(at)]), tickSize: 0,
-      tickRotate: turned ? -40 : 0, label: null, textAnchor: turned ? "end" : "middle" });
-    return { x, bottom: turned ? 22 + Math.min(longest, 22 * 6.4) * 0.62 : 30, axis };
+      tickRotate: upright ? -90 : turned ? -40 : 0, label: null, textAnchor: turned ? "end" : "middle" });
+    return { x, bottom: turned ? 22 + Math.min(longest, 22 * 6.4) * (upright ? 0.95 : 0.62) : 30, axis };
   }
 
   function marks(drawing, width) {

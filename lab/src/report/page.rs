@@ -24,6 +24,9 @@ const BARS: [(&str, &str, &str); 4] = [
     ("resident at most, MB", "resident memory at most", "MB"),
 ];
 
+/// Figures that differ by more than this factor are drawn on a logarithmic axis.
+const FAR: f64 = 100.0;
+
 /// The figures of each section, by their names in METRICS.
 const SECTIONS: [(&str, &[&str]); 4] = [
     (
@@ -202,8 +205,14 @@ impl Workload<'_> {
         });
         let plot = Plot::Bars { categories: labels, bars: bars.collect() };
         let title = format!("{}{}", label[..1].to_uppercase(), &label[1..]);
-        let chart = Chart::new(&title, Axis::new("load", ""), Axis::new(label, unit), plot);
-        Some(Part::Chart(chart.caption("Bar: median of all measurements; whiskers: smallest and largest.")))
+        let caption = "Bar: median of all measurements; whiskers: smallest and largest.";
+        let (axis, caption) = if far_apart(&rows, &self.engines) {
+            (Axis::new(label, unit).log(), format!("Logarithmic. {caption}"))
+        } else {
+            (Axis::new(label, unit), caption.to_string())
+        };
+        let chart = Chart::new(&title, Axis::new("load", ""), axis, plot);
+        Some(Part::Chart(chart.caption(&caption)))
     }
 
     /// The 99th percentile by kind of transaction, or by label where there are no kinds.
@@ -316,6 +325,14 @@ impl Workload<'_> {
         });
         Some(Table { caption: caption.into(), corner: corner.into(), columns, rows: rows.collect() })
     }
+}
+
+/// Whether the small ones of these figures could not be told from zero on a linear axis.
+fn far_apart(rows: &[Figures], engines: &[Kind]) -> bool {
+    let all = rows.iter().flat_map(|row| engines.iter().filter_map(|engine| Some(row.figure(*engine)?.value)));
+    let positive: Vec<f64> = all.filter(|value| *value > 0.0).collect();
+    let least = positive.iter().copied().fold(f64::INFINITY, f64::min);
+    positive.iter().any(|value| *value > FAR * least)
 }
 
 fn metric(name: &str) -> &'static Metric {
