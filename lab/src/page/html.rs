@@ -22,6 +22,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const D3: &str = include_str!("vendor/d3.min.js");
 const PLOT: &str = include_str!("vendor/plot.umd.min.js");
+/// A copy of the library carries its licence.
+const LICENCES: [&str; 2] = [include_str!("vendor/d3.LICENSE"), include_str!("vendor/plot.LICENSE")];
 
 /// The whole file.
 pub fn to_html(page: &Page) -> String {
@@ -35,8 +37,10 @@ pub fn to_html(page: &Page) -> String {
     } else {
         format!(
             "<script type=\"application/json\" id=\"drawings\">{}</script>\n\
-             <script>{D3}</script>\n<script>{PLOT}</script>\n<script>{SCRIPT}</script>\n",
-            in_script(&charts)
+             <script>/*\n{}*/\n{D3}</script>\n<script>/*\n{}*/\n{PLOT}</script>\n<script>{SCRIPT}</script>\n",
+            in_script(&charts),
+            LICENCES[0],
+            LICENCES[1]
         )
     };
     format!(
