@@ -89,8 +89,8 @@
     return all;
   }
 
-  function draw(element, drawing) {
-    const width = Math.max(240, element.clientWidth || 640);
+  function draw(element, drawing, wide) {
+    const width = wide || Math.max(240, element.clientWidth || 640);
     const height = Math.round(Math.min(360, Math.max(220, width * 0.5)));
     const log = drawing.y.scale === "Log";
     const [low, high] = drawing.y_range;
@@ -114,14 +114,16 @@
     element.replaceChildren(svg);
   }
 
-  const all = () => drawings.forEach((drawing, n) => draw(document.getElementById(`chart-${n}`), drawing));
+  const all = wide => drawings.forEach((drawing, n) => draw(document.getElementById(`chart-${n}`), drawing, wide));
   all();
   // A chart is drawn for the width it has: a turned phone and a print have others.
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth !== width) {
       width = window.innerWidth;
-      requestAnimationFrame(all);
+      requestAnimationFrame(() => all());
     }
   });
+  window.addEventListener("beforeprint", () => all(600));
+  window.addEventListener("afterprint", () => all());
 })();
