@@ -379,12 +379,19 @@ fn variables(runs: &[Run]) -> Option<Section> {
             let of_engine = runs.iter().filter(|run| run.engine == *engine && !run.variables.is_empty());
             let values =
                 in_order(of_engine.map(|run| run.variables.value(name).unwrap_or("as by default").to_string()));
-            if values.is_empty() { Cell::Empty } else { Cell::Text(values.join(" or ")) }
+            let known = !values.is_empty() && has_variable(*engine, name);
+            if known { Cell::Text(values.join(" or ")) } else { Cell::Empty }
         }));
         Row { head: (*name).into(), cells }
     });
     section.table(Table { corner: "variable".into(), columns, rows: rows.collect(), ..Table::default() });
     Some(section)
+}
+
+/// Whether an engine's server has a variable: those of an engine that is a plugin are only where it is loaded.
+fn has_variable(engine: Kind, name: &str) -> bool {
+    let of_plugin = |other: &Kind| other.plugin().is_some() && name.starts_with(&format!("{}_", other.id()));
+    [Kind::Rocksdb, Kind::Strata].iter().find(|other| of_plugin(other)).is_none_or(|owner| *owner == engine)
 }
 
 fn conditions(runs: &[Run]) -> Vec<Condition> {
@@ -527,6 +534,15 @@ mod tests {
         assert_eq!(value("isolation"), "InnoDB: REPEATABLE-READ; RocksDB: READ-COMMITTED; Strata: REPEATABLE-READ");
         assert_eq!(value("rounds and slices"), "tpcc: 2 round(s) of 6 runs");
         assert_eq!(value("threads"), "4");
+    }
+
+    #[test]
+    fn a_variable_has_a_value_only_where_it_exists() {
+        let (text, _) = to_markdown(&of_runs("TPC-C", &of("tpcc")).unwrap());
+        let line = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_string();
+        assert!(line("strata\\_memtable\\_budget").ends_with("| 0 | – | – | 16777216 |"));
+        assert!(line("innodb\\_io\\_capacity").ends_with("| 200 | 2000 | as by default | as by default |"));
+        assert!(line("sync\\_binlog").ends_with("| 0 | 1 | 1 | 1 |"));
     }
 
     #[test]
