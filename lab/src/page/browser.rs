@@ -145,6 +145,6 @@ fn a_bad_page_is_noticed() {
     let seen =
         open(&folder.0, &html.replace("</body>", "<img src=\"http://example.com/a.png\"></body>"), false).unwrap();
     assert_eq!(seen.console.len(), 1, "{:?}", seen.console);
-    let seen = open(&folder.0, &html.replace("const all = ()", "return; const all = ()"), false).unwrap();
+    let seen = open(&folder.0, &html.replace("const all = wide", "return; const all = wide"), false).unwrap();
     assert!(std::panic::catch_unwind(|| check(&every_chart(), &seen.document)).is_err(), "nothing is drawn");
 }

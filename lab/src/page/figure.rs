@@ -125,6 +125,15 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// A ratio: two decimals, fewer of a large one.
+pub(super) fn ratio(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +156,11 @@ mod tests {
         assert_eq!((q.low, q.high, q.outliers), (1.0, 4.0, vec![100.0]));
         let zeros = Quartiles::of(&[0.0; 9]).unwrap();
         assert_eq!((zeros.low, zeros.median, zeros.high, zeros.outliers.len()), (0.0, 0.0, 0.0, 0));
+    }
+
+    #[test]
+    fn ratios() {
+        assert_eq!([0.001, 0.5, 2.0, 14.81, 413.34].map(ratio), ["0.00", "0.50", "2.00", "14.8", "413"]);
     }
 
     #[test]

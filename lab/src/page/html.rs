@@ -10,9 +10,10 @@
 //! legends and pictures into a canvas, which print badly; Apache licence), uPlot (50 KB, but no box plots and a canvas).
 
 use super::drawing::{Drawing, Form};
+use super::figure::{number, ratio};
 use super::look::{DARK, LIGHT, Look, Looks, MARKS};
 use super::summary::figures;
-use super::{Attachment, Cell, Chart, Condition, Page, Part, Table, figure::number};
+use super::{Attachment, Cell, Chart, Condition, Page, Part, Table};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use std::fmt::Write as _;
@@ -21,6 +22,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const D3: &str = include_str!("vendor/d3.min.js");
 const PLOT: &str = include_str!("vendor/plot.umd.min.js");
+/// A copy of the library carries its licence.
+const LICENCES: [&str; 2] = [include_str!("vendor/d3.LICENSE"), include_str!("vendor/plot.LICENSE")];
 
 /// The whole file.
 pub fn to_html(page: &Page) -> String {
@@ -34,8 +37,10 @@ pub fn to_html(page: &Page) -> String {
     } else {
         format!(
             "<script type=\"application/json\" id=\"drawings\">{}</script>\n\
-             <script>{D3}</script>\n<script>{PLOT}</script>\n<script>{SCRIPT}</script>\n",
-            in_script(&charts)
+             <script>/*\n{}*/\n{D3}</script>\n<script>/*\n{}*/\n{PLOT}</script>\n<script>{SCRIPT}</script>\n",
+            in_script(&charts),
+            LICENCES[0],
+            LICENCES[1]
         )
     };
     format!(
@@ -200,7 +205,6 @@ fn table(table: &Table) -> String {
                 Cell::Text(text) => format!("<td class=\"words\">{}</td>", escape(text)),
                 Cell::Figure(figure) => format!("<td>{}{}</td>", number(figure.value), spread(figure, number)),
                 Cell::Ratio(figure) => {
-                    let ratio = |value: f64| format!("{value:.2}");
                     format!("<td class=\"ratio\">{}{}</td>", ratio(figure.value), spread(figure, ratio))
                 }
             };

@@ -4,6 +4,7 @@
 //! `details` element here as well. Text is escaped so that it stands there as it is, whatever signs it has.
 
 use super::drawing::Drawing;
+use super::figure::ratio;
 use super::html::left_out;
 use super::look::Looks;
 use super::summary::figures;
@@ -100,8 +101,8 @@ fn cell(cell: &Cell) -> String {
         Cell::Text(text) => escape(text),
         Cell::Figure(figure) => figure.to_string(),
         Cell::Ratio(Figure { value, n, .. }) => match cell_spread(cell) {
-            Some((low, high)) => format!("**{value:.2}** ({low:.2} to {high:.2}, n {n})"),
-            None => format!("**{value:.2}**"),
+            Some((low, high)) => format!("**{}** ({} to {}, n {n})", ratio(*value), ratio(low), ratio(high)),
+            None => format!("**{}**", ratio(*value)),
         },
     }
 }

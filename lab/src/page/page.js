@@ -25,10 +25,12 @@
     const room = (width - left) / names.length;
     const longest = Math.max(...names.map(name => name.length)) * 6.4;
     const turned = longest > room - 6;
+    // Slanted names need more room beside each other than upright ones.
+    const upright = turned && room < 19;
     const cut = name => name.length > 22 && turned ? name.slice(0, 21) + "…" : name;
     const axis = Plot.axisX(names.map((_, n) => n + 0.5), { tickFormat: at => cut(names[Math.floor(at)]), tickSize: 0,
-      tickRotate: turned ? -40 : 0, label: null, textAnchor: turned ? "end" : "middle" });
-    return { x, bottom: turned ? 22 + Math.min(longest, 22 * 6.4) * 0.62 : 30, axis };
+      tickRotate: upright ? -90 : turned ? -40 : 0, label: null, textAnchor: turned ? "end" : "middle" });
+    return { x, bottom: turned ? 22 + Math.min(longest, 22 * 6.4) * (upright ? 0.95 : 0.62) : 30, axis };
   }
 
   function marks(drawing, width) {
@@ -87,8 +89,8 @@
     return all;
   }
 
-  function draw(element, drawing) {
-    const width = Math.max(240, element.clientWidth || 640);
+  function draw(element, drawing, wide) {
+    const width = wide || Math.max(240, element.clientWidth || 640);
     const height = Math.round(Math.min(360, Math.max(220, width * 0.5)));
     const log = drawing.y.scale === "Log";
     const [low, high] = drawing.y_range;
@@ -112,14 +114,16 @@
     element.replaceChildren(svg);
   }
 
-  const all = () => drawings.forEach((drawing, n) => draw(document.getElementById(`chart-${n}`), drawing));
+  const all = wide => drawings.forEach((drawing, n) => draw(document.getElementById(`chart-${n}`), drawing, wide));
   all();
   // A chart is drawn for the width it has: a turned phone and a print have others.
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth !== width) {
       width = window.innerWidth;
-      requestAnimationFrame(all);
+      requestAnimationFrame(() => all());
     }
   });
+  window.addEventListener("beforeprint", () => all(600));
+  window.addEventListener("afterprint", () => all());
 })();

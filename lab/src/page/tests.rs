@@ -86,8 +86,9 @@ fn nothing_in_html_is_taken_for_markup() {
     assert!(html.contains("signs."));
     assert!(html.contains("\\u003cb>&\\\"quoted\\\"\\u003c/b>"), "names in the drawings end no script");
     assert!(html.contains("href=\"data:application/json;base64,eyJhIjogIjzDpD4ifQ==\""));
+    assert_eq!(html.matches("Permission to use, copy, modify").count(), 2, "the library's licences");
     // Links of licences and namespaces are text; nothing is fetched.
-    let own = html.split("<script>// https://d3js.org").next().unwrap();
+    let own = html.split("<script>/*\nCopyright").next().unwrap();
     assert!(!own.contains("http:") && !own.contains("https:") && !own.contains("src="), "nothing comes from elsewhere");
 }
 

@@ -55,7 +55,8 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The runs of these files and folders, in the order of when they ended. In a folder every JSON file is a run.
+/// The runs of these files and folders, in the order of their file names, which is that of when they were made. In a folder every
+/// JSON file is a run.
 pub(super) fn stored(paths: &[PathBuf]) -> Result<Vec<Run>> {
     let mut files = Vec::new();
     for path in paths {
@@ -69,11 +70,9 @@ pub(super) fn stored(paths: &[PathBuf]) -> Result<Vec<Run>> {
         files.extend(found.into_iter().filter(|file| file.extension().is_some_and(|ending| ending == "json")));
         ensure!(files.len() > before, "{} has no result files", path.display());
     }
-    files.sort();
+    files.sort_by(|a, b| (a.file_name(), a).cmp(&(b.file_name(), b)));
     files.dedup();
-    let mut runs = files.iter().map(|file| read(file)).collect::<Result<Vec<Run>>>()?;
-    runs.sort_by_key(|run| run.finished);
-    Ok(runs)
+    files.iter().map(|file| read(file)).collect()
 }
 
 fn read(file: &Path) -> Result<Run> {

@@ -275,8 +275,16 @@ impl Report {
     /// Stores a run.
     pub fn add(&mut self, run: Run) -> Result<()> {
         let label: String = run.label.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let name =
-            format!("{}-{}-{label}-{}-r{}s{}.json", self.stamp, run.workload, run.engine.id(), run.round, run.slice);
+        // The number keeps the order in which the runs were made.
+        let name = format!(
+            "{}-{:04}-{}-{label}-{}-r{}s{}.json",
+            self.stamp,
+            self.runs.len() + 1,
+            run.workload,
+            run.engine.id(),
+            run.round,
+            run.slice
+        );
         fs::write(self.folder.join(name), serde_json::to_string_pretty(&run)?)?;
         self.runs.push(run);
         Ok(())

@@ -24,6 +24,9 @@ const BARS: [(&str, &str, &str); 4] = [
     ("resident at most, MB", "resident memory at most", "MB"),
 ];
 
+/// Figures that differ by more than this factor are drawn on a logarithmic axis.
+const FAR: f64 = 100.0;
+
 /// The figures of each section, by their names in METRICS.
 const SECTIONS: [(&str, &[&str]); 4] = [
     (
@@ -202,8 +205,14 @@ impl Workload<'_> {
         });
         let plot = Plot::Bars { categories: labels, bars: bars.collect() };
         let title = format!("{}{}", label[..1].to_uppercase(), &label[1..]);
-        let chart = Chart::new(&title, Axis::new("load", ""), Axis::new(label, unit), plot);
-        Some(Part::Chart(chart.caption("Bar: median of all measurements; whiskers: smallest and largest.")))
+        let caption = "Bar: median of all measurements; whiskers: smallest and largest.";
+        let (axis, caption) = if far_apart(&rows, &self.engines) {
+            (Axis::new(label, unit).log(), format!("Logarithmic. {caption}"))
+        } else {
+            (Axis::new(label, unit), caption.to_string())
+        };
+        let chart = Chart::new(&title, Axis::new("load", ""), axis, plot);
+        Some(Part::Chart(chart.caption(&caption)))
     }
 
     /// The 99th percentile by kind of transaction, or by label where there are no kinds.
@@ -318,6 +327,14 @@ impl Workload<'_> {
     }
 }
 
+/// Whether the small ones of these figures could not be told from zero on a linear axis.
+fn far_apart(rows: &[Figures], engines: &[Kind]) -> bool {
+    let all = rows.iter().flat_map(|row| engines.iter().filter_map(|engine| Some(row.figure(*engine)?.value)));
+    let positive: Vec<f64> = all.filter(|value| *value > 0.0).collect();
+    let least = positive.iter().copied().fold(f64::INFINITY, f64::min);
+    positive.iter().any(|value| *value > FAR * least)
+}
+
 fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("the name is one of METRICS")
 }
@@ -362,12 +379,19 @@ fn variables(runs: &[Run]) -> Option<Section> {
             let of_engine = runs.iter().filter(|run| run.engine == *engine && !run.variables.is_empty());
             let values =
                 in_order(of_engine.map(|run| run.variables.value(name).unwrap_or("as by default").to_string()));
-            if values.is_empty() { Cell::Empty } else { Cell::Text(values.join(" or ")) }
+            let known = !values.is_empty() && has_variable(*engine, name);
+            if known { Cell::Text(values.join(" or ")) } else { Cell::Empty }
         }));
         Row { head: (*name).into(), cells }
     });
     section.table(Table { corner: "variable".into(), columns, rows: rows.collect(), ..Table::default() });
     Some(section)
+}
+
+/// Whether an engine's server has a variable: those of an engine that is a plugin are only where it is loaded.
+fn has_variable(engine: Kind, name: &str) -> bool {
+    let of_plugin = |other: &Kind| other.plugin().is_some() && name.starts_with(&format!("{}_", other.id()));
+    [Kind::Rocksdb, Kind::Strata].iter().find(|other| of_plugin(other)).is_none_or(|owner| *owner == engine)
 }
 
 fn conditions(runs: &[Run]) -> Vec<Condition> {
@@ -510,6 +534,15 @@ mod tests {
         assert_eq!(value("isolation"), "InnoDB: REPEATABLE-READ; RocksDB: READ-COMMITTED; Strata: REPEATABLE-READ");
         assert_eq!(value("rounds and slices"), "tpcc: 2 round(s) of 6 runs");
         assert_eq!(value("threads"), "4");
+    }
+
+    #[test]
+    fn a_variable_has_a_value_only_where_it_exists() {
+        let (text, _) = to_markdown(&of_runs("TPC-C", &of("tpcc")).unwrap());
+        let line = |name: &str| text.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap().to_string();
+        assert!(line("strata\\_memtable\\_budget").ends_with("| 0 | – | – | 16777216 |"));
+        assert!(line("innodb\\_io\\_capacity").ends_with("| 200 | 2000 | as by default | as by default |"));
+        assert!(line("sync\\_binlog").ends_with("| 0 | 1 | 1 | 1 |"));
     }
 
     #[test]
