@@ -95,7 +95,8 @@ pub fn run(args: Args) -> Result<()> {
         let seed = first.wrapping_add(programs);
         let program = program(seed, args.statements);
         programs += 1;
-        match lab.play(&program).with_context(|| format!("seed {seed}"))? {
+        let played = lab.play(&program).inspect_err(|_| print_steps(&program));
+        match played.with_context(|| format!("seed {seed}"))? {
             Ok(played) => {
                 steps += played.steps;
                 excused += played.newer_tables;
@@ -192,11 +193,15 @@ impl Lab {
     }
 }
 
-fn print_difference(seed: u64, program: &[Step], difference: &Difference) {
-    println!("---- seed {seed}, shortened");
+fn print_steps(program: &[Step]) {
     for step in program {
         println!("/* session {} */ {};", step.session, step.sql);
     }
+}
+
+fn print_difference(seed: u64, program: &[Step], difference: &Difference) {
+    println!("---- seed {seed}, shortened");
+    print_steps(program);
     println!("---- session {}: {}", difference.step.session, difference.step.sql);
     println!("InnoDB: {}", difference.innodb);
     println!("Strata: {}", difference.strata);
