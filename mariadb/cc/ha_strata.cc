@@ -132,7 +132,9 @@ handler *ha_strata::clone(const char *, MEM_ROOT *mem_root)
 int ha_strata::attach()
 {
   Definition definition;
-  int error= definition.describe(table, table->s->tmp_table != NO_TMP_TABLE, compression_of(table->s->option_struct));
+  /* The options are in the catalog. Those in the share are not to be read: of a partitioned table they are a partition's, of
+     whichever TABLE, and may be freed with that. */
+  int error= definition.describe(table, table->s->tmp_table != NO_TMP_TABLE, -1);
   if (error)
     return error;
   int result= strata_table_open(strata::store, name_.c_str(), definition.get(), &table_);
