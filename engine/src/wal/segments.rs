@@ -156,12 +156,16 @@ impl Segments {
 
     fn make(&self, files: &mut Files, number: u64, bytes: u64, fill: bool) -> Result<Arc<dyn File>> {
         let path = segment_path(&self.dir, number);
-        let file = if let Some(spare) = files.pool.pop() {
+        // An attempt that failed may have announced the file all the same: from then on it is missing at no moment.
+        let is_left = self.disk.exists(&path)?;
+        let file = if is_left && self.has_full_size(&path)? {
+            self.disk.open(&path, Mode::ReadWrite, true)?
+        } else if let Some(spare) = files.pool.pop() {
             self.disk.rename(&spare, &path)?;
             self.disk.open(&path, Mode::ReadWrite, true)?
         } else {
-            if self.disk.exists(&path)? {
-                // Left by an earlier attempt that failed half way.
+            if is_left {
+                // Of an attempt that failed half way, and could not remove it.
                 self.disk.remove(&path)?;
             }
             let file = self.disk.open(&path, Mode::Create, true)?;
@@ -250,5 +254,50 @@ impl Segments {
     /// Numbers of the segments that have a file.
     pub(crate) fn live(&self) -> Vec<u64> {
         self.files.lock().live.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::io::{HookedDisk, MemDisk};
+
+    /// An announcement that is durable, and reported as failed: the next attempt leaves the file where it is, whatever of the
+    /// attempt a crash keeps.
+    #[test]
+    fn a_file_that_may_be_announced_is_never_missing() {
+        let dir = Path::new("/log");
+        let disk = MemDisk::new();
+        disk.create_dir_all(dir).unwrap();
+        let images: Arc<Mutex<Option<Vec<MemDisk>>>> = Arc::default();
+        let hook = {
+            let (disk, images) = (disk.clone(), images.clone());
+            move |_, _: &Path| {
+                if let Some(images) = &mut *images.lock() {
+                    images.extend((0..8).map(|seed| disk.crash(seed)));
+                }
+                Ok(())
+            }
+        };
+        let hooked = Arc::new(HookedDisk::new(Arc::new(disk.clone()), Arc::new(hook)));
+        let announced = images.clone();
+        let announce = move |number| match &mut *announced.lock() {
+            images @ None => {
+                *images = Some(Vec::new());
+                Err(Error::Internal("durable, but nothing may follow".into()))
+            }
+            Some(_) => {
+                assert_eq!(number, 3);
+                Ok(())
+            }
+        };
+        let segments = Segments::open(hooked, dir, 1 << 16, 2, 0, Box::new(announce)).unwrap();
+        segments.prepare(2, true).unwrap_err();
+        segments.prepare(2, true).unwrap();
+        let images = images.lock().take().unwrap();
+        assert!(images.len() > 8);
+        assert!(images.iter().all(|image| image.exists(&segment_path(dir, 2)).unwrap()));
     }
 }
