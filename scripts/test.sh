@@ -116,7 +116,7 @@ step_workload() {
   lab_step tour
   lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
   local experiment
-  for experiment in tpcc-memory linkbench xa compressible; do
+  for experiment in tpcc-memory linkbench; do
     STRATA_LAB_DIR=$top/target/reproduce-tiny lab_step reproduce "$experiment" --scale tiny --fresh
   done
   rm -rf "$top/target/reproduce-tiny"
