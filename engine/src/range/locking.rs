@@ -4,7 +4,8 @@
 //! The order is: announce the scan, take a read point, find the row; lock the row; if it has changed since the read point, begin
 //! again from where the scan stood. Then lock the interval. If something has come into it after the scan had read it, begin again;
 //! the interval is locked by then, so the second look is the last. If another transaction is bringing a key in, wait for its end
-//! and begin again; but one that waits for this transaction's own lock of the key is passed. Only then the row is given out. While the scan waits it holds no more than what it has given out, and the row.
+//! and begin again; but one that waits for this transaction's own lock of the key is passed.
+//! Only then the row is given out. While the scan waits it holds no more than what it has given out, and the row.
 //!
 //! What is not given out yet lies between two frontiers, one for each end. So the two ends together lock the range without a gap.
 //!

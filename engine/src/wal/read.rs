@@ -48,9 +48,9 @@ impl Tail {
 /// Receives the records of a log in order: where each starts, where it ends, and its bytes.
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
 
-/// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it
-/// accepted, unless that is below `durable`, up to where somebody knows that it is. Call it with the store's lock held; then open the log with the tail. If the log was cut, says so; `lost` is
-/// shown each whole record behind the cut.
+/// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it accepted;
+/// what lies below `durable` is known to be. Call it with the store's lock held; then open the log with the tail. If the log was
+/// cut, says so; `lost` is shown each whole record behind the cut.
 ///
 /// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
 /// another version or segment size; `Io`; whatever `visit` returns.
