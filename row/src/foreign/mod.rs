@@ -24,8 +24,10 @@
 //! Rejected: a dictionary of keys with entries of their own. A table and its keys are created, renamed and dropped together, and
 //! one entry makes each of these a change of one key. Keys bound to table ids, too: a parent may be missing.
 
+pub(crate) mod define;
 pub mod graph;
 pub mod key;
 
+pub use define::Statement;
 pub use graph::{Reference, Related, Relations};
 pub use key::{Action, ForeignKey};
