@@ -81,6 +81,11 @@ impl TableState {
         self.related.get()
     }
 
+    /// Where it is told, not 0, that there are any: a relaxed load is enough. Lives as long as the state.
+    pub fn related_flag(&self) -> *const u8 {
+        self.related.flag()
+    }
+
     /// The table's name, for messages.
     pub fn name(&self) -> String {
         self.name.read().clone()
