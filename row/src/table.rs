@@ -141,6 +141,8 @@ pub struct Table {
     pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
+    /// Its foreign keys, as they were when they were used last.
+    pub(crate) links: Mutex<Option<Arc<Links>>>,
 }
 
 impl Table {
@@ -173,7 +175,19 @@ impl Table {
             written.push(Written { is_building: true, spoiled, ..index });
         }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
-        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, written, places, has_blobs })
+        Ok(Table {
+            store: store.clone(),
+            state,
+            def,
+            clustered,
+            row,
+            indexes,
+            secondary,
+            written,
+            places,
+            has_blobs,
+            links: Mutex::default(),
+        })
     }
 
     /// The database.
