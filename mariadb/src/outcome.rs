@@ -34,6 +34,12 @@ pub mod code {
     pub const INVALID: c_int = 20;
     pub const IN_USE: c_int = 21;
     pub const NO_XID: c_int = 22;
+    pub const NO_REFERENCED_ROW: c_int = 23;
+    pub const ROW_IS_REFERENCED: c_int = 24;
+    pub const CASCADE_TOO_DEEP: c_int = 25;
+    pub const FOREIGN_DUPLICATE: c_int = 26;
+    pub const CANNOT_ADD_FOREIGN: c_int = 27;
+    pub const INDEX_OF_FOREIGN: c_int = 28;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -70,6 +76,12 @@ pub fn code_of(error: &Error) -> c_int {
         Error::NoXid => code::NO_XID,
         Error::Corruption { .. } => code::CORRUPTION,
         Error::Interrupted => code::INTERRUPTED,
+        Error::NoReferencedRow(_) => code::NO_REFERENCED_ROW,
+        Error::RowIsReferenced(_) => code::ROW_IS_REFERENCED,
+        Error::CascadeTooDeep => code::CASCADE_TOO_DEEP,
+        Error::ForeignDuplicate { .. } => code::FOREIGN_DUPLICATE,
+        Error::CannotAddForeign(_) => code::CANNOT_ADD_FOREIGN,
+        Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
         Error::Condition => code::INTERNAL,
     }
 }

@@ -6,6 +6,7 @@ pub mod def;
 pub mod keycode;
 pub mod error;
 pub mod schema;
+pub mod foreign;
 pub mod rowcode;
 pub mod catalog;
 pub mod auto_increment;

@@ -12,7 +12,9 @@
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
 use crate::def::{Column, ColumnType, Compression, Index, IndexKind, TableDef};
+use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
+use std::sync::Arc;
 
 /// The schema version of a new table.
 pub const FIRST_VERSION: u32 = 1;
@@ -134,6 +136,8 @@ pub struct TableMeta {
     pub former: Vec<Schema>,
     /// Indexes in order.
     pub indexes: Vec<StoredIndex>,
+    /// The foreign keys of which the table is the child.
+    pub foreign: Vec<Arc<ForeignKey>>,
 }
 
 impl StoredColumn {
@@ -220,6 +224,7 @@ impl TableMeta {
             columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
             former: Vec::new(),
             indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index, IndexState::Live)).collect(),
+            foreign: Vec::new(),
         }
     }
 }

@@ -139,6 +139,7 @@ pub struct Session {
     prepared: bool,
     isolation: Isolation,
     snapshot_isolation: bool,
+    foreign_key_checks: bool,
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
@@ -175,6 +176,7 @@ impl Session {
             prepared: false,
             isolation: Isolation::RepeatableRead,
             snapshot_isolation: false,
+            foreign_key_checks: true,
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
@@ -255,6 +257,16 @@ impl Session {
     /// Whether locking a row that has changed since the transaction's snapshot is an error, at REPEATABLE READ and above.
     pub fn set_snapshot_isolation(&mut self, on: bool) {
         self.snapshot_isolation = on;
+    }
+
+    /// Whether foreign keys are checked, and cascade.
+    pub fn set_foreign_key_checks(&mut self, on: bool) {
+        self.foreign_key_checks = on;
+    }
+
+    /// Whether they are.
+    pub fn foreign_key_checks(&self) -> bool {
+        self.foreign_key_checks
     }
 
     /// The snapshot that locking reads are held to.

@@ -253,7 +253,10 @@ impl Store {
         let (meta, seq) = self.catalog.truncate(name)?;
         let mut tables = self.tables.lock();
         if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+            tables.insert(
+                name.to_owned(),
+                Arc::new(TableState::new(&self.engine, name, meta, seq, self.catalog.related(name)?)),
+            );
         }
         Ok(())
     }
@@ -364,7 +367,8 @@ impl Store {
                 Some(state) => state.clone(),
                 None => {
                     let min_snapshot = self.catalog.min_snapshot(name)?;
-                    let state = Arc::new(TableState::new(&self.engine, name, meta, min_snapshot));
+                    let state =
+                        Arc::new(TableState::new(&self.engine, name, meta, min_snapshot, self.catalog.related(name)?));
                     tables.insert(name.to_owned(), state.clone());
                     state
                 }

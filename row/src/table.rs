@@ -8,6 +8,7 @@ use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::foreign::{Related, Relations};
 use crate::index::entries::Written;
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
@@ -33,12 +34,19 @@ pub struct TableState {
     pub(crate) autonomous: Mutex<()>,
     /// What the optimizer is told.
     pub(crate) statistics: Statistics,
+    related: Arc<Related>,
     engine: Engine,
 }
 
 impl TableState {
     /// The state of a table just found in, or put into, the catalog.
-    pub fn new(engine: &Engine, name: &str, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
+    pub(crate) fn new(
+        engine: &Engine,
+        name: &str,
+        meta: Arc<TableMeta>,
+        min_snapshot: SeqNo,
+        related: Arc<Related>,
+    ) -> TableState {
         TableState {
             name: RwLock::new(name.to_owned()),
             meta,
@@ -48,13 +56,14 @@ impl TableState {
             counters_starting: Mutex::new(()),
             autonomous: Mutex::new(()),
             statistics: Statistics::default(),
+            related,
             engine: engine.clone(),
         }
     }
 
     /// The state of the same table after a change of its entry. It goes on with the counters.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
-        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot);
+        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone());
         // A fill may have raised it, of which the catalog knows nothing.
         next.raise_min_snapshot(self.min_snapshot());
         let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
@@ -64,6 +73,12 @@ impl TableState {
             }
         }
         next
+    }
+
+    /// The foreign keys of the table and those that name it, as they are now. `None` costs a load.
+    #[inline]
+    pub fn relations(&self) -> Option<Arc<Relations>> {
+        self.related.get()
     }
 
     /// The table's name, for messages.

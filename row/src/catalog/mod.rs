@@ -22,6 +22,7 @@ pub mod alter;
 mod clearing;
 pub mod compare;
 mod definition;
+mod entries;
 mod entry;
 pub mod format;
 #[cfg(test)]
@@ -30,12 +31,14 @@ mod tests;
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
+use crate::foreign::Related;
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
+use entries::Entries;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,9 +57,6 @@ pub(crate) enum Urgency<'a> {
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Tables by name: entries, and the sequence number of the change that made the present indexes (zero if before start).
-type Entries = BTreeMap<String, (Arc<TableMeta>, SeqNo)>;
-
 /// The tables of a store.
 pub struct Catalog {
     engine: Engine,
@@ -69,7 +69,7 @@ pub struct Catalog {
 impl Catalog {
     /// Reads the catalog and finishes interrupted drops.
     pub(crate) fn open(engine: &Engine, events: Teller) -> Result<Catalog> {
-        let mut tables = BTreeMap::new();
+        let mut tables = Vec::new();
         let mut ids = (FIRST_INDEX_ID, 1);
         let mut pending = BTreeSet::new();
         let txn = engine.begin();
@@ -83,7 +83,7 @@ impl Catalog {
                     Entry::Ids => ids = format::decode_ids(cursor.value())?,
                     Entry::Table(name) => {
                         let meta = TableMeta::decode(name, cursor.value())?;
-                        tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
+                        tables.push((name.to_owned(), Arc::new(meta)));
                     }
                     Entry::Pending(id) => drop(pending.insert(id)),
                     // Read when it is asked for.
@@ -95,12 +95,12 @@ impl Catalog {
             cursor.next(&txn)?;
         }
         cursor.close();
-        for (meta, _) in tables.values() {
+        for (_, meta) in &tables {
             hint_compression(engine, meta);
         }
         let catalog = Catalog {
             engine: engine.clone(),
-            tables: RwLock::new(tables),
+            tables: RwLock::new(Entries::new(tables)),
             ids: Mutex::new(ids),
             clearing: Arc::new(Clearing::new(pending, events.clone())),
         };
@@ -121,20 +121,29 @@ impl Catalog {
         self.entry(name).map(|e| e.1)
     }
 
+    /// The cell with the relations of the table of this name.
+    pub(crate) fn related(&self, name: &str) -> Result<Arc<Related>> {
+        let tables = self.tables.read();
+        tables.get(name).map(|entry| entry.related.clone()).ok_or_else(|| Error::NoTable(name.to_owned()))
+    }
+
     fn entry(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
-        self.tables.read().get(name).cloned().ok_or_else(|| Error::NoTable(name.to_owned()))
+        self.tables
+            .read()
+            .get(name)
+            .map(|e| (e.meta.clone(), e.min_snapshot))
+            .ok_or_else(|| Error::NoTable(name.to_owned()))
     }
 
     /// Names of all tables that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Vec<String> {
-        let tables = self.tables.read();
-        tables.range(prefix.to_owned()..).map(|e| e.0).take_while(|n| n.starts_with(prefix)).cloned().collect()
+        self.tables.read().from(prefix).map(|(name, _)| name).take_while(|n| n.starts_with(prefix)).cloned().collect()
     }
 
     /// Names of temporary tables, and of those that were set aside.
     pub fn temporary(&self) -> Vec<String> {
         let goes = |name: &str, entry: &TableMeta| entry.temporary || name.starts_with(ASIDE);
-        self.tables.read().iter().filter(|(name, e)| goes(name, &e.0)).map(|(name, _)| name.clone()).collect()
+        self.tables.read().from("").filter(|(name, e)| goes(name, &e.meta)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change. While memory is full
@@ -147,7 +156,7 @@ impl Catalog {
         is_killed: &dyn Fn() -> bool,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
-            if self.tables.read().contains_key(name) {
+            if self.tables.read().get(name).is_some() {
                 return Err(Error::TableExists(name.to_owned()));
             }
             let table_id = ids.1;
@@ -160,7 +169,7 @@ impl Catalog {
         };
         self.change(Urgency::Waits(is_killed), plan, |tables, seq, meta| {
             hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), seq));
+            tables.put(name, meta.clone(), seq);
         })
     }
 
@@ -196,7 +205,7 @@ impl Catalog {
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.move_entry(from, |meta| {
             refuse_prepared(&self.engine, meta)?;
-            match self.tables.read().contains_key(to) {
+            match self.tables.read().get(to).is_some() {
                 true => Err(Error::TableExists(to.to_owned())),
                 false => Ok(to.to_owned()),
             }
@@ -220,8 +229,7 @@ impl Catalog {
             Ok((change, (to, meta, min_snapshot)))
         };
         self.change(Urgency::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
-            tables.remove(from);
-            tables.insert(to.clone(), (meta.clone(), *min_snapshot));
+            tables.rename(from, to, meta.clone(), *min_snapshot);
         })?;
         Ok(())
     }
@@ -249,7 +257,7 @@ impl Catalog {
         };
         let ((meta, gone), seq) = self.change(Urgency::Relief, plan, |tables, seq, (meta, _)| {
             hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), seq));
+            tables.put(name, meta.clone(), seq);
         })?;
         self.clearing.settle(&self.engine, gone);
         Ok((meta, seq))
@@ -282,7 +290,7 @@ impl Catalog {
         let ((meta, gone, min_snapshot), seq) =
             self.change(urgency, plan, |tables, seq, (meta, _, min_snapshot)| {
                 hint_compression(&self.engine, meta);
-                tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
+                tables.put(name, meta.clone(), min_snapshot.unwrap_or(seq));
             })?;
         self.clearing.settle(&self.engine, gone);
         Ok((meta, min_snapshot.unwrap_or(seq)))
@@ -302,10 +310,10 @@ impl Catalog {
             return Err(Error::invalid("all numbers of indexes are used up"));
         }
         let mut bytes = Engine::write_bytes(&trial) + TRIAL_SLACK;
-        let mut feature = format::feature_of(&trial);
+        let mut features = format::features_of(&trial);
         loop {
-            // Whoever does not know it must not come upon the entry.
-            if let Some(feature) = feature {
+            // Whoever does not know them must not come upon the entry.
+            for feature in &features {
                 self.engine.require(feature)?;
             }
             let room = match urgency {
@@ -315,9 +323,9 @@ impl Catalog {
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
             let needed = Engine::write_bytes(&change);
-            if needed > room.bytes() || format::feature_of(&change) != feature {
+            if needed > room.bytes() || format::features_of(&change) != features {
                 bytes = needed + TRIAL_SLACK;
-                feature = format::feature_of(&change);
+                features = format::features_of(&change);
                 continue;
             }
             // What is put in order first becomes durable first: no id is durable before the counter that is above it.
@@ -344,7 +352,7 @@ impl Catalog {
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
     /// before it is written to, and the engine's keyspaces have ids of their own.
     fn clear_strays(&self, events: &Teller) -> Result<()> {
-        let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
+        let owned: BTreeSet<IndexId> = self.tables.read().from("").flat_map(|(_, entry)| entry.meta.ids()).collect();
         let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
         let may_own = |id: &IndexId| id.0 >= FIRST_INDEX_ID && *id < IndexId::KEYSPACES;
         strays.retain(|id| may_own(id) && !owned.contains(id) && !self.clearing.has(*id));
