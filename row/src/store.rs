@@ -12,6 +12,7 @@ use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
+use crate::foreign::ForeignKey;
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
@@ -172,6 +173,15 @@ impl Store {
             let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
             RowCodec::versioned(&next, def, &Arc::new(clustered))?;
             Ok((next, Vec::new()))
+        })
+    }
+
+    /// Gives a table, as a child, these foreign keys in the place of those that it had. Whether they can be kept, and whether its rows
+    /// keep them, the caller has seen. `is_killed`: as of [`Store::alter_columns`].
+    pub fn set_foreign_keys(&self, name: &str, keys: Vec<ForeignKey>, is_killed: &dyn Fn() -> bool) -> Result<()> {
+        let keys: Vec<_> = keys.into_iter().map(Arc::new).collect();
+        self.alter(name, Urgency::Waits(is_killed), |old, _| {
+            Ok((TableMeta { foreign: keys.clone(), ..old.clone() }, Vec::new()))
         })
     }
 

@@ -8,6 +8,7 @@ use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::foreign::links::Links;
 use crate::foreign::{Related, Relations};
 use crate::index::entries::Written;
 use crate::keycode::KeyCodec;
@@ -79,6 +80,12 @@ impl TableState {
     #[inline]
     pub fn relations(&self) -> Option<Arc<Relations>> {
         self.related.get()
+    }
+
+    /// True if there are any. A load.
+    #[inline]
+    pub(crate) fn is_related(&self) -> bool {
+        self.related.any()
     }
 
     /// The table's name, for messages.
