@@ -40,6 +40,7 @@ pub mod code {
     pub const FOREIGN_DUPLICATE: c_int = 26;
     pub const CANNOT_ADD_FOREIGN: c_int = 27;
     pub const INDEX_OF_FOREIGN: c_int = 28;
+    pub const FOREIGN_NAME_TAKEN: c_int = 29;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -80,7 +81,8 @@ pub fn code_of(error: &Error) -> c_int {
         Error::RowIsReferenced(_) => code::ROW_IS_REFERENCED,
         Error::CascadeTooDeep => code::CASCADE_TOO_DEEP,
         Error::ForeignDuplicate { .. } => code::FOREIGN_DUPLICATE,
-        Error::CannotAddForeign(_) => code::CANNOT_ADD_FOREIGN,
+        Error::CannotAddForeign { .. } => code::CANNOT_ADD_FOREIGN,
+        Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
         Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
         Error::Condition => code::INTERNAL,
     }

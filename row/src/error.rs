@@ -85,8 +85,16 @@ pub enum Error {
         index: String,
     },
     /// A foreign key cannot be made.
-    #[error("{0}")]
-    CannotAddForeign(String),
+    #[error("{why}")]
+    CannotAddForeign {
+        /// Its name; empty if it has none.
+        name: String,
+        /// Why, as a sentence.
+        why: String,
+    },
+    /// The name of a foreign key is that of another one of the database.
+    #[error("there is a foreign key '{0}' already")]
+    ForeignNameTaken(String),
     /// An index, or the order of its columns, is needed for a foreign key.
     #[error("index '{0}' is needed for a foreign key")]
     IndexOfForeign(String),

@@ -196,6 +196,12 @@ impl TableMeta {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()
     }
 
+    /// True if a table that is open with `other` has the right definition: foreign keys alone are looked up elsewhere.
+    pub fn has_rows_of(&self, other: &TableMeta) -> bool {
+        let bare = |meta: &TableMeta| TableMeta { foreign: Vec::new(), ..meta.clone() };
+        bare(self) == bare(other)
+    }
+
     /// The table has no rows: it is as if it had been created with its present columns.
     pub fn forget_former(&mut self) {
         self.former.clear();

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 /// Run-time state of a table.
 pub struct TableState {
     name: RwLock<String>,
-    /// The catalog's entry.
+    /// The catalog's entry. Its foreign keys may be out of date: see [`TableState::relations`].
     pub meta: Arc<TableMeta>,
     /// Sequence number below which a snapshot cannot know this table's present contents.
     min_snapshot: AtomicU64,

@@ -1,6 +1,7 @@
 //! The catalog's map in memory: tables by name, and the graph of their foreign keys, which changes with it.
 
 use crate::foreign::Related;
+use crate::foreign::define::Dictionary;
 use crate::foreign::graph::{Graph, Tables};
 use crate::kv::SeqNo;
 use crate::schema::TableMeta;
@@ -30,6 +31,20 @@ impl Tables for BTreeMap<String, Entry> {
     }
 }
 
+impl Dictionary for Entries {
+    fn meta(&self, name: &str) -> Option<&Arc<TableMeta>> {
+        self.tables.get(name).map(|entry| &entry.meta)
+    }
+
+    fn children_of<'a>(&'a self, parent: &str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+        Box::new(self.graph.children(parent))
+    }
+
+    fn owner(&self, database: &str, name: &str) -> Option<&str> {
+        self.graph.owner(database, name)
+    }
+}
+
 impl Entries {
     /// The tables of a store that is being opened.
     pub fn new(tables: Vec<(String, Arc<TableMeta>)>) -> Entries {
@@ -53,11 +68,6 @@ impl Entries {
         self.tables.range::<str, _>((Bound::Included(first), Bound::Unbounded))
     }
 
-    /// The names of the tables that have keys with this parent.
-    pub fn children(&self, parent: &str) -> impl Iterator<Item = &str> {
-        self.graph.children(parent)
-    }
-
     /// A table has come, or has another definition.
     pub fn put(&mut self, name: &str, meta: Arc<TableMeta>, min_snapshot: SeqNo) {
         self.change(|entries, concerned| {
@@ -66,11 +76,17 @@ impl Entries {
         });
     }
 
-    /// A table has another name.
-    pub fn rename(&mut self, from: &str, to: &str, meta: Arc<TableMeta>, min_snapshot: SeqNo) {
+    /// A table has another name, and others have other definitions.
+    pub fn rename(&mut self, from: &str, to: &str, meta: Arc<TableMeta>, others: Vec<(String, Arc<TableMeta>)>) {
         self.change(|entries, concerned| {
-            let related = entries.take(from, concerned).map(|entry| entry.related).unwrap_or_default();
-            entries.place(to, Entry { meta, min_snapshot, related }, concerned);
+            if let Some(entry) = entries.take(from, concerned) {
+                entries.place(to, Entry { meta, ..entry }, concerned);
+            }
+            for (name, meta) in others {
+                if let Some(entry) = entries.take(&name, concerned) {
+                    entries.place(&name, Entry { meta, ..entry }, concerned);
+                }
+            }
         });
     }
 

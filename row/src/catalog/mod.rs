@@ -31,7 +31,8 @@ mod tests;
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
-use crate::foreign::Related;
+use crate::foreign::define::{self, Names, Renamed};
+use crate::foreign::{ForeignKey, Related, Statement};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
@@ -122,7 +123,7 @@ impl Catalog {
     }
 
     /// The cell with the relations of the table of this name.
-    pub(crate) fn related(&self, name: &str) -> Result<Arc<Related>> {
+    pub fn related(&self, name: &str) -> Result<Arc<Related>> {
         let tables = self.tables.read();
         tables.get(name).map(|entry| entry.related.clone()).ok_or_else(|| Error::NoTable(name.to_owned()))
     }
@@ -146,12 +147,13 @@ impl Catalog {
         self.tables.read().from("").filter(|(name, e)| goes(name, &e.meta)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change. While memory is full
-    /// this waits until `is_killed` says that it need not: nothing has happened then.
-    pub fn create(
+    /// Adds a table with foreign keys; those without a name get one. `extra` is written with it. Returns its entry and the sequence
+    /// number of the change. While memory is full this waits until `is_killed` says that it need not: nothing has happened then.
+    pub(crate) fn create(
         &self,
         name: &str,
         def: &TableDef,
+        (keys, statement, names): (&[ForeignKey], &Statement, &dyn Names),
         extra: impl Fn(&TableMeta) -> Change,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
@@ -161,7 +163,13 @@ impl Catalog {
             }
             let table_id = ids.1;
             ids.1 += 1;
-            let meta = Arc::new(TableMeta::new(def, table_id, now(), &mut || next_id(ids)));
+            let mut meta = TableMeta::new(def, table_id, now(), &mut || next_id(ids));
+            {
+                let tables = self.tables.read();
+                meta.foreign = define::keys_of_new(&*tables, names, statement, name, &meta, keys)?;
+                define::check_children(&*tables, names, statement, name, &meta)?;
+            }
+            let meta = Arc::new(meta);
             let mut change = extra(&meta);
             change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
             change.push((format::table_key(name), Some(meta.encode())));
@@ -173,14 +181,17 @@ impl Catalog {
         })
     }
 
-    /// Removes tables, all or none; names that are absent are an error.
-    pub fn drop_tables(&self, names: &[String]) -> Result<()> {
+    /// Removes tables, all or none; names that are absent are an error, and foreign keys of tables that stay.
+    pub(crate) fn drop_tables(&self, names: &[String], statement: &Statement) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
         let plan = |_: &mut (u32, u64)| {
             let mut change = Change::new();
             let mut gone = Vec::new();
+            if let Some(reference) = define::obstacle(&*self.tables.read(), statement, names) {
+                return Err(Error::RowIsReferenced(reference));
+            }
             for name in names {
                 let meta = self.get(name)?;
                 refuse_prepared(&self.engine, &meta)?;
@@ -201,14 +212,15 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives a table another name. Replaces nothing.
-    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+    /// Gives a table another name. Replaces nothing. Foreign keys go with the names.
+    pub(crate) fn rename(&self, from: &str, to: &str, statement: &Statement, names: &dyn Names) -> Result<()> {
         self.move_entry(from, |meta| {
             refuse_prepared(&self.engine, meta)?;
-            match self.tables.read().get(to).is_some() {
-                true => Err(Error::TableExists(to.to_owned())),
-                false => Ok(to.to_owned()),
+            let tables = self.tables.read();
+            if tables.get(to).is_some() {
+                return Err(Error::TableExists(to.to_owned()));
             }
+            Ok((to.to_owned(), define::rename(&*tables, names, statement, [from, to], meta)?))
         })
     }
 
@@ -217,19 +229,27 @@ impl Catalog {
     pub fn set_aside(&self, name: &str) -> Result<()> {
         match name == aside(&*self.get(name)?) {
             true => Ok(()),
-            false => self.move_entry(name, |meta| Ok(aside(meta))),
+            false => self.move_entry(name, |meta| {
+                Ok((
+                    aside(meta),
+                    Renamed { meta: TableMeta { foreign: Vec::new(), ..meta.clone() }, children: Vec::new() },
+                ))
+            }),
         }
     }
 
-    fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<String>) -> Result<()> {
+    fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<(String, Renamed)>) -> Result<()> {
         let plan = |_: &mut (u32, u64)| {
-            let (meta, min_snapshot) = self.entry(from)?;
-            let to = to(&meta)?;
-            let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
-            Ok((change, (to, meta, min_snapshot)))
+            let meta = self.get(from)?;
+            let (to, renamed) = to(&meta)?;
+            let mut change =
+                vec![(format::table_key(from), None), (format::table_key(&to), Some(renamed.meta.encode()))];
+            change.extend(renamed.children.iter().map(|(name, meta)| (format::table_key(name), Some(meta.encode()))));
+            let children = renamed.children.into_iter().map(|(name, meta)| (name, Arc::new(meta)));
+            Ok((change, (to, Arc::new(renamed.meta), children.collect::<Vec<_>>())))
         };
-        self.change(Urgency::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
-            tables.rename(from, to, meta.clone(), *min_snapshot);
+        self.change(Urgency::Relief, plan, |tables, _, (to, meta, children)| {
+            tables.rename(from, to, meta.clone(), children.clone());
         })?;
         Ok(())
     }

@@ -115,16 +115,24 @@ pub(crate) trait Tables {
     fn table(&self, name: &str) -> Option<(&Arc<TableMeta>, &Arc<Related>)>;
 }
 
-/// Names of child tables by the name of the parent.
+/// Child tables and keys by name.
 #[derive(Default)]
 pub(crate) struct Graph {
+    /// Names of child tables by that of the parent.
     children: BTreeMap<String, BTreeSet<String>>,
+    /// The child of each key, by its database and the key's name in lower case.
+    owners: BTreeMap<(String, String), String>,
 }
 
 impl Graph {
     /// The names of the tables that have keys with this parent.
     pub fn children(&self, parent: &str) -> impl Iterator<Item = &str> {
         self.children.get(parent).into_iter().flatten().map(String::as_str)
+    }
+
+    /// The table that has a key of this name, which is in lower case, in this database.
+    pub fn owner(&self, database: &str, name: &str) -> Option<&str> {
+        self.owners.get(&(database.to_owned(), name.to_owned())).map(String::as_str)
     }
 
     /// A table has come, with these keys.
@@ -134,12 +142,17 @@ impl Graph {
         }
         for key in &meta.foreign {
             self.children.entry(key.parent.clone()).or_default().insert(name.to_owned());
+            self.owners.insert(owner_key(name, key), name.to_owned());
         }
     }
 
     /// A table goes, or is to come again with other keys.
     pub fn leave(&mut self, name: &str, meta: &TableMeta) {
+        if is_passive(name) {
+            return;
+        }
         for key in &meta.foreign {
+            self.owners.remove(&owner_key(name, key));
             if let Some(children) = self.children.get_mut(&key.parent) {
                 children.remove(name);
                 if children.is_empty() {
@@ -178,6 +191,10 @@ impl Graph {
             related.set(relations);
         }
     }
+}
+
+fn owner_key(child: &str, key: &ForeignKey) -> (String, String) {
+    (database(child).to_owned(), key.name.to_lowercase())
 }
 
 impl Reference {

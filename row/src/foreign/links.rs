@@ -1,6 +1,6 @@
 //! The relations of an open table, bound to its records: made once per handler and change of the relations.
 
-use super::graph::{Reference, Relations};
+use super::graph::{Reference, Relations, database};
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
 use crate::rowcode::Record;
@@ -88,10 +88,6 @@ impl Links {
         });
         Ok(Links { relations, parents, children: children.into_iter().map(|(_, incoming)| incoming).collect() })
     }
-}
-
-fn database(table: &str) -> &str {
-    table.rsplit_once('/').map_or("", |(database, _)| database)
 }
 
 /// The open table's number of an index that has this number in the catalog.

@@ -26,6 +26,7 @@
 
 mod cascade;
 mod check;
+pub(crate) mod define;
 pub mod graph;
 pub mod key;
 pub(crate) mod links;
@@ -34,6 +35,7 @@ pub(crate) mod rows;
 mod verify;
 mod workspace;
 
+pub use define::Statement;
 pub use graph::{Reference, Related, Relations};
 pub use key::{Action, ForeignKey};
 pub use workspace::Computing;
