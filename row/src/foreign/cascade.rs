@@ -18,6 +18,7 @@
 //! Rejected: collecting all child rows before the first is written, as for a change at the end of the statement. It needs memory
 //! for them, and shows other results than InnoDB where rows refer to each other.
 
+use super::check::await_arrivals;
 use super::graph::Reference;
 use super::key::Action;
 use super::links::{Columns, Incoming, number_of};
@@ -173,6 +174,10 @@ impl Workspace {
         let values = consequence.old.iter().map(|value| Some(value.as_slice()));
         if !codec.encode_values(values, &mut self.key)? {
             return Ok(None);
+        }
+        if session.engine().has_recovered() {
+            // The lock that it had on the parent's row is not known any more.
+            await_arrivals(session, &self.key)?;
         }
         let cursor = self.take_cursor(session);
         let rows = Matches::open(session, codec.clone(), self.key.clone(), cursor)?;

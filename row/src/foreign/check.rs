@@ -82,14 +82,7 @@ impl Workspace {
         if self.lock_one(session, codec)? {
             return Ok(true);
         }
-        let mut end = self.key.clone();
-        prefix_end_in_place(&mut end);
-        while let Some(key) = session.inserting(&self.key, &end) {
-            if session.lock(&key, LockMode::Shared, Waiting::Wait)?.kind == GrantKind::New {
-                session.unlock(&key);
-            }
-            session.check_killed()?;
-        }
+        await_arrivals(session, &self.key)?;
         self.lock_one(session, codec)
     }
 
@@ -111,6 +104,19 @@ impl Workspace {
         self.give_back(rows.close());
         Ok(found)
     }
+}
+
+/// Waits for all who are about to bring in an entry whose key begins with `prefix`: what is read from now on is there, or came later.
+pub(super) fn await_arrivals(session: &mut Session, prefix: &[u8]) -> Result<()> {
+    let mut end = prefix.to_vec();
+    prefix_end_in_place(&mut end);
+    while let Some(key) = session.inserting(prefix, &end) {
+        if session.lock(&key, LockMode::Shared, Waiting::Wait)?.kind == GrantKind::New {
+            session.unlock(&key);
+        }
+        session.check_killed()?;
+    }
+    Ok(())
 }
 
 /// True if a value of the key's columns is in the index at most once, under a key that it makes alone.

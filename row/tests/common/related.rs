@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use strata_engine::io::{Disk, MemDisk};
 use strata_row::def::TableDef;
 use strata_row::foreign::{Action, ForeignKey};
-use strata_row::kv::Options;
+use strata_row::kv::{CrashPoint, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
 use strata_row::session::{Isolation, Session, Waiting};
@@ -56,6 +56,9 @@ pub fn foreign_key(line: &str) -> (String, ForeignKey) {
     (child.to_owned(), key)
 }
 
+/// Is told of crash points.
+pub type CrashHook = Arc<dyn Fn(CrashPoint) + Send + Sync>;
+
 /// A database in memory.
 pub struct Db {
     pub disk: MemDisk,
@@ -65,7 +68,12 @@ pub struct Db {
 }
 
 pub fn open(disk: &MemDisk) -> Arc<Store> {
+    open_with(disk, None)
+}
+
+fn open_with(disk: &MemDisk, on_crash_point: Option<CrashHook>) -> Arc<Store> {
     let options = Options {
+        on_crash_point,
         disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
@@ -79,8 +87,12 @@ pub fn open(disk: &MemDisk) -> Arc<Store> {
 
 impl Db {
     pub fn new() -> Db {
-        let disk = MemDisk::new();
-        Db { store: open(&disk), disk, defs: BTreeMap::new(), keys: BTreeMap::new() }
+        Db::on(MemDisk::new(), None)
+    }
+
+    /// On a disk, where somebody is told of crash points.
+    pub fn on(disk: MemDisk, hook: Option<CrashHook>) -> Db {
+        Db { store: open_with(&disk, hook), disk, defs: BTreeMap::new(), keys: BTreeMap::new() }
     }
 
     /// Makes a table.
