@@ -21,7 +21,7 @@
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::error::{Error, Result};
-use crate::foreign::{Computing, Workspace};
+use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
 use crate::scan::locking::protects_snapshot;

@@ -197,15 +197,6 @@ impl Store {
         })
     }
 
-    /// Gives a table, as a child, these foreign keys in the place of those that it had. Whether they can be kept, and whether its rows
-    /// keep them, the caller has seen. `is_killed`: as of [`Store::alter_columns`].
-    pub fn set_foreign_keys(&self, name: &str, keys: Vec<ForeignKey>, is_killed: &dyn Fn() -> bool) -> Result<()> {
-        let keys: Vec<_> = keys.into_iter().map(Arc::new).collect();
-        self.alter(name, Urgency::Waits(is_killed), |old, _| {
-            Ok((TableMeta { foreign: keys.clone(), ..old.clone() }, Vec::new()))
-        })
-    }
-
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
     /// it. Handlers that have the table open must open it again. `is_killed`: as of [`Store::alter_columns`].
     ///

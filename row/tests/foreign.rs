@@ -5,7 +5,7 @@ mod common;
 use common::related::*;
 use common::values::table;
 use std::sync::Arc;
-use strata_row::foreign::Computing;
+use strata_row::integrity::Computing;
 use strata_row::session::Isolation;
 use strata_row::table::Table;
 
@@ -224,12 +224,15 @@ fn self_references() {
          insert t 2 1
          delete t 1 -> referenced f
          delete t 2
+         delete t 1 -> referenced f
+         move t 1 2 1 -> referenced f
+         move t 1 2 2 -> referenced f
+         update t 1 NULL
          delete t 1
          insert t 1 NULL
-         update t 1 1
-         move t 1 2 2
-         show t -> 2 2
-         move t 2 3 2 -> referenced f
+         insert t 2 1
+         move t 2 3 3
+         show t -> 1 NULL, 3 3
          commit",
     );
     run(
@@ -259,6 +262,10 @@ fn self_references() {
          show t -> 2 NULL, 3 NULL
          update t 3 2
          move t 2 4 NULL -> referenced f
+         show t -> 2 NULL, 3 2
+         insert t 5 5
+         move t 5 6 5 -> referenced f
+         delete t 5
          show t -> 2 NULL, 3 2
          commit",
     );
@@ -308,10 +315,10 @@ fn cycles_of_tables() {
     db.table("a", &["id int4"], &[ID]);
     db.table("b", &["id int4"], &[ID]);
     db.key("ba: b (id) -> a (id) delete cascade update cascade");
-    let mut conn = db.conn();
-    conn.script("insert a 1\n insert b 1\n commit");
-    drop(conn);
     db.key("ab: a (id) -> b (id) delete cascade update cascade");
+    let mut conn = db.conn();
+    conn.session.set_foreign_key_checks(false);
+    conn.script("insert a 1\n insert b 1\n commit");
     run(&db, "move a 1 2\n show a -> 2\n show b -> 2\n delete b 2\n show a ->\n commit");
 }
 
@@ -396,7 +403,7 @@ fn grandchildren() {
 
 #[test]
 fn cascades_have_a_limit() {
-    for (levels, expected) in [(15, "ok"), (16, "too deep")] {
+    for (levels, expected) in [(14, "ok"), (15, "too deep")] {
         let mut db = Db::new();
         for level in 0..=levels {
             db.table(&format!("t{level}"), &["id int4"], &[ID]);
@@ -408,8 +415,8 @@ fn cascades_have_a_limit() {
         for level in 0..=levels {
             conn.script(&format!("insert t{level} 1"));
         }
-        conn.script(&format!("move t0 1 2 -> {expected}\n delete t0 2 -> {}", if levels == 15 { "ok" } else { "no row" }));
-        conn.script(&format!("delete t0 1 -> {}", if levels == 15 { "no row" } else { expected }));
+        conn.script(&format!("move t0 1 2 -> {expected}\n delete t0 2 -> {}", if levels == 14 { "ok" } else { "no row" }));
+        conn.script(&format!("delete t0 1 -> {}", if levels == 14 { "no row" } else { expected }));
         conn.script("commit");
         db.check();
     }
@@ -447,8 +454,9 @@ fn text_is_compared_by_its_collation() {
          insert c 2 xyz NULL
          insert d 1 ABC
          insert c 3 abd NULL -> no parent f
-         update p 1 aBC_
-         show c -> 1 ABC_ long, 2 xyz NULL
+         update p 1 aBC
+         show c -> 1 aBC long, 2 xyz NULL
+         show d -> 1 aBC
          update p 1 longer -> referenced f
          update p 1 new
          show c -> 1 new long, 2 xyz NULL
@@ -504,13 +512,12 @@ fn a_column_that_cannot_be_null_keeps_the_parent() {
     let mut db = Db::new();
     db.table("p", &["id int4", "k int4 null"], &[ID, "k unique (k)"]);
     db.table("c", &["id int4", "k int4"], &[ID, "k (k)"]);
-    db.key("f: c (k) -> p (k) update cascade delete null");
+    db.key("f: c (k) -> p (k) update cascade");
     run(
         &db,
         "insert p 1 7
          insert c 1 7
          update p 1 NULL -> referenced f
-         delete p 1 -> referenced f
          update p 1 8
          show c -> 1 8
          commit",
@@ -633,7 +640,7 @@ fn virtual_columns_of_children() {
     def.columns[2].is_virtual = true;
     let mut db = Db::new();
     db.table("p", &["id int4"], &[ID]);
-    db.make("c", def.clone());
+    db.define("c", def.clone());
     db.key("f: c (k) -> p (id) update cascade delete null");
     let mut conn = db.conn();
     conn.script("insert p 1\n insert p 2\n insert c 1 1 2\n insert c 2 1 2\n insert c 3 2 4\n commit");

@@ -116,6 +116,15 @@ impl Model {
             let (a, b) = (&self.keys[*a], &self.keys[*b]);
             a.place.cmp(&b.place).then_with(|| a.key.name.cmp(&b.key.name))
         });
+        for number in numbers.iter().rev() {
+            let Key { child, key, .. } = &self.keys[*number];
+            let was = pick(old, &key.parent_columns);
+            let changes = !has_null(&was) && new.is_none_or(|new| was != pick(new, &key.parent_columns));
+            let is_own = child == table && same(&pick(old, &key.columns), &was);
+            if changes && is_own && (new.is_some() || key.on_delete.refuses()) {
+                return Err(format!("referenced {}", key.name));
+            }
+        }
         for number in numbers {
             self.follow_key(above, number, old, new)?;
         }
@@ -133,7 +142,7 @@ impl Model {
         let Key { child, key, .. } = &self.keys[number];
         let (child, key) = (child.clone(), key.clone());
         let was = pick(old, &key.parent_columns);
-        if has_null(&was) || new.is_some_and(|new| same(&was, &pick(new, &key.parent_columns))) {
+        if has_null(&was) || new.is_some_and(|new| was == pick(new, &key.parent_columns)) {
             return Ok(());
         }
         let action = if new.is_some() { key.on_update } else { key.on_delete };
@@ -146,7 +155,7 @@ impl Model {
             if action.refuses() || !deletes && comes_back() {
                 return Err(format!("referenced {}", key.name));
             }
-            if above.len() > LEVELS_MAX {
+            if above.len() >= LEVELS_MAX {
                 return Err("too deep".to_owned());
             }
             if deletes {
@@ -260,13 +269,16 @@ fn schema(choices: &mut Choices<'_>) -> (Db, Model) {
             continue;
         }
         let actions = ["restrict", "cascade", "null", "cascade"];
-        let (delete, update) = (choices.of(&actions), choices.of(&actions));
+        // SET NULL is refused where a column cannot be NULL.
+        let actions = if columns == "id" { &actions[..2] } else { &actions };
+        let (delete, update) = (choices.of(actions), choices.of(actions));
         // Names are not in the order in which keys are made.
         let name = format!("k{}", (number * 3 + 1) % 5);
         let line = format!("{name}: {child} ({columns}) -> {parent} ({parent_columns}) delete {delete} update {update}");
         db.key(&line);
         keys.push(foreign_key(&line));
     }
+    db.create();
     let place = |child: &str, name: &str| {
         let table = db.store.open_table(&path(child), db.defs[child].clone()).unwrap();
         let relations = table.state.relations().unwrap();

@@ -24,19 +24,10 @@
 //! Rejected: a dictionary of keys with entries of their own. A table and its keys are created, renamed and dropped together, and
 //! one entry makes each of these a change of one key. Keys bound to table ids, too: a parent may be missing.
 
-mod cascade;
-mod check;
 pub(crate) mod define;
 pub mod graph;
 pub mod key;
-pub(crate) mod links;
-mod matches;
-pub(crate) mod rows;
-mod verify;
-mod workspace;
 
 pub use define::Statement;
 pub use graph::{Reference, Related, Relations};
 pub use key::{Action, ForeignKey};
-pub use workspace::Computing;
-pub(crate) use workspace::Workspace;

@@ -23,7 +23,7 @@ pub(crate) mod entries;
 pub mod limits;
 
 use crate::error::{Error, Result};
-use crate::foreign::rows;
+use crate::integrity::rows;
 use crate::kv::ValueBuf;
 use crate::kv::limits::VALUE_BYTES_MAX;
 use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};

@@ -1,11 +1,12 @@
 //! Tables with foreign keys, told in a line each, and connections that work on all of them.
 
-use super::values::{Names, V, Values, index, read, record, table};
+use super::values::{Names, V, Values, read, record, table};
 use super::{Arc, Column, Duration, LockMode, NEVER, Path};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use strata_engine::io::{Disk, MemDisk};
 use strata_row::def::TableDef;
-use strata_row::foreign::{Action, ForeignKey};
+use strata_row::foreign::{Action, ForeignKey, Statement};
 use strata_row::kv::{CrashPoint, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
@@ -65,6 +66,7 @@ pub struct Db {
     pub store: Arc<Store>,
     pub defs: BTreeMap<String, TableDef>,
     keys: BTreeMap<String, Vec<ForeignKey>>,
+    created: OnceLock<()>,
 }
 
 pub fn open(disk: &MemDisk) -> Arc<Store> {
@@ -92,30 +94,39 @@ impl Db {
 
     /// On a disk, where somebody is told of crash points.
     pub fn on(disk: MemDisk, hook: Option<CrashHook>) -> Db {
-        Db { store: open_with(&disk, hook), disk, defs: BTreeMap::new(), keys: BTreeMap::new() }
+        let store = open_with(&disk, hook);
+        Db { disk, store, defs: BTreeMap::new(), keys: BTreeMap::new(), created: OnceLock::new() }
     }
 
-    /// Makes a table.
+    /// A table, which is made with all others when it is first needed.
     pub fn table(&mut self, name: &str, columns: &[&str], indexes: &[&str]) -> &mut Db {
-        self.make(name, table(columns, indexes))
+        self.define(name, table(columns, indexes))
     }
 
-    pub fn make(&mut self, name: &str, def: TableDef) -> &mut Db {
-        self.store.create_table(&path(name), &def, 0).unwrap();
+    pub fn define(&mut self, name: &str, def: TableDef) -> &mut Db {
         self.defs.insert(name.to_owned(), def);
         self
     }
 
-    /// Makes a foreign key.
+    /// A foreign key.
     pub fn key(&mut self, line: &str) -> &mut Db {
         let (child, key) = foreign_key(line);
-        let keys = self.keys.entry(child.clone()).or_default();
-        keys.push(key);
-        self.store.set_foreign_keys(&path(&child), keys.clone(), NEVER).unwrap();
+        self.keys.entry(child).or_default().push(key);
         self
     }
 
+    /// Makes the tables, in whatever order.
+    pub fn create(&self) {
+        self.created.get_or_init(|| {
+            for (name, def) in &self.defs {
+                let keys = self.keys.get(name).map_or(&[][..], Vec::as_slice);
+                self.store.create_table_with(&path(name), def, 0, (keys, &Statement::default()), NEVER).unwrap();
+            }
+        });
+    }
+
     pub fn conn(&self) -> Conn {
+        self.create();
         Conn::new(&self.store, &self.defs)
     }
 
@@ -259,13 +270,6 @@ fn write(session: &mut Session, cursor: &mut RowCursor, old: &[u8], fate: &Fate)
             cursor.update(session, view(old), view(&bytes)).map(drop)
         }
     }
-}
-
-/// An index of a table with these columns.
-pub fn with_index(mut def: TableDef, line: &str) -> TableDef {
-    let index = index(&def, line);
-    def.indexes.push(index);
-    def
 }
 
 /// A row in words, one per column: a number, NULL, or a text, where `_` is a space.

@@ -1,6 +1,6 @@
 //! The relations of an open table, bound to its records: made once per handler and change of the relations.
 
-use super::graph::{Reference, Relations, database};
+use crate::foreign::graph::{Reference, Relations, database};
 use crate::error::{Error, Result};
 use crate::keycode::KeyCodec;
 use crate::rowcode::Record;

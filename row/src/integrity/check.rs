@@ -9,7 +9,7 @@
 //!
 //! No gap is locked, where InnoDB locks the gap in which a parent row is missing: the statement fails anyway.
 
-use super::graph::Reference;
+use crate::foreign::graph::Reference;
 use super::links::{Columns, Links, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;

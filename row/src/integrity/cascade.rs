@@ -9,18 +9,18 @@
 //!
 //! A stack of [`Level`]s stands for the recursion. It has at most [`LEVELS_MAX`].
 //!
-//! Updates do not come back to a table that is being updated further up: that is refused like RESTRICT, as InnoDB does it. Its
-//! rows change one by one, and some would be met before, others after their own change.
-//!
-//! Values are equal if they have the same key in the parent's index. An update that changes no more than their spelling has
-//! consequences for none.
+//! What InnoDB refuses is refused, so that an application meets nothing new:
+//! - An update does not come back to a table that is being updated further up: that is as RESTRICT.
+//! - A row that refers to itself counts as its own child: it cannot be deleted under RESTRICT, and what it refers to cannot be
+//!   updated.
+//! - An update that changes the bytes of a value, but not its place in the order of the collation, is a change.
 //!
 //! Rejected: collecting all child rows before the first is written, as for a change at the end of the statement. It needs memory
 //! for them, and shows other results than InnoDB where rows refer to each other.
 
 use super::check::await_arrivals;
-use super::graph::Reference;
-use super::key::Action;
+use crate::foreign::graph::Reference;
+use crate::foreign::key::Action;
 use super::links::{Columns, Incoming, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
@@ -34,7 +34,7 @@ use crate::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
 
-/// Levels of cascades below the statement's own row.
+/// Rows on the way from the statement's own to the last that a cascade may change, both included.
 const LEVELS_MAX: usize = 15;
 
 /// What a referenced column has become.
@@ -117,7 +117,7 @@ impl Workspace {
             if refuses || !walk.consequence.deletes() && levels.iter().any(|level| level.updated.as_ref() == Some(child)) {
                 return Err(Error::RowIsReferenced(walk.consequence.reference));
             }
-            if levels.len() > LEVELS_MAX {
+            if levels.len() >= LEVELS_MAX {
                 return Err(Error::CascadeTooDeep);
             }
             let below = self.write(session, &walk)?;
@@ -134,33 +134,33 @@ impl Workspace {
         let Some(links) = table.links()? else { return Ok(None) };
         let mut rest = Vec::new();
         for incoming in links.children.iter().rev() {
-            if incoming.columns.has_null(old) {
+            let Incoming { reference, columns, .. } = incoming;
+            if columns.has_null(old) || new.is_some_and(|new| columns.same(old, new)) {
                 continue;
             }
-            if let Some(new) = new
-                && self.is_equal(incoming, old, new)?
-            {
-                continue;
+            if (new.is_some() || reference.key.on_delete.refuses()) && self.refers_to_itself(table, incoming, old)? {
+                return Err(Error::RowIsReferenced(reference.clone()));
             }
             let owned = |value: Option<&[u8]>| value.unwrap_or_default().to_vec();
             rest.push(Consequence {
-                reference: incoming.reference.clone(),
-                old: incoming.columns.values(old).map(owned).collect(),
-                new: new.map(|new| changes(&incoming.columns, old, new)),
+                reference: reference.clone(),
+                old: columns.values(old).map(owned).collect(),
+                new: new.map(|new| changes(columns, old, new)),
             });
         }
         let updated = new.map(|_| table.state.name());
         Ok((!rest.is_empty()).then_some(Level { updated, rest, at: None }))
     }
 
-    /// True if both rows have the same value for those that refer to them.
-    fn is_equal(&mut self, incoming: &Incoming, old: Record<'_>, new: Record<'_>) -> Result<bool> {
-        let Incoming { columns, codec, .. } = incoming;
-        if columns.same(old, new) {
-            return Ok(true);
+    /// True if the row's own columns of a key refer to the row.
+    fn refers_to_itself(&mut self, table: &Table, incoming: &Incoming, row: Record<'_>) -> Result<bool> {
+        let Incoming { reference, columns, codec } = incoming;
+        if !reference.is_own() {
+            return Ok(false);
         }
-        Ok(codec.encode_values(columns.values(old), &mut self.key)?
-            && codec.encode_values(columns.values(new), &mut self.other_key)?
+        let child_columns = Columns::new(table, &reference.child_columns)?;
+        Ok(codec.encode_values(columns.values(row), &mut self.key)?
+            && codec.encode_values(child_columns.values(row), &mut self.other_key)?
             && self.key == self.other_key)
     }
 

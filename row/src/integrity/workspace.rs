@@ -5,7 +5,7 @@
 //! columns in indexes is open in the server, which computes them ([`Computing`]).
 
 use super::cascade::ChildRow;
-use super::graph::name_lock;
+use crate::foreign::graph::name_lock;
 use crate::error::{Error, Result};
 use crate::kv::{Cursor, LockMode};
 use crate::session::{Session, Waiting};
