@@ -299,8 +299,8 @@ fn read_foreign(r: &mut Reader<'_>) -> Option<ForeignKey> {
     Some(ForeignKey { name, columns, parent, parent_columns, on_delete, on_update, inherited })
 }
 
-fn read_table(r: &mut Reader<'_>, version: u8) -> Option<TableMeta> {
-    let versioned = version >= VERSIONED;
+fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
+    let versioned = entry_version >= VERSIONED;
     let table_id = r.varint()?;
     let schema_version = read_u32(r)?;
     let create_time = r.varint()?;
@@ -332,7 +332,7 @@ fn read_table(r: &mut Reader<'_>, version: u8) -> Option<TableMeta> {
         indexes.push(read_index(r, versioned)?);
     }
     let mut foreign = Vec::new();
-    if version == FOREIGN {
+    if entry_version == FOREIGN {
         for _ in 0..r.varint()? {
             foreign.push(Arc::new(read_foreign(r)?));
         }

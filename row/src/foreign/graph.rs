@@ -81,6 +81,11 @@ impl Related {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// Where `any` is read without a call: a byte that is not 0.
+    pub(crate) fn flag(&self) -> *const u8 {
+        self.any.as_ptr().cast()
+    }
+
     #[cold]
     fn present(&self) -> Option<Arc<Relations>> {
         self.now.read().clone()
@@ -126,7 +131,7 @@ pub(crate) struct Graph {
 
 impl Graph {
     /// The names of the tables that have keys with this parent.
-    pub fn children(&self, parent: &str) -> impl Iterator<Item = &str> {
+    pub fn children<'a>(&'a self, parent: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         self.children.get(parent).into_iter().flatten().map(String::as_str)
     }
 
