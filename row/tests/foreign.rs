@@ -409,7 +409,7 @@ fn cascades_have_a_limit() {
             db.table(&format!("t{level}"), &["id int4"], &[ID]);
         }
         for level in 1..=levels {
-            db.key(&format!("f: t{level} (id) -> t{} (id) delete cascade update cascade", level - 1));
+            db.key(&format!("f{level}: t{level} (id) -> t{} (id) delete cascade update cascade", level - 1));
         }
         let mut conn = db.conn();
         for level in 0..=levels {

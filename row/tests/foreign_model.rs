@@ -339,6 +339,7 @@ fn run(schema_choices: &[u8], statements: &[Vec<u8>]) -> Result<(), TestCaseErro
     let mut conn = db.conn();
     let mut committed = model.tables.clone();
     let mut history = Vec::new();
+    let mut ends = BTreeMap::new();
     for bytes in statements {
         let mut choices = Choices(bytes.iter());
         let table = names[choices.up_to(names.len())].clone();
@@ -370,6 +371,7 @@ fn run(schema_choices: &[u8], statements: &[Vec<u8>]) -> Result<(), TestCaseErro
                 let sample: Vec<_> = committed[&table].values().map(&change).collect();
                 history.push(format!("change {table}, such as {sample:?}: {expected}"));
                 prop_assert_eq!(&got, &expected, "keys {:#?}\n{:#?}", &keys, &history);
+                *ends.entry(expected.split(' ').next().unwrap().to_owned()).or_insert(0) += 1;
             }
         }
         for name in &names {
@@ -381,6 +383,7 @@ fn run(schema_choices: &[u8], statements: &[Vec<u8>]) -> Result<(), TestCaseErro
     }
     conn.commit();
     db.check();
+    eprintln!("ENDS {ends:?}");
     Ok(())
 }
 
