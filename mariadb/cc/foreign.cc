@@ -40,7 +40,7 @@ bool is_passive(const char *path)
   return last && !strncmp(last + 1, "#sql", 4);
 }
 
-/* Of NULL and DEFAULT only the first can be set: InnoDB takes the second for RESTRICT, and so do its tables' dumps. */
+/* SET DEFAULT is RESTRICT, as with InnoDB, which accepts it and shows no action either. */
 uint8_t action_of(enum_fk_option option)
 {
   switch (option)
@@ -260,9 +260,10 @@ bool append_failed_reference(THD *thd, String *out)
 
 FOREIGN_KEY_INFO *foreign_key_info(THD *thd, const StrataReference &key)
 {
-  FOREIGN_KEY_INFO *info= new (thd->mem_root) FOREIGN_KEY_INFO();
-  if (!info)
+  void *place= thd_alloc(thd, sizeof(FOREIGN_KEY_INFO));
+  if (!place)
     return nullptr;
+  FOREIGN_KEY_INFO *info= new (place) FOREIGN_KEY_INFO();
   auto text= [thd](const char *str, size_t length) {
     return const_cast<LEX_CSTRING *>(thd_make_lex_string(thd, nullptr, str, length, 1));
   };

@@ -13,6 +13,7 @@ pub mod auto_increment;
 pub mod session;
 pub mod scan;
 pub mod index;
+pub mod integrity;
 pub mod stats;
 pub mod table;
 pub mod store;

@@ -22,8 +22,9 @@
 
 use crate::error::{Error, Result};
 use crate::foreign::graph::name_lock;
+use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
-use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
+use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use crate::table::TableState;
@@ -156,6 +157,9 @@ pub struct Session {
     probe: KillProbe,
     /// Tables that the transaction fills before anybody else may see them.
     filled: Vec<Arc<TableState>>,
+    /// What the checks of foreign keys keep, from the first one on.
+    workspace: Option<Box<Workspace>>,
+    computing: Option<Box<dyn Computing>>,
 }
 
 impl Session {
@@ -186,6 +190,8 @@ impl Session {
             kill,
             probe,
             filled: Vec::new(),
+            workspace: None,
+            computing: None,
         }
     }
 
@@ -210,6 +216,11 @@ impl Session {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         self.store.engine()
+    }
+
+    /// The database.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The transaction's writes, for reading.
@@ -263,6 +274,43 @@ impl Session {
     pub(crate) fn protected_snapshot(&self) -> Option<SeqNo> {
         let point = self.point.as_ref().filter(|_| self.snapshot_isolation && protects_snapshot(self.isolation))?;
         Some(point.seq())
+    }
+
+    /// With snapshot isolation, an error if the row at `key`, just locked, is not what the transaction's snapshot shows.
+    pub(crate) fn check_snapshot(&self, key: &[u8], newest: SeqNo) -> Result<()> {
+        let Some(snapshot) = self.protected_snapshot().filter(|&s| s != newest) else {
+            return Ok(());
+        };
+        if self.txn.wrote(key)? {
+            return Ok(());
+        }
+        let (mut then, mut now) = (ValueBuf::default(), ValueBuf::default());
+        let was = self.txn.get(key, snapshot, &mut then)?;
+        let is = self.txn.get(key, newest, &mut now)?;
+        match was == is && (!is || *then == *now) {
+            true => Ok(()),
+            false => Err(kv::Error::Conflict.into()),
+        }
+    }
+
+    /// Who computes virtual columns of child rows that change by cascades.
+    pub fn set_computing(&mut self, computing: Option<Box<dyn Computing>>) {
+        self.computing = computing;
+    }
+
+    /// The same, for a child of this name.
+    pub(crate) fn computing(&self, name: &str) -> Result<&dyn Computing> {
+        self.computing.as_deref().ok_or_else(|| {
+            Error::invalid(format!("nobody computes the virtual columns of table '{name}', which indexes have"))
+        })
+    }
+
+    pub(crate) fn take_workspace(&mut self) -> Box<Workspace> {
+        self.workspace.take().unwrap_or_default()
+    }
+
+    pub(crate) fn give_workspace(&mut self, workspace: Box<Workspace>) {
+        self.workspace = Some(workspace);
     }
 
     /// Begins a transaction unless one is open, and a statement unless one is running.
@@ -403,6 +451,12 @@ impl Session {
     pub(crate) fn lock_range(&mut self, from: &[u8], to: &[u8], read: u64) -> kv::RangeGrant {
         self.used = true;
         self.txn.lock_range(from, to, read)
+    }
+
+    /// The first key in `[from, to)` of an index that another transaction is bringing in, see [`Txn::inserting`].
+    pub(crate) fn inserting(&mut self, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        self.used = true;
+        self.txn.inserting(from, to)
     }
 
     /// True if the key is known to be locked exclusively: mostly that of a row that was read to be written. False says nothing.

@@ -10,6 +10,7 @@ use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::{Related, Relations};
 use crate::index::entries::Written;
+use crate::integrity::links::Links;
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
@@ -84,6 +85,12 @@ impl TableState {
     /// Where it is told, not 0, that there are any: a relaxed load is enough. Lives as long as the state.
     pub fn related_flag(&self) -> *const u8 {
         self.related.flag()
+    }
+
+    /// True if there are any. A load.
+    #[inline]
+    pub(crate) fn is_related(&self) -> bool {
+        self.related.any()
     }
 
     /// The table's name, for messages.
@@ -161,6 +168,8 @@ pub struct Table {
     pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
+    /// Its foreign keys, as they were when they were used last.
+    pub(crate) links: Mutex<Option<Arc<Links>>>,
 }
 
 impl Table {
@@ -193,7 +202,19 @@ impl Table {
             written.push(Written { is_building: true, spoiled, ..index });
         }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
-        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, written, places, has_blobs })
+        Ok(Table {
+            store: store.clone(),
+            state,
+            def,
+            clustered,
+            row,
+            indexes,
+            secondary,
+            written,
+            places,
+            has_blobs,
+            links: Mutex::default(),
+        })
     }
 
     /// The database.
