@@ -415,7 +415,10 @@ fn cascades_have_a_limit() {
         for level in 0..=levels {
             conn.script(&format!("insert t{level} 1"));
         }
-        conn.script(&format!("move t0 1 2 -> {expected}\n delete t0 2 -> {}", if levels == 14 { "ok" } else { "no row" }));
+        conn.script(&format!(
+            "move t0 1 2 -> {expected}\n delete t0 2 -> {}",
+            if levels == 14 { "ok" } else { "no row" }
+        ));
         conn.script(&format!("delete t0 1 -> {}", if levels == 14 { "no row" } else { expected }));
         conn.script("commit");
         db.check();
@@ -435,7 +438,10 @@ fn a_parent_whose_values_are_not_unique() {
     let rows = "insert p 1 5\n insert p 2 5\n insert c 1 5";
     run(&db(""), &format!("{rows}\n delete p 1 -> referenced f\n delete c 1\n delete p 1\n insert c 1 5\n commit"));
     run(&db("delete cascade"), &format!("{rows}\n delete p 2\n show c ->\n insert c 1 5\n commit"));
-    run(&db("update null"), &format!("{rows}\n update p 2 6\n show c -> 1 NULL\n insert c 2 6\n insert c 3 5\n commit"));
+    run(
+        &db("update null"),
+        &format!("{rows}\n update p 2 6\n show c -> 1 NULL\n insert c 2 6\n insert c 3 5\n commit"),
+    );
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use common::related::*;
 use common::values::V;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use strata_engine::io::MemDisk;

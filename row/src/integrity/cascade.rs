@@ -19,13 +19,13 @@
 //! for them, and shows other results than InnoDB where rows refer to each other.
 
 use super::check::await_arrivals;
-use crate::foreign::graph::Reference;
-use crate::foreign::key::Action;
 use super::links::{Columns, Incoming, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::def::{Column, ColumnType};
 use crate::error::{Error, Result};
+use crate::foreign::graph::Reference;
+use crate::foreign::key::Action;
 use crate::index::{Stored, Updated, WriteBuffers, Writer};
 use crate::kv::{LockMode, ValueBuf};
 use crate::rowcode::Record;
@@ -114,7 +114,9 @@ impl Workspace {
                 continue;
             }
             let child = &walk.consequence.reference.child;
-            if refuses || !walk.consequence.deletes() && levels.iter().any(|level| level.updated.as_ref() == Some(child)) {
+            if refuses
+                || !walk.consequence.deletes() && levels.iter().any(|level| level.updated.as_ref() == Some(child))
+            {
                 return Err(Error::RowIsReferenced(walk.consequence.reference));
             }
             if levels.len() >= LEVELS_MAX {

@@ -9,11 +9,11 @@
 //!
 //! No gap is locked, where InnoDB locks the gap in which a parent row is missing: the statement fails anyway.
 
-use crate::foreign::graph::Reference;
 use super::links::{Columns, Links, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
+use crate::foreign::graph::Reference;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{GrantKind, LockMode, Unread};
 use crate::rowcode::Record;

@@ -1,7 +1,7 @@
 //! The relations of an open table, bound to its records: made once per handler and change of the relations.
 
-use crate::foreign::graph::{Reference, Relations, database};
 use crate::error::{Error, Result};
+use crate::foreign::graph::{Reference, Relations, database};
 use crate::keycode::KeyCodec;
 use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
@@ -83,7 +83,9 @@ impl Links {
             children.push((order, Incoming { reference: reference.clone(), columns, codec }));
         }
         children.sort_by(|(a, one), (b, other)| {
-            let names = |incoming: &Incoming| (database(&incoming.reference.child).to_owned(), incoming.reference.key.name.clone());
+            let names = |incoming: &Incoming| {
+                (database(&incoming.reference.child).to_owned(), incoming.reference.key.name.clone())
+            };
             a.cmp(b).then_with(|| names(one).cmp(&names(other)))
         });
         Ok(Links { relations, parents, children: children.into_iter().map(|(_, incoming)| incoming).collect() })

@@ -31,7 +31,12 @@ pub(super) struct Matches {
 
 impl Matches {
     /// Those of the index of `codec` whose keys begin with `prefix`.
-    pub(super) fn open(session: &Session, codec: Arc<KeyCodec>, prefix: Vec<u8>, mut cursor: Cursor) -> Result<Matches> {
+    pub(super) fn open(
+        session: &Session,
+        codec: Arc<KeyCodec>,
+        prefix: Vec<u8>,
+        mut cursor: Cursor,
+    ) -> Result<Matches> {
         let mut end = prefix.clone();
         // Index ids are far from the greatest number: there is always a greater key.
         prefix_end_in_place(&mut end);

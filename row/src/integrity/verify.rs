@@ -4,9 +4,9 @@
 //! rows are read in the order of its index for the key: rows with the same values follow each other, and ask once.
 
 use super::check::is_whole_and_unique;
-use crate::foreign::graph::Reference;
 use super::links::{Columns, number_of};
 use crate::error::{Error, Result};
+use crate::foreign::graph::Reference;
 use crate::kv::{IndexId, SeqNo, Unread};
 use crate::rowcode::{ColumnSet, Record};
 use crate::session::Session;
