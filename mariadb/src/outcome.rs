@@ -119,6 +119,7 @@ pub fn guard(body: impl FnOnce() -> strata_row::Result<c_int>) -> c_int {
         Ok(Err(error)) => {
             let code = code_of(&error);
             // Expected in normal work, many times per second: not worth a text of their own.
+            crate::foreign::note(&error);
             let quiet = matches!(code, code::DUPLICATE | code::LOCK_BUSY | code::LOCK_TIMEOUT | code::DEADLOCK);
             set_last(if quiet { String::new() } else { error.to_string() });
             code
@@ -191,20 +192,20 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> strata_row::Result<&'a str> {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_error_message(buf: *mut c_char, cap: usize) -> usize {
-    guard_value(0, || {
-        LAST.with(|last| {
-            let text = last.borrow();
-            let n = text.len().min(cap.saturating_sub(1));
-            if !buf.is_null() && cap > 0 {
-                // SAFETY: the buffer has `cap` bytes.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n);
-                    buf.add(n).write(0);
-                }
-            }
-            text.len()
-        })
-    })
+    guard_value(0, || LAST.with(|last| unsafe { copy_out(&last.borrow(), buf, cap) }))
+}
+
+/// Copies as much of a text as there is room for, and a 0; returns its length.
+pub(crate) unsafe fn copy_out(text: &str, buf: *mut c_char, cap: usize) -> usize {
+    let n = text.len().min(cap.saturating_sub(1));
+    if !buf.is_null() && cap > 0 {
+        // SAFETY: the caller vouches for a buffer of `cap` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n);
+            buf.add(n).write(0);
+        }
+    }
+    text.len()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::error::{Error, Result};
+use crate::foreign::graph::name_lock;
 use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
@@ -408,6 +409,12 @@ impl Session {
             Err(kv::Error::LockBusy) if waiting == Waiting::Wait => Err(kv::Error::LockTimeout.into()),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Locks the name of a table for the transaction, before something else comes to be under it: waits for transactions that
+    /// rely on the parent of that name, and keeps others away.
+    pub fn lock_name(&mut self, name: &str) -> Result<()> {
+        self.lock(&name_lock(name), LockMode::Exclusive, Waiting::Wait).map(drop)
     }
 
     /// Announces a new key of an index, unless somebody else has locked its place: then false. A key that the transaction

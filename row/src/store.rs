@@ -40,6 +40,8 @@ pub struct Store {
     library: OnceLock<Arc<dyn Library>>,
     /// Of the unique indexes whose building this store has begun: whether two rows with one value were met.
     building: Mutex<HashMap<IndexId, Arc<AtomicBool>>>,
+    /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
+    latest_foreign_error: Mutex<Option<(u64, String)>>,
 }
 
 impl Store {
@@ -65,6 +67,7 @@ impl Store {
             sessions: Mutex::default(),
             library: OnceLock::new(),
             building: Mutex::default(),
+            latest_foreign_error: Mutex::default(),
         }))
     }
 
@@ -87,6 +90,16 @@ impl Store {
     /// The parts of all sessions that other threads may look at.
     pub(crate) fn sessions(&self) -> Vec<Arc<KillSwitch>> {
         self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A foreign key has refused something: kept for reports, until the next time.
+    pub fn note_foreign_error(&self, what: String) {
+        *self.latest_foreign_error.lock() = Some((self.engine.now_us(), what));
+    }
+
+    /// What was noted last, and when by the engine's clock, in microseconds.
+    pub fn latest_foreign_error(&self) -> Option<(u64, String)> {
+        self.latest_foreign_error.lock().clone()
     }
 
     /// Writes the exact counters, gives back what drops have left and closes the engine cleanly.
@@ -127,8 +140,8 @@ impl Store {
             }
             _ => Vec::new(),
         };
-        self.catalog.create(name, def, (keys, statement, self), counters, is_killed)?;
-        Ok(())
+        let created = self.catalog.create(name, def, (keys, statement, self), counters, is_killed);
+        self.noting(name, created.map(drop))
     }
 
     /// Drops a table, whatever foreign keys refer to it. A temporary one that a prepared transaction has written to loses its name now
@@ -167,7 +180,7 @@ impl Store {
     ///
     /// Errors: as of [`Store::create_table_with`].
     pub fn rename_table_with(&self, from: &str, to: &str, statement: &Statement) -> Result<()> {
-        self.catalog.rename(from, to, statement, self)?;
+        self.noting(from, self.catalog.rename(from, to, statement, self))?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.remove(from) {
             state.set_name(to);
@@ -402,11 +415,37 @@ impl Store {
         Ok(table)
     }
 
+    /// Keeps what foreign keys have against a change of this table, for reports.
+    fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
+        let table = |name: &str| Names::quoted(self, name);
+        let what = match &result {
+            Err(Error::CannotAddForeign { name: key, why }) => {
+                format!("foreign key '{key}' of table {} cannot be made: {why}", table(name))
+            }
+            Err(Error::ForeignNameTaken(key)) => {
+                format!("table {} cannot have foreign key '{key}': the database has one of this name", table(name))
+            }
+            Err(Error::IndexOfForeign(index)) => {
+                format!("table {} needs index '{index}' for a foreign key", table(name))
+            }
+            Err(Error::RowIsReferenced(reference)) => {
+                let (child, parent) = (table(&reference.child), table(&reference.parent));
+                format!(
+                    "table {parent} cannot be dropped: foreign key '{}' of table {child} refers to it",
+                    reference.key.name
+                )
+            }
+            _ => return result,
+        };
+        self.note_foreign_error(what);
+        result
+    }
+
     fn drop_tables(&self, names: &[String], statement: &Statement) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
-        self.catalog.drop_tables(names, statement)?;
+        self.noting(&names[0], self.catalog.drop_tables(names, statement))?;
         let mut tables = self.tables.lock();
         for name in names {
             tables.remove(name);

@@ -82,6 +82,11 @@ impl TableState {
         self.related.get()
     }
 
+    /// Where it is told, not 0, that there are any: a relaxed load is enough. Lives as long as the state.
+    pub fn related_flag(&self) -> *const u8 {
+        self.related.flag()
+    }
+
     /// True if there are any. A load.
     #[inline]
     pub(crate) fn is_related(&self) -> bool {

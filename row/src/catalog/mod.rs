@@ -31,7 +31,7 @@ mod tests;
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
-use crate::foreign::define::{self, Names, Renamed};
+use crate::foreign::define::{self, Dictionary, Names, Renamed};
 use crate::foreign::{ForeignKey, Related, Statement};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
@@ -139,6 +139,11 @@ impl Catalog {
     /// Names of all tables that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         self.tables.read().from(prefix).map(|(name, _)| name).take_while(|n| n.starts_with(prefix)).cloned().collect()
+    }
+
+    /// True if tables other than itself have foreign keys with the parent of this name.
+    pub fn is_parent(&self, name: &str) -> bool {
+        self.tables.read().children_of(name).any(|child| child != name)
     }
 
     /// Names of temporary tables, and of those that were set aside.

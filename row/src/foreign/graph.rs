@@ -46,7 +46,7 @@ impl Reference {
 /// The foreign keys of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Relations {
-    /// Those of which the table is the child.
+    /// Those of which the table is the child, by name.
     pub parents: Vec<Arc<Reference>>,
     /// Those of which it is the parent, by the child's database and the key's name.
     pub children: Vec<Arc<Reference>>,
@@ -192,6 +192,7 @@ impl Graph {
                     relations.children.push(Arc::new(Reference::bind(key, child, child_meta, Some(&**meta))));
                 }
             }
+            relations.parents.sort_by(|a, b| a.place().cmp(&b.place()));
             relations.children.sort_by(|a, b| a.place().cmp(&b.place()));
             related.set(relations);
         }
@@ -203,7 +204,7 @@ fn owner_key(child: &str, key: &ForeignKey) -> (String, String) {
 }
 
 impl Reference {
-    /// What orders the children of a parent.
+    /// What orders the keys of a table, as other engines do.
     fn place(&self) -> (&str, &str) {
         (database(&self.child), &self.key.name)
     }
