@@ -19,8 +19,8 @@ type Rows = BTreeMap<i64, Values>;
 struct Key {
     child: String,
     key: ForeignKey,
-    /// The parent's index, the primary key's first.
-    place: usize,
+    /// The child's index and the parent's, the primary key's first.
+    places: [usize; 2],
 }
 
 impl Key {
@@ -31,7 +31,6 @@ impl Key {
 
 struct Model {
     defs: BTreeMap<String, TableDef>,
-    /// In the order in which they were made; per child the order in which they are checked.
     keys: Vec<Key>,
     tables: BTreeMap<String, Rows>,
 }
@@ -87,7 +86,10 @@ impl Model {
     }
 
     fn check(&self, table: &str, old: Option<&Values>, new: &Values, followed: Option<usize>) -> Result<(), Refused> {
-        for (number, key) in self.keys.iter().enumerate().filter(|(_, key)| key.child == table) {
+        let mut numbers: Vec<usize> = (0..self.keys.len()).filter(|n| self.keys[*n].child == table).collect();
+        numbers.sort_by_key(|n| (self.keys[*n].places[0], &self.keys[*n].key.name));
+        for number in numbers {
+            let key = &self.keys[number];
             let values = pick(new, &key.key.columns);
             let unchanged = old.is_some_and(|old| pick(old, &key.key.columns) == values);
             if followed == Some(number) || unchanged || has_null(&values) {
@@ -111,10 +113,7 @@ impl Model {
     ) -> Result<(), Refused> {
         above.push((table.to_owned(), new.is_some()));
         let mut numbers: Vec<usize> = (0..self.keys.len()).filter(|n| self.keys[*n].parent() == table).collect();
-        numbers.sort_by(|a, b| {
-            let (a, b) = (&self.keys[*a], &self.keys[*b]);
-            a.place.cmp(&b.place).then_with(|| a.key.name.cmp(&b.key.name))
-        });
+        numbers.sort_by_key(|n| (self.keys[*n].places[1], &self.keys[*n].key.name));
         for number in numbers.iter().rev() {
             let Key { child, key, .. } = &self.keys[*number];
             let was = pick(old, &key.parent_columns);
@@ -296,16 +295,17 @@ fn schema(choices: &mut Choices<'_>) -> (Db, Model) {
         keys.push(foreign_key(&line));
     }
     db.create();
-    let place = |child: &str, name: &str| {
+    let places = |child: &str, name: &str| {
         let table = db.store.open_table(&path(child), db.defs[child].clone()).unwrap();
         let relations = table.state.relations().unwrap();
         let reference = relations.parents.iter().find(|reference| reference.key.name == name).unwrap();
-        let parent = &db.defs[reference.parent.strip_prefix("./db/").unwrap()];
-        let index = reference.parent_index.unwrap();
-        assert!(reference.child_index.is_some());
-        if parent.primary == Some(index) { 0 } else { index + 1 }
+        let place = |table: &str, index: Option<usize>| {
+            let primary = db.defs[table.strip_prefix("./db/").unwrap()].primary;
+            if primary == index { 0 } else { index.unwrap() + 1 }
+        };
+        [place(&reference.child, reference.child_index), place(&reference.parent, reference.parent_index)]
     };
-    let keys = keys.into_iter().map(|(child, key)| Key { place: place(&child, &key.name), child, key }).collect();
+    let keys = keys.into_iter().map(|(child, key)| Key { places: places(&child, &key.name), child, key }).collect();
     let tables = db.defs.keys().map(|name| (name.clone(), Rows::new())).collect();
     let model = Model { defs: db.defs.clone(), keys, tables };
     (db, model)
