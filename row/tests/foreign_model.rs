@@ -262,7 +262,7 @@ const COLUMNS: &[&str] = &["id int4", "a int4 null", "b int4 null", "t varchar8 
 const TEXTS: &[&str] = &["a", "A", "b", "b ", "A "];
 
 fn schema(choices: &mut Choices<'_>) -> (Db, Model) {
-    let mut db = Db::new();
+    let mut db = if choices.up_to(3) == 0 { Db::with_large_transactions_from(1 << 10) } else { Db::new() };
     let tables = ["p", "q", "r", "s"];
     let tables = &tables[..1 + choices.of(&[1, 1, 2, 2, 3, 0])];
     for table in tables {
