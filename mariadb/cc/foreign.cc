@@ -175,7 +175,7 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   }
   if (keys_.empty())
     return 0;
-  alters_= is_passive(name);
+  alters_= is_passive(name) && !create_info->tmp_table();
   const TABLE_LIST *first= thd->lex->query_tables;
   table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
   return 0;
@@ -183,7 +183,7 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
 
 int ForeignKeys::tell_failure(THD *thd, int result, int error) const
 {
-  char name[NAME_LEN + 1];
+  char name[1024];
   switch (result)
   {
   case STRATA_INDEX_OF_FOREIGN:
@@ -197,10 +197,16 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
       return HA_ERR_OUT_OF_MEM;
     strata_failed_name(0, name, sizeof name);
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                        "%s table %s with foreign key `%s` constraint failed. %s", alters_ ? "Alter" : "Create",
+                        "%s table %s with foreign key %s constraint failed. %s", alters_ ? "Alter" : "Create",
                         table_.c_str(), name, why.c_ptr_safe());
     return error;
   }
+  case STRATA_FOREIGN_NAME_TAKEN:
+    strata_failed_name(0, name, sizeof name);
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,
+                        "%s table %s failed: the database has a foreign key `%s` already.", alters_ ? "Alter" : "Create",
+                        table_.c_str(), name);
+    return error;
   default: return error;
   }
 }

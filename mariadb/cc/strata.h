@@ -48,7 +48,7 @@ enum StrataResult {
   STRATA_ROW_IS_REFERENCED = 24, /* rows of a child refer to the row, or its key to the table: strata_failed_reference */
   STRATA_CASCADE_TOO_DEEP = 25,
   STRATA_FOREIGN_DUPLICATE = 26, /* a cascade violates a unique key: strata_failed_name 0 the child, 1 the index */
-  STRATA_CANNOT_ADD_FOREIGN = 27, /* the message says why; strata_failed_name 0 the key's name */
+  STRATA_CANNOT_ADD_FOREIGN = 27, /* the message says why; strata_failed_name 0 the key's name, quoted, or its columns */
   STRATA_INDEX_OF_FOREIGN = 28,  /* strata_failed_name 0: the index that a foreign key needs */
   STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
   STRATA_INTERNAL = 99        /* a bug: see the message */

@@ -87,7 +87,7 @@ pub enum Error {
     /// A foreign key cannot be made.
     #[error("{why}")]
     CannotAddForeign {
-        /// Its name; empty if it has none.
+        /// Its name, quoted, or its columns.
         name: String,
         /// Why, as a sentence.
         why: String,

@@ -420,7 +420,7 @@ impl Store {
         let table = |name: &str| Names::quoted(self, name);
         let what = match &result {
             Err(Error::CannotAddForeign { name: key, why }) => {
-                format!("foreign key '{key}' of table {} cannot be made: {why}", table(name))
+                format!("foreign key {key} of table {} cannot be made: {why}", table(name))
             }
             Err(Error::ForeignNameTaken(key)) => {
                 format!("table {} cannot have foreign key '{key}': the database has one of this name", table(name))

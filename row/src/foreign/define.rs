@@ -70,19 +70,26 @@ pub(crate) fn keys_of_new(
     let stands_for = statement.stands_for(name);
     let altered = statement.altered.as_deref();
     let base = names.table(stands_for);
+    let before = altered.and_then(|altered| tables.meta(altered));
     let mut taken = BTreeSet::new();
     for key in keys.iter().filter(|key| !key.name.is_empty()) {
         let lower = key.name.to_lowercase();
-        let owner = tables.owner(database(name), &lower).filter(|owner| Some(*owner) != altered);
-        if owner.is_some() || !taken.insert(lower) {
+        if tables.owner(database(name), &lower).is_some_and(|owner| Some(owner) != altered) {
             return Err(Error::ForeignNameTaken(key.name.clone()));
         }
+        let is_twice = taken.contains(&lower);
+        if is_twice && before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower)) {
+            return Err(Error::ForeignNameTaken(key.name.clone()));
+        }
+        if !taken.insert(lower) {
+            return Err(refused(key, "The statement has two foreign keys of this name.".into()));
+        }
     }
-    let before = altered.and_then(|altered| tables.meta(altered));
     let known = before.into_iter().flat_map(|meta| &meta.foreign).map(|key| key.name.as_str());
     let mut number = known.filter_map(|name| generated_number(name, &base)).max().unwrap_or(0);
     let mut made = Vec::with_capacity(keys.len());
     for key in keys {
+        admit(tables, names, statement, name, meta, key)?;
         let mut key = key.clone();
         while key.name.is_empty() {
             number += 1;
@@ -93,10 +100,18 @@ pub(crate) fn keys_of_new(
                 key.name = generated;
             }
         }
-        admit(tables, names, statement, name, meta, &key)?;
         made.push(Arc::new(key));
     }
     Ok(made)
+}
+
+/// The error of a key that cannot be made. One without a name is called by its columns.
+fn refused(key: &ForeignKey, why: String) -> Error {
+    let name = match key.name.is_empty() {
+        true => format!("({})", key.columns.join(", ")),
+        false => format!("`{}`", key.name),
+    };
+    Error::CannotAddForeign { name, why }
 }
 
 /// An error if a key cannot be one of this table.
@@ -108,7 +123,7 @@ fn admit(
     meta: &TableMeta,
     key: &ForeignKey,
 ) -> Result<()> {
-    let refuse = |why: String| Err(Error::CannotAddForeign { name: key.name.clone(), why });
+    let refuse = |why: String| Err(refused(key, why));
     if meta.temporary {
         return refuse("Temporary tables cannot have foreign keys.".into());
     }
@@ -198,7 +213,7 @@ pub(crate) fn check_children(
                 None => {
                     let why =
                         format!("Foreign key '{}' of table {} refers to it: {why}", key.name, names.quoted(child));
-                    Err(Error::CannotAddForeign { name: key.name.clone(), why })
+                    Err(refused(key, why))
                 }
             };
         }
