@@ -28,9 +28,10 @@ pub(super) struct Incoming {
 /// The relations of an open table.
 pub(crate) struct Links {
     relations: Arc<Relations>,
+    /// In the order in which InnoDB looks at them: by the index of the child, the one of the rows first, then by name.
     pub(super) parents: Vec<Outgoing>,
-    /// In the order in which InnoDB looks at them: by the index referred to, the one of the rows first, then by the names of
-    /// the child's database and of the key. It shows where one key deletes what another protects.
+    /// Likewise: by the index referred to, then by the names of the child's database and of the key. It shows where one key deletes
+    /// what another protects.
     pub(super) children: Vec<Incoming>,
 }
 
@@ -67,29 +68,36 @@ impl Columns {
 impl Links {
     /// Binds relations to the records of `table`.
     fn new(table: &Table, relations: Arc<Relations>) -> Result<Links> {
-        let parents = relations.parents.iter().map(|reference| {
+        let mut parents = Vec::new();
+        for reference in &relations.parents {
+            let number = reference.child_index.map(|place| number_of(table, place)).transpose()?;
             let columns = Columns::new(table, &reference.child_columns)?;
-            Ok(Outgoing { reference: reference.clone(), columns })
-        });
-        let parents = parents.collect::<Result<_>>()?;
+            parents.push((rank(table, number), Outgoing { reference: reference.clone(), columns }));
+        }
         let mut children = Vec::new();
         for reference in &relations.children {
             // A key that does not fit protects nothing.
             let (Some(parent_index), Some(_)) = (reference.parent_index, reference.child_index) else { continue };
             let number = number_of(table, parent_index)?;
             let columns = Columns::new(table, &reference.parent_columns)?;
-            let order = (table.def.primary != Some(number), number);
             let codec = table.indexes[number].clone();
-            children.push((order, Incoming { reference: reference.clone(), columns, codec }));
+            children.push((rank(table, Some(number)), Incoming { reference: reference.clone(), columns, codec }));
         }
-        children.sort_by(|(a, one), (b, other)| {
-            let names = |incoming: &Incoming| {
-                (database(&incoming.reference.child).to_owned(), incoming.reference.key.name.clone())
-            };
-            a.cmp(b).then_with(|| names(one).cmp(&names(other)))
-        });
-        Ok(Links { relations, parents, children: children.into_iter().map(|(_, incoming)| incoming).collect() })
+        parents.sort_by(|(a, one), (b, other)| (a, names(&one.reference)).cmp(&(b, names(&other.reference))));
+        children.sort_by(|(a, one), (b, other)| (a, names(&one.reference)).cmp(&(b, names(&other.reference))));
+        let parents = parents.into_iter().map(|(_, outgoing)| outgoing).collect();
+        let children = children.into_iter().map(|(_, incoming)| incoming).collect();
+        Ok(Links { relations, parents, children })
     }
+}
+
+/// The place of an index in the order in which the entries of a row are written: that of the rows comes first.
+fn rank(table: &Table, number: Option<usize>) -> (bool, usize) {
+    (number != table.def.primary || number.is_none(), number.unwrap_or(usize::MAX))
+}
+
+fn names(reference: &Reference) -> (&str, &str) {
+    (database(&reference.child), &reference.key.name)
 }
 
 /// The open table's number of an index that has this number in the catalog.
