@@ -1,7 +1,8 @@
 //! The relations of an open table, bound to its records: made once per handler and change of the relations.
 
 use crate::error::{Error, Result};
-use crate::foreign::graph::{Reference, Relations, database};
+use crate::foreign::key::database;
+use crate::foreign::{Reference, Relations};
 use crate::keycode::KeyCodec;
 use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
