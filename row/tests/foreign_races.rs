@@ -117,6 +117,28 @@ fn a_parent_waits_for_who_writes_its_children() {
     }
 }
 
+/// Of the rows that were looked at on the way to a parent only that one stays locked.
+#[test]
+fn a_parent_that_has_gone_is_not_locked() {
+    let db = pair("k (k)", "");
+    db.conn().script("insert p 1 7\n insert p 2 7\n commit");
+    let waits = db.store.engine().metrics().lock_waits;
+    let mut one = db.conn();
+    one.script("delete p 1");
+    let mut other = db.conn();
+    let thread = thread::spawn(move || {
+        assert_eq!(other.run("insert c 1 7"), "ok");
+        other
+    });
+    until_waiting(&db.store, waits + 1);
+    one.script("commit");
+    let mut other = thread.join().unwrap();
+    one.timeout = Duration::ZERO;
+    one.script("insert p 1 9\n delete p 2 -> lock wait timeout\n commit");
+    other.commit();
+    db.check();
+}
+
 #[test]
 fn a_kill_ends_the_wait_for_a_parent() {
     let db = pair("k unique (k)", "");
@@ -304,11 +326,13 @@ fn a_prepared_child_keeps_its_parent() {
             };
             impatient(&db.store);
             let store = open(&image);
+            assert!(store.engine().has_recovered() && !db.store.engine().has_recovered());
             impatient(&store);
             assert!(match commit {
                 true => store.engine().commit_prepared(b"xid").unwrap(),
                 false => store.engine().rollback_prepared(b"xid").unwrap(),
             });
+            assert!(!store.engine().has_recovered());
             let mut conn = Conn::new(&store, &db.defs);
             let (first, second) = if commit { ("referenced f", "ok") } else { ("ok", "referenced f") };
             assert_eq!([conn.run("delete p 1"), conn.run("delete p 2")], [first, second]);
