@@ -284,11 +284,10 @@ pub(crate) fn obstacle(tables: &dyn Dictionary, statement: &Statement, dropped: 
         return None;
     }
     dropped.iter().find_map(|parent| {
-        let stays = |child: &&str| {
-            !dropped.iter().any(|name| name == child)
-                && !(statement.drops_database && database(child) == database(parent))
+        let goes = |child: &str| {
+            dropped.iter().any(|name| name == child) || statement.drops_database && database(child) == database(parent)
         };
-        let child = tables.children_of(parent).find(stays)?;
+        let child = tables.children_of(parent).find(|child| !goes(child))?;
         let child_meta = tables.meta(child)?;
         let key = child_meta.foreign.iter().find(|key| key.parent == *parent)?;
         Some(Arc::new(Reference::bind(key, child, child_meta, tables.meta(parent).map(|meta| &**meta))))
