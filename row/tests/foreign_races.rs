@@ -117,6 +117,63 @@ fn a_parent_waits_for_who_writes_its_children() {
     }
 }
 
+/// Who replaces a parent locks its name. A child that has waited for that finds the parent as it is now.
+#[test]
+fn a_parent_that_is_replaced_is_looked_at_again() {
+    let db = pair("k unique (k)", "");
+    db.conn().script("insert p 1 7\n commit");
+    let (waits, name) = (db.store.engine().metrics().lock_waits, path("p"));
+    let mut ddl = db.conn();
+    ddl.session.statement_begin(Isolation::RepeatableRead, Duration::from_secs(20)).unwrap();
+    ddl.session.lock_name(&name).unwrap();
+    let mut child = db.conn();
+    let thread = thread::spawn(move || {
+        let outcomes = [child.run("insert c 1 7"), child.run("insert c 2 8")];
+        child.commit();
+        outcomes
+    });
+    until_waiting(&db.store, waits + 1);
+    db.store.drop_table(&name).unwrap();
+    let columns = ["id int4", "x int4 null", "k int4 null"];
+    let def = common::values::table(&columns, &[ID, "x (x)", "k (k)"]);
+    db.store.create_table(&name, &def, 0).unwrap();
+    let mut defs = db.defs.clone();
+    defs.insert("p".to_owned(), def);
+    Conn::new(&db.store, &defs).script("insert p 1 7 8\n commit");
+    ddl.commit();
+    assert_eq!(thread.join().unwrap(), ["no parent f", "ok"]);
+    check(&db.store, &defs);
+    // And a child keeps it from being replaced.
+    let mut child = Conn::new(&db.store, &defs);
+    child.script("insert c 3 8");
+    ddl.session.statement_begin(Isolation::RepeatableRead, Duration::ZERO).unwrap();
+    assert!(ddl.session.lock_name(&name).is_err());
+    child.commit();
+    ddl.session.lock_name(&name).unwrap();
+}
+
+/// Of the rows that were looked at on the way to a parent only that one stays locked.
+#[test]
+fn a_parent_that_has_gone_is_not_locked() {
+    let db = pair("k (k)", "");
+    db.conn().script("insert p 1 7\n insert p 2 7\n commit");
+    let waits = db.store.engine().metrics().lock_waits;
+    let mut one = db.conn();
+    one.script("delete p 1");
+    let mut other = db.conn();
+    let thread = thread::spawn(move || {
+        assert_eq!(other.run("insert c 1 7"), "ok");
+        other
+    });
+    until_waiting(&db.store, waits + 1);
+    one.script("commit");
+    let mut other = thread.join().unwrap();
+    one.timeout = Duration::ZERO;
+    one.script("insert p 1 9\n delete p 2 -> lock wait timeout\n commit");
+    other.commit();
+    db.check();
+}
+
 #[test]
 fn a_kill_ends_the_wait_for_a_parent() {
     let db = pair("k unique (k)", "");
@@ -304,11 +361,13 @@ fn a_prepared_child_keeps_its_parent() {
             };
             impatient(&db.store);
             let store = open(&image);
+            assert!(store.engine().has_recovered() && !db.store.engine().has_recovered());
             impatient(&store);
             assert!(match commit {
                 true => store.engine().commit_prepared(b"xid").unwrap(),
                 false => store.engine().rollback_prepared(b"xid").unwrap(),
             });
+            assert!(!store.engine().has_recovered());
             let mut conn = Conn::new(&store, &db.defs);
             let (first, second) = if commit { ("referenced f", "ok") } else { ("ok", "referenced f") };
             assert_eq!([conn.run("delete p 1"), conn.run("delete p 2")], [first, second]);

@@ -2,8 +2,10 @@
 
 use super::format::*;
 use crate::def::{ColumnType, Compression, IndexKind};
+use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use std::sync::Arc;
 
 /// A change of an entry.
 type Edit = fn(&mut TableMeta);
@@ -89,6 +91,23 @@ fn form_2() -> TableMeta {
     meta
 }
 
+fn foreign_key() -> ForeignKey {
+    ForeignKey {
+        name: "t_ibfk_1".into(),
+        columns: vec!["id".into()],
+        parent: "./db/p".into(),
+        parent_columns: vec!["n".into()],
+        on_delete: Action::Cascade,
+        on_update: Action::Restrict,
+        inherited: false,
+    }
+}
+
+/// The example with a foreign key.
+fn child() -> TableMeta {
+    TableMeta { foreign: vec![Arc::new(foreign_key())], ..example() }
+}
+
 /// Hex lines of the fenced blocks in the format's description.
 fn documented() -> Vec<Vec<u8>> {
     let text = include_str!("../../../docs/develop/format/catalog.md");
@@ -126,6 +145,7 @@ fn the_documented_example_is_what_is_written() {
     assert_eq!(blocks[6], decisions_key());
     assert_eq!(blocks[7], encode_decisions(&place()));
     assert_eq!(blocks[8], altered().encode());
+    assert_eq!(blocks[9], child().encode());
 }
 
 fn place() -> DecisionLog {
@@ -152,6 +172,7 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
         (1, example(), include_str!("../../testdata/catalog-table-1.txt")),
         (2, form_2(), include_str!("../../testdata/catalog-table-2.txt")),
         (3, altered(), include_str!("../../testdata/catalog-table-3.txt")),
+        (4, child(), include_str!("../../testdata/catalog-table-4.txt")),
     ];
     for (version, meta, text) in stored {
         let bytes = bytes_of(text);
@@ -186,7 +207,11 @@ fn what_an_earlier_build_would_misread_has_a_version_that_it_refuses() {
 
 #[test]
 fn entries_round_trip_and_truncated_ones_are_refused() {
-    for meta in [example(), form_2(), altered()] {
+    let keys = vec![
+        Arc::new(foreign_key()),
+        Arc::new(ForeignKey { inherited: true, on_update: Action::SetNull, ..foreign_key() }),
+    ];
+    for meta in [example(), form_2(), altered(), child(), TableMeta { foreign: keys, ..altered() }] {
         let bytes = meta.encode();
         assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
         for n in 0..bytes.len() {
@@ -203,7 +228,7 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
 /// Any entry that decodes is one that makes sense, and is written again as it was.
 #[test]
 fn a_flipped_byte_is_refused_or_gives_another_table_that_makes_sense() {
-    let bytes = altered().encode();
+    let bytes = TableMeta { foreign: child().foreign, ..altered() }.encode();
     for at in 0..bytes.len() {
         for bit in 0..8 {
             let mut hurt = bytes.clone();
@@ -214,6 +239,17 @@ fn a_flipped_byte_is_refused_or_gives_another_table_that_makes_sense() {
             assert_eq!(TableMeta::decode("x", &meta.encode()).unwrap(), meta, "byte {at}, bit {bit}");
         }
     }
+}
+
+/// Two columns for one, none at all, and an entry of version 4 without keys: nobody writes such.
+#[test]
+fn foreign_keys_that_make_no_sense_are_refused() {
+    let uneven = ForeignKey { parent_columns: vec![], columns: vec![], ..foreign_key() };
+    assert!(TableMeta::decode("x", &TableMeta { foreign: vec![Arc::new(uneven)], ..example() }.encode()).is_err());
+    let mut none = altered().encode();
+    none[0] = 4;
+    none.push(0);
+    assert!(TableMeta::decode("x", &none).is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The relations of an open table, bound to its records: made once per handler and change of the relations.
 
+use crate::def::{Collation, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::key::database;
 use crate::foreign::{Reference, Relations};
@@ -10,7 +11,35 @@ use crate::table::Table;
 use std::sync::Arc;
 
 /// The columns of a key in the records of one open table, in the order of the key.
-pub(super) struct Columns(Vec<Layout>);
+pub(super) struct Columns(Vec<Column>);
+
+struct Column {
+    layout: Layout,
+    /// The collation and the number of characters of a text whose characters differ in length.
+    chars: Option<(Arc<dyn Collation>, usize)>,
+}
+
+impl Column {
+    fn new(def: &TableDef, number: usize) -> Result<Column> {
+        let layout = Layout::of(def, number)?;
+        let longest = |collation: &Arc<dyn Collation>| usize::from(collation.traits().mbmaxlen.max(1));
+        let collation = def.columns[number].collation.clone().filter(|collation| longest(collation) > 1);
+        let chars = collation.map(|collation| {
+            let chars = layout.size / longest(&collation);
+            (collation, chars)
+        });
+        Ok(Column { layout, chars })
+    }
+
+    /// Takes a carried value; false if the column cannot have it.
+    fn carry(&self, record: &mut [u8], value: Option<&[u8]>) -> bool {
+        let has_room = match (&self.chars, value) {
+            (Some((collation, chars)), Some(text)) => collation.prefix_bytes(text, *chars) >= text.len(),
+            _ => true,
+        };
+        has_room && self.layout.carry(record, value)
+    }
+}
 
 /// A key whose child the table is.
 pub(super) struct Outgoing {
@@ -38,12 +67,7 @@ pub(crate) struct Links {
 
 impl Columns {
     pub(super) fn new(table: &Table, numbers: &[usize]) -> Result<Columns> {
-        let layouts = numbers.iter().map(|number| Layout::of(&table.def, *number));
-        Ok(Columns(layouts.collect::<std::result::Result<_, _>>()?))
-    }
-
-    pub(super) fn layouts(&self) -> &[Layout] {
-        &self.0
+        Ok(Columns(numbers.iter().map(|number| Column::new(&table.def, *number)).collect::<Result<_>>()?))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -52,17 +76,27 @@ impl Columns {
 
     /// The values of a row; `None` is NULL.
     pub(super) fn values<'a>(&'a self, record: Record<'a>) -> impl Iterator<Item = Option<&'a [u8]>> {
-        self.0.iter().map(move |layout| layout.carried(record))
+        self.0.iter().map(move |column| column.layout.carried(record))
     }
 
     /// True if some value is NULL: the row refers to nothing, and nothing refers to it.
     pub(super) fn has_null(&self, record: Record<'_>) -> bool {
-        self.0.iter().any(|layout| layout.is_null(record.bytes()))
+        self.0.iter().any(|column| column.layout.is_null(record.bytes()))
+    }
+
+    /// Takes values that columns of another table had, none for a column that stays as it is; false if a column cannot have its value.
+    pub(super) fn carry<'a>(
+        &self,
+        record: &mut [u8],
+        values: impl IntoIterator<Item = Option<Option<&'a [u8]>>>,
+    ) -> bool {
+        let mut pairs = self.0.iter().zip(values);
+        pairs.all(|(column, value)| value.is_none_or(|value| column.carry(record, value)))
     }
 
     /// True if both rows have the same bytes here.
     pub(super) fn same(&self, a: Record<'_>, b: Record<'_>) -> bool {
-        self.0.iter().all(|layout| layout.carried(a) == layout.carried(b))
+        self.0.iter().all(|column| column.layout.carried(a) == column.layout.carried(b))
     }
 }
 

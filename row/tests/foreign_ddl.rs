@@ -1,0 +1,313 @@
+//! What DDL makes of foreign keys, and they of it: names, indexes, parents that come and go, and the server's way of replacing a
+//! table by a copy.
+
+mod common;
+
+use common::related::{Db, foreign_key, open, path};
+use common::values::{V, table, values};
+use common::*;
+use std::sync::Arc;
+use strata_engine::io::{Disk, FaultKind, MemDisk};
+use strata_row::def::TableDef;
+use strata_row::foreign::{ForeignKey, Statement};
+use strata_row::kv::Options;
+use strata_row::store::Store;
+use strata_row::{Error, Result, kv};
+
+const CHECKED: Statement = Statement { checks: true, altered: None, drops_database: false };
+
+fn parent() -> TableDef {
+    table(&["id int4", "u int4 null"], &["PRIMARY unique (id)", "u (u)"])
+}
+
+fn child() -> TableDef {
+    table(&["id int4", "p int4 null"], &["PRIMARY unique (id)", "p (p)"])
+}
+
+/// A key `p` of a table to `parent.id`.
+fn key(name: &str, parent: &str) -> ForeignKey {
+    ForeignKey { name: name.into(), ..foreign_key(&format!("x: c (p) -> {parent} (id)")).1 }
+}
+
+fn create(store: &Store, name: &str, def: &TableDef, keys: &[ForeignKey], statement: &Statement) -> Result<()> {
+    store.create_table_with(&path(name), def, 0, (keys, statement), NEVER)
+}
+
+/// The keys of a table: name, parent, and whether it can be used.
+fn keys(store: &Store, name: &str) -> Vec<String> {
+    let related = store.catalog().related(&path(name)).unwrap();
+    let relations = related.get().unwrap_or_default();
+    let show = |key: &Arc<strata_row::foreign::Reference>| {
+        let bound = if key.parent_index.is_some() { "" } else { " (missing)" };
+        format!("{} -> {}{bound}", key.key.name, key.parent.trim_start_matches("./db/"))
+    };
+    let stored: Vec<_> = store.catalog().get(&path(name)).unwrap().foreign.iter().map(|k| k.name.clone()).collect();
+    assert_eq!(stored.len(), relations.parents.len());
+    relations.parents.iter().map(show).collect()
+}
+
+/// The keys that name a table.
+fn referring(store: &Store, name: &str) -> Vec<String> {
+    let relations = store.catalog().related(&path(name)).unwrap().get().unwrap_or_default();
+    relations.children.iter().map(|key| format!("{}.{}", key.child.trim_start_matches("./db/"), key.key.name)).collect()
+}
+
+fn why(result: Result<()>) -> String {
+    match result.unwrap_err() {
+        Error::CannotAddForeign { name, why } => format!("{name}: {why}"),
+        other => other.to_string(),
+    }
+}
+
+fn family() -> (MemDisk, Arc<Store>) {
+    let disk = MemDisk::new();
+    let store = open(&disk);
+    create(&store, "p", &parent(), &[], &CHECKED).unwrap();
+    create(&store, "c", &child(), &[key("", "p")], &CHECKED).unwrap();
+    (disk, store)
+}
+
+#[test]
+fn keys_get_names_that_nobody_else_has() {
+    let (_, store) = family();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p"]);
+    let more = [key("C_IBFK_2", "p"), key("", "p"), key("mine", "p")];
+    create(&store, "c2", &child(), &more, &CHECKED).unwrap();
+    assert_eq!(keys(&store, "c2"), ["C_IBFK_2 -> p", "c2_ibfk_1 -> p", "mine -> p"]);
+    assert_eq!(referring(&store, "p"), ["c2.C_IBFK_2", "c2.c2_ibfk_1", "c.c_ibfk_1", "c2.mine"]);
+    // Without regard to case, in one database.
+    assert!(matches!(create(&store, "c3", &child(), &[key("MINE", "p")], &CHECKED), Err(Error::ForeignNameTaken(_))));
+    let twice = create(&store, "c3", &child(), &[key("k", "p"), key("K", "p")], &CHECKED);
+    assert!(why(twice).contains("two foreign keys of this name"));
+    store.create_table_with("./other/c", &child(), 0, (&[key("mine", "p")], &CHECKED), NEVER).unwrap();
+    // A name is free again once its table is gone.
+    store.drop_table_with(&path("c2"), &CHECKED).unwrap();
+    create(&store, "c3", &child(), &[key("MINE", "p")], &CHECKED).unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_reason() {
+    let (_, store) = family();
+    let try_key = |columns: &[&str], indexes: &[&str], line: &str, statement: &Statement| {
+        let made = foreign_key(line).1;
+        let result =
+            create(&store, "x", &table(columns, &[&["PRIMARY unique (id)"], indexes].concat()), &[made], statement);
+        if result.is_ok() {
+            store.drop_table(&path("x")).unwrap();
+            return String::new();
+        }
+        why(result)
+    };
+    let unchecked = Statement::default();
+    let int = ["id int4", "p int4 null"];
+    for statement in [&CHECKED, &unchecked] {
+        let refused = |columns: &[&str], indexes: &[&str], line: &str, reason: &str| {
+            let told = try_key(columns, indexes, line, statement);
+            assert!(told.contains(reason), "{line}: {told}");
+        };
+        refused(&int, &["p (p)"], "f: x (p) -> p (id)", "");
+        refused(&int, &["p (p)"], "f: x (P) -> p (ID)", "");
+        refused(&int, &[], "f: x (p) -> p (id)", "`f`: The table has no index");
+        refused(&int, &["p (p)"], "f: x (q) -> p (id)", "no column 'q'");
+        refused(&int, &["p (p)"], "f: x (p) -> p (q)", "no column 'q'");
+        refused(&["id int4", "p int8 null"], &["p (p)"], "f: x (p) -> p (id)", "Type or collation");
+        refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) delete null", "SET NULL");
+        refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) update null", "SET NULL");
+        refused(&int, &["p (p)"], "f: x (id, p) -> p (id, u)", "no index that begins with these columns");
+    }
+    assert!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &CHECKED).contains("There is no table"));
+    assert_eq!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &unchecked), "");
+    let temporary = TableDef { temporary: true, ..child() };
+    assert!(why(create(&store, "x", &temporary, &[key("", "p")], &unchecked)).contains("(p): Temporary"));
+    assert!(store.latest_foreign_error().unwrap().1.contains("Temporary"));
+}
+
+#[test]
+fn a_parent_that_comes_later_is_bound_at_once_if_it_fits() {
+    let (disk, store) = family();
+    assert!(
+        matches!(store.drop_table_with(&path("p"), &CHECKED), Err(Error::RowIsReferenced(key)) if key.child == path("c"))
+    );
+    store.drop_table_with(&path("p"), &Statement::default()).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p (missing)"]);
+    let unfit = table(&["id int8"], &["PRIMARY unique (id)"]);
+    assert!(why(create(&store, "p", &unfit, &[], &CHECKED)).contains("Type or collation"));
+    create(&store, "p", &unfit, &[], &Statement::default()).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p (missing)"]);
+    assert_eq!(referring(&store, "p"), ["c.c_ibfk_1"]);
+    store.drop_table_with(&path("p"), &Statement::default()).unwrap();
+    create(&store, "q", &parent(), &[], &CHECKED).unwrap();
+    store.rename_table_with(&path("q"), &path("p"), &CHECKED).unwrap();
+    assert_eq!((keys(&store, "c"), referring(&store, "p")), (vec!["c_ibfk_1 -> p".into()], vec!["c.c_ibfk_1".into()]));
+    store.close().unwrap();
+    drop(store);
+    let again = open(&disk);
+    assert_eq!((keys(&again, "c"), referring(&again, "p")), (vec!["c_ibfk_1 -> p".into()], vec!["c.c_ibfk_1".into()]));
+}
+
+#[test]
+fn tables_of_one_statement_or_database_go_together() {
+    let (_, store) = family();
+    let database = Statement { drops_database: true, ..CHECKED };
+    store.create_table_with("./other/c", &child(), 0, (&[key("", "p")], &CHECKED), NEVER).unwrap();
+    assert!(
+        matches!(store.drop_table_with(&path("p"), &database), Err(Error::RowIsReferenced(key)) if key.child == "./other/c")
+    );
+    store.drop_table_with("./other/c", &CHECKED).unwrap();
+    store.drop_table_with(&path("p"), &database).unwrap();
+    store.drop_table_with(&path("c"), &database).unwrap();
+    // One that refers to itself goes.
+    let own = ForeignKey { parent: path("s"), ..key("", "s") };
+    create(&store, "s", &child(), &[own], &CHECKED).unwrap();
+    store.drop_table_with(&path("s"), &CHECKED).unwrap();
+}
+
+#[test]
+fn keys_go_with_the_names_of_parent_and_child() {
+    let (disk, store) = family();
+    store.rename_table_with(&path("p"), &path("p2"), &CHECKED).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p2"]);
+    store.rename_table_with(&path("c"), &path("d"), &CHECKED).unwrap();
+    assert_eq!(keys(&store, "d"), ["d_ibfk_1 -> p2"]);
+    // Its generated name is free, and must be in the other database.
+    create(&store, "c", &child(), &[key("d_ibfk_2", "p2")], &CHECKED).unwrap();
+    store.create_table_with("./other/x", &child(), 0, (&[key("d_ibfk_1", "p2")], &CHECKED), NEVER).unwrap();
+    let taken = store.rename_table_with(&path("d"), "./other/d", &CHECKED);
+    assert!(matches!(taken, Err(Error::ForeignNameTaken(name)) if name == "d_ibfk_1"));
+    // Changing places.
+    for (from, to) in [("p2", "t"), ("d", "p2"), ("t", "d")] {
+        store.rename_table_with(&path(from), &path(to), &CHECKED).unwrap();
+    }
+    assert_eq!(keys(&store, "p2"), ["p2_ibfk_1 -> d"]);
+    assert_eq!(keys(&store, "c"), ["d_ibfk_2 -> d"]);
+    let own = ForeignKey { parent: path("s"), ..key("named", "s") };
+    create(&store, "s", &child(), &[own], &CHECKED).unwrap();
+    store.rename_table_with(&path("s"), &path("r"), &CHECKED).unwrap();
+    assert_eq!((keys(&store, "r"), referring(&store, "r")), (vec!["named -> r".into()], vec!["r.named".into()]));
+    store.close().unwrap();
+    drop(store);
+    let again = open(&disk);
+    assert_eq!(keys(&again, "p2"), ["p2_ibfk_1 -> d"]);
+    assert_eq!(referring(&again, "d").len(), 3);
+}
+
+/// ALTER TABLE by copy, each step, for the table `altered`; it has `next` and `keys` afterwards, and perhaps another name.
+fn copy(store: &Store, altered: &str, to: &str, next: &TableDef, keys: &[ForeignKey], checks: bool) -> Result<()> {
+    let statement = Statement { checks, altered: Some(path(altered)), drops_database: false };
+    create(store, "#sql-alter-1-2", next, keys, &statement)?;
+    let rename = |from: &str, to: &str| store.rename_table_with(&path(from), &path(to), &statement);
+    if altered == to {
+        rename(altered, "#sql-backup-1-2")?;
+        rename("#sql-alter-1-2", to)?;
+        return store.drop_table_with(&path("#sql-backup-1-2"), &statement);
+    }
+    rename("#sql-alter-1-2", to)?;
+    store.drop_table_with(&path(altered), &statement)
+}
+
+fn inherited(key: ForeignKey) -> ForeignKey {
+    ForeignKey { inherited: true, ..key }
+}
+
+#[test]
+fn a_copy_takes_the_place_of_a_table_with_all_its_keys() {
+    let (_, store) = family();
+    let old = inherited(key("c_ibfk_1", "p"));
+    // The child, with a key more; then without the first.
+    copy(&store, "c", "c", &child(), &[old, key("", "p")], true).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_2 -> p"]);
+    assert!(store.catalog().get(&path("c")).unwrap().foreign.iter().all(|key| !key.inherited));
+    copy(&store, "c", "c", &child(), &[inherited(key("c_ibfk_2", "p"))], true).unwrap();
+    assert_eq!(referring(&store, "p"), ["c.c_ibfk_2"]);
+    // The parent; also under another name.
+    copy(&store, "p", "p", &parent(), &[], true).unwrap();
+    assert_eq!((keys(&store, "c"), referring(&store, "p")), (vec!["c_ibfk_2 -> p".into()], vec!["c.c_ibfk_2".into()]));
+    copy(&store, "p", "p2", &parent(), &[], true).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_2 -> p2"]);
+    copy(&store, "c", "d", &child(), &[inherited(key("c_ibfk_2", "p2"))], true).unwrap();
+    assert_eq!(keys(&store, "d"), ["d_ibfk_2 -> p2"]);
+    // A copy that nobody has filled yet is no child of the parent, and can be dropped.
+    let statement = Statement { altered: Some(path("d")), ..CHECKED };
+    create(&store, "#sql-alter-1-3", &child(), &[inherited(key("d_ibfk_2", "p2")), key("new", "p2")], &statement)
+        .unwrap();
+    assert_eq!(referring(&store, "p2"), ["d.d_ibfk_2"]);
+    assert_eq!(keys(&store, "#sql-alter-1-3").len(), 2);
+    store.drop_table(&path("#sql-alter-1-3")).unwrap();
+}
+
+#[test]
+fn an_index_that_a_key_needs_stays() {
+    let (_, store) = family();
+    let old = inherited(key("c_ibfk_1", "p"));
+    let index =
+        |result: Result<()>| matches!(result, Err(Error::IndexOfForeign(name)) if name == "p" || name == "PRIMARY");
+    assert!(index(copy(
+        &store,
+        "c",
+        "c",
+        &table(&["id int4", "p int4 null"], &["PRIMARY unique (id)"]),
+        &[old.clone()],
+        true
+    )));
+    assert!(index(copy(&store, "p", "p", &table(&["id int4", "u int4 null"], &[]), &[], true)));
+    // Another one will do, and without checks none.
+    let other = table(&["id int4", "p int4 null"], &["PRIMARY unique (id)", "pid (p, id)"]);
+    copy(&store, "c", "c", &other, &[old.clone()], true).unwrap();
+    copy(&store, "c", "c", &table(&["id int4", "p int4 null"], &["PRIMARY unique (id)"]), &[old], false).unwrap();
+    let related = store.catalog().related(&path("c")).unwrap().get().unwrap();
+    assert_eq!((related.parents[0].child_index, related.parents[0].parent_index), (None, Some(0)));
+}
+
+/// The parent's rows are locked by the transaction that has written a child: whoever puts something else under the parent's name waits.
+#[test]
+fn the_name_of_a_parent_is_locked_by_who_writes_children() {
+    let mut db = Db::new();
+    db.define("p", parent()).define("c", child()).key("f: c (p) -> p (id)");
+    let mut writer = db.conn();
+    writer.insert("p", &values([("id", 1.into()), ("u", V::Null)])).unwrap();
+    writer.commit();
+    writer.insert("c", &values([("id", 1.into()), ("p", 1.into())])).unwrap();
+    let mut ddl = db.conn();
+    ddl.session.statement_begin(ddl.isolation, std::time::Duration::ZERO).unwrap();
+    assert!(matches!(ddl.session.lock_name(&path("p")), Err(Error::Engine(kv::Error::LockTimeout))));
+    writer.commit();
+    ddl.session.lock_name(&path("p")).unwrap();
+    writer.timeout = std::time::Duration::ZERO;
+    let held = writer.insert("c", &values([("id", 2.into()), ("p", 1.into())]));
+    assert!(matches!(held, Err(Error::Engine(kv::Error::LockTimeout | kv::Error::LockBusy))));
+    ddl.session.commit().unwrap();
+    writer.insert("c", &values([("id", 2.into()), ("p", 1.into())])).unwrap();
+}
+
+/// Whatever operation of the disk fails under a rename of a parent: its children name the old one or the new one, all of them, and the
+/// store opens so. A store that has keys says so before it has them.
+#[test]
+fn a_rename_of_a_parent_takes_its_children_along_or_not_at_all() {
+    let plain = |disk: &MemDisk| Options { disk: Arc::new(disk.clone()) as Arc<dyn Disk>, ..Options::default() };
+    let mut whole = false;
+    for n in 1..200 {
+        let (disk, store) = family();
+        create(&store, "c2", &child(), &[key("", "p")], &CHECKED).unwrap();
+        disk.fail_after(n, FaultKind::Other);
+        let renamed = store.rename_table_with(&path("p"), &path("q"), &CHECKED);
+        whole = disk.clear_fault();
+        assert!(!whole || renamed.is_ok());
+        for seed in 0..2 {
+            let image = disk.crash(seed);
+            let again = open(&image);
+            let parent = if again.catalog().get(&path("q")).is_ok() { "q" } else { "p" };
+            assert!(parent == "q" || renamed.is_err());
+            assert_eq!(keys(&again, "c"), [format!("c_ibfk_1 -> {parent}")]);
+            assert_eq!(keys(&again, "c2"), [format!("c2_ibfk_1 -> {parent}")]);
+            assert_eq!(referring(&again, parent), ["c2.c2_ibfk_1", "c.c_ibfk_1"]);
+            again.close().unwrap();
+            drop(again);
+            let refused = kv::Engine::open(std::path::Path::new("/data"), plain(&image)).err().unwrap().to_string();
+            assert!(refused.contains("foreign-keys"), "{refused}");
+        }
+        if whole {
+            break;
+        }
+    }
+    assert!(whole);
+}
