@@ -17,7 +17,7 @@ public:
   /* ---- what the engine can do ---- */
   Table_flags table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "LSM"; }
+  const char *index_type(uint) override { return "BTREE"; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
