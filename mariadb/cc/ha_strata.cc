@@ -465,8 +465,10 @@ int ha_strata::info(uint what)
       stats.create_time= (time_t) now.create_time;
       stats.block_size= 16384;
       stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
-      fill_rec_per_key();
     }
+    /* A table that has grown since it was opened is joined by what it is now. */
+    if ((what & HA_STATUS_CONST) || now.sample_is_old)
+      fill_rec_per_key();
   }
   return 0;
 }

@@ -286,7 +286,8 @@ int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit valu
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
-typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */ } StrataStats;
+typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
+                 uint32_t sample_is_old; /* ask for rec_per_key again */ } StrataStats;
 int strata_table_stats(StrataTable *table, StrataStats *stats);
 /* Rows per distinct value for 1..n leading parts, primary-key suffix included; fills at most cap entries, returns count in *n. */
 int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t cap, size_t *n);
