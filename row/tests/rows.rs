@@ -366,8 +366,7 @@ fn check_compares_what_covering_reads_are_answered_from() {
 fn hidden_row_ids_find_their_rows_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    store.create_table("./db/h", &definition(true), 0).unwrap();
-    let table = store.open_table("./db/h", definition(true)).unwrap();
+    let table = made(&store, "./db/h", definition(true));
     assert_eq!(table.ref_length(), 10);
     let mut t = Client::new(&store, &table);
     for i in 0..6 {
@@ -434,8 +433,7 @@ fn a_hash_that_is_looked_up_is_locked_even_if_absent() {
     let mut def = definition(false);
     def.indexes[BY_E].long_hash = true;
     def.indexes[BY_E].unique = false;
-    store.create_table("./db/l", &def, 0).unwrap();
-    let table = store.open_table("./db/l", def).unwrap();
+    let table = made(&store, "./db/l", def);
     let (mut a, mut b) = (Client::new(&store, &table), Client::new(&store, &table));
     a.locking(Some(LockMode::Exclusive));
     assert_eq!(a.get(BY_E, &image_e(Some(5))).unwrap(), None);
