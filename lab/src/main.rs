@@ -108,6 +108,8 @@ enum Command {
     Tour(tour::Args),
     /// Published experiments again, with Strata beside the engines of the original
     Reproduce(reproduce::Args),
+    /// TPC-C with 1, 4 and 16 times the data, with memory that grows with them and with memory that stays
+    Scale(reproduce::How),
     /// What differs between two stored runs of 'reproduce' by more than noise
     Compare(reproduce::compare::Args),
     /// Stored runs of any command as tables, as a page of HTML with charts, as Markdown with SVG
@@ -138,6 +140,7 @@ fn main() -> ExitCode {
         Command::Differ(args) => differ::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Reproduce(args) => reproduce::run(args),
+        Command::Scale(how) => reproduce::scale(how),
         Command::Compare(args) => reproduce::compare::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),

@@ -1,7 +1,7 @@
 //! Loads and measures an engine: what the four workloads have in common, and what each drives.
 
 use super::experiment::{Axis, Phase, Place, Value, Workload};
-use super::plan::{Plan, Step};
+use super::plan::{FIXED, Plan, Step};
 use super::progress::Runner;
 use super::record::Record;
 use super::rows::Data;
@@ -16,13 +16,15 @@ use crate::meter::{Meter, Usage, settle};
 use crate::progress::bar;
 use crate::report::Run;
 use crate::sbtest;
-use crate::server::{Instance, Server};
+use crate::server::{Instance, PATIENCE, Server};
 use crate::sysbench::{self, Call, Size};
 use crate::{linkbench, tpcc};
 use anyhow::{Context, Result, bail, ensure};
+use mysql::prelude::Queryable;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Less memory than this no engine can do with, in MiB.
 const MEMORY_LEAST: u64 = 8;
@@ -60,12 +62,21 @@ impl Runner for Bench {
 }
 
 /// TPC-C's data at a place.
-fn warehouses(plan: &Plan, _: &Place) -> tpcc::Scale {
-    tpcc::Scale::full(plan.settings.warehouses)
+fn warehouses(plan: &Plan, place: &Place) -> tpcc::Scale {
+    let size = place.get(&Axis::Size).and_then(Value::number).unwrap_or(1.0);
+    let warehouses = (f64::from(plan.settings.warehouses) * size).round() as u32;
+    if plan.settings.small { tpcc::Scale::small(warehouses) } else { tpcc::Scale::full(warehouses) }
 }
 
 /// Memory for each engine at a place, in MiB.
 fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
+    if let Some(budget) = place.get(&Axis::Budget) {
+        let grown = if *budget == Value::Text(FIXED.into()) { 1.0 } else { place[&Axis::Size].number().unwrap_or(1.0) };
+        let smallest = warehouses(plan, &Place::new()).raw_bytes() as f64 / f64::from(1 << 20);
+        // Rounded before it grows: a multiple of the memory that is fixed.
+        let mb = (smallest * plan.settings.memory_share).round().max(MEMORY_LEAST as f64);
+        return Ok((mb * grown).round() as u64);
+    }
     let Some(Value::Number(share)) = place.get(&Axis::Memory) else { return Ok(plan.settings.memory_mb) };
     let baseline = plan.subjects[0].id();
     let load = before.iter().find(|record| record.phase == Phase::Load && record.subject == baseline);
@@ -166,6 +177,14 @@ impl Bench {
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
+            if plan.settings.restarts {
+                let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &driver)?;
+                server = next;
+                if let Some(Record { run, .. }) = records.last_mut() {
+                    println!("    starts after SHUTDOWN in {open:.0} ms, after SIGKILL in {recover:.0} ms");
+                    run.further.extend([("open ms".into(), open), ("recover ms".into(), recover)]);
+                }
+            }
         }
         server.stop()?;
         Ok(records)
@@ -192,6 +211,42 @@ fn watched(
     let usage = meter.end()?;
     let watch = watch.end(before)?;
     Ok((seen.after(&warm), usage, watch))
+}
+
+/// Shuts the server down and starts it; puts it under load for so many seconds, kills it and starts it again. The milliseconds of both
+/// starts, each until a row of every table was read.
+fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &Driver) -> Result<(Server, [f64; 2])> {
+    /// The load would end by itself then: the kill comes before.
+    const LATER: u64 = 600;
+    /// Another input than that of all windows.
+    const INPUT: u64 = 999;
+    let instance = server.instance().clone();
+    let start = || -> Result<(Server, f64)> {
+        let began = Instant::now();
+        let mut server = instance.launch(conditions)?;
+        server.wait_ready(PATIENCE)?;
+        let mut conn = server.connect(Some(tpcc::DATABASE))?;
+        for table in tpcc::schema::TABLES {
+            conn.query_drop(format!("SELECT * FROM {table} LIMIT 1"))?;
+        }
+        Ok((server, began.elapsed().as_secs_f64() * 1e3))
+    };
+    server.stop()?;
+    let (mut server, open) = start()?;
+    let control = Control::default();
+    let killed = std::thread::scope(|scope| {
+        let load = scope.spawn(|| driver.drive(seconds + LATER, INPUT, &control));
+        std::thread::sleep(Duration::from_secs(seconds));
+        let alive = server.ensure_alive();
+        let killed = server.end();
+        control.stop.store(true, Ordering::Relaxed);
+        let seen = load.join().expect("the driver does not panic")?;
+        ensure!(seen.errors.is_empty(), "before the kill: {}", seen.errors.join("; "));
+        alive.and(killed)
+    });
+    killed?;
+    let (server, recover) = start().context("the start after the kill")?;
+    Ok((server, [open, recover]))
 }
 
 /// A run with what was seen of it.
