@@ -112,6 +112,8 @@ enum Command {
     Scale(reproduce::How),
     /// What differs between two stored runs of 'reproduce' by more than noise
     Compare(reproduce::compare::Args),
+    /// Stored runs of 'reproduce' and 'scale' in short form in docs/results, and what the README shows of them
+    Publish(reproduce::publish::Args),
     /// Stored runs of any command as tables, as a page of HTML with charts, as Markdown with SVG
     Report(report::Args),
     /// Stops a server that an interrupted run left behind, removes the lab's data
@@ -142,6 +144,7 @@ fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(args),
         Command::Scale(how) => reproduce::scale(how),
         Command::Compare(args) => reproduce::compare::run(args),
+        Command::Publish(args) => reproduce::publish::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),
     };

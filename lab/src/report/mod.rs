@@ -376,6 +376,12 @@ fn utc_stamp(seconds: u64) -> String {
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// `2026-01-31`, in UTC.
+pub fn day(seconds: u64) -> String {
+    let stamp = utc_stamp(seconds);
+    format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
+}
+
 /// Processors and memory of this machine.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);

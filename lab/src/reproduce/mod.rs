@@ -9,6 +9,7 @@
 //! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
 //! | [`results`], [`rank`], [`verdict`], [`growth`], [`pages`], [`drawn`] | medians, tests, sentences, the page and its figures |
 //! | [`compare`] | the command `compare` |
+//! | [`publish`] | the command `publish` |
 
 pub mod compare;
 mod drawn;
@@ -19,6 +20,7 @@ mod pages;
 mod plan;
 mod progress;
 mod prose;
+pub mod publish;
 mod rank;
 mod record;
 mod results;
