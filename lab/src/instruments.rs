@@ -227,7 +227,7 @@ fn waits_for_a_device() {
     assert!(seconds > 1.0, "the device was not slow: {seconds} s");
     let states = time.states();
     let stolen = 100.0 * time.stolen_share();
-    near(states.wait, 100.0 - states.user - states.system - stolen);
+    near(states.wait + states.user + states.system + stolen, 100.0);
 }
 
 /// A session that waits a known time and remembers how long it was.

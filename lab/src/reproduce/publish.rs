@@ -9,7 +9,7 @@
 //! | `docs/SUMMARY.md` | the page |
 //!
 //! What stands between the marks is made from the files `report.json` alone, of all runs that are there, so that a test can tell
-//! whether it is what they say ([`Tree::stale`]). A run that is published again takes the place of the earlier one.
+//! whether it is what they say. A run that is published again takes the place of the earlier one.
 //!
 //! Rejected: whole runs in the tree (megabytes of seconds; whoever wants them repeats the command that each page names).
 
