@@ -407,15 +407,19 @@ fn filling(dir: &Path) -> (Arc<Store>, Arc<Table>, Client) {
     (store, table, t)
 }
 
+/// Inserts so many rows of this size, in no order of their keys.
+fn fill(t: &mut Client, rows: i64, bytes: usize) {
+    for i in 0..rows {
+        let c = i * 7 % rows;
+        t.insert(&Row { d: Some(vec![i as u8; bytes]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
+    }
+}
+
 #[test]
 fn a_fill_is_spread_over_many_files() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _table, mut t) = filling(dir.path());
-    for i in 0..900 {
-        // Not in key order, and with rows of 16 KiB.
-        let c = i * 7 % 900;
-        t.insert(&Row { d: Some(vec![i as u8; 16 << 10]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
-    }
+    fill(&mut t, 900, 16 << 10);
     // A search sees what was filled so far.
     let last = t.get(BY_E, &image_e(Some(893))).unwrap().unwrap();
     assert_eq!(last.c, 893);
@@ -464,10 +468,7 @@ fn an_aborted_fill_leaves_nothing() {
 fn a_kill_ends_the_last_merge_of_a_fill() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, mut t) = filling(dir.path());
-    for i in 0..1500 {
-        let c = i * 7 % 1500;
-        t.insert(&Row { d: Some(vec![i as u8; 1000]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
-    }
+    fill(&mut t, 1500, 1000);
     t.session.kill_switch().kill();
     let ended = t.cursor.bulk_end(false);
     assert!(matches!(ended, Err(Error::Engine(kv::Error::Interrupted))), "{ended:?}");
