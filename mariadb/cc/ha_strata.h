@@ -41,6 +41,16 @@ public:
   }
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
 
+  /* ---- foreign keys ---- */
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  bool get_foreign_dup_key(char *child, uint child_length, char *key, uint key_length) override;
+
   /* ---- statements ---- */
   uint lock_count() const override { return 0; } /* the server's table locks are not used */
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type type) override;
@@ -142,6 +152,8 @@ private:
 
   void raise_auto_increment();
   THD *thd() const { return table->in_use; }
+  /* Has the table foreign keys, or is it named by some? They come and go while it is open. */
+  bool is_related() const noexcept { return related_ && __atomic_load_n(related_, __ATOMIC_RELAXED); }
 
   /* The index that the thread's last write has violated. Not of one handler: where a row moves to another partition, the
      server asks the handler of the one that it leaves. */
@@ -150,6 +162,7 @@ private:
   std::string name_;
   StrataTable *table_= nullptr;
   StrataCursor *cursor_= nullptr;
+  const uint8_t *related_= nullptr; /* see is_related() */
   std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index */
   struct IndexTraits
   {

@@ -14,6 +14,7 @@
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
+//! - `foreign`: foreign keys
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -39,6 +40,7 @@ pub mod crash;
 pub mod store;
 pub mod auto_increment;
 pub mod session;
+pub mod foreign;
 pub mod cursor;
 pub mod stats;
 pub mod maintenance;

@@ -12,6 +12,9 @@ use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
+use crate::foreign::define::Names;
+use crate::foreign::graph::database;
+use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
@@ -37,6 +40,8 @@ pub struct Store {
     library: OnceLock<Arc<dyn Library>>,
     /// Of the unique indexes whose building this store has begun: whether two rows with one value were met.
     building: Mutex<HashMap<IndexId, Arc<AtomicBool>>>,
+    /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
+    latest_foreign_error: Mutex<Option<(u64, String)>>,
 }
 
 impl Store {
@@ -62,6 +67,7 @@ impl Store {
             sessions: Mutex::default(),
             library: OnceLock::new(),
             building: Mutex::default(),
+            latest_foreign_error: Mutex::default(),
         }))
     }
 
@@ -86,6 +92,16 @@ impl Store {
         self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// A foreign key has refused something: kept for reports, until the next time.
+    pub fn note_foreign_error(&self, what: String) {
+        *self.latest_foreign_error.lock() = Some((self.engine.now_us(), what));
+    }
+
+    /// What was noted last, and when by the engine's clock, in microseconds.
+    pub fn latest_foreign_error(&self) -> Option<(u64, String)> {
+        self.latest_foreign_error.lock().clone()
+    }
+
     /// Writes the exact counters, gives back what drops have left and closes the engine cleanly.
     pub fn close(&self) -> Result<()> {
         let states: Vec<_> = self.tables.lock().drain().map(|e| e.1).collect();
@@ -98,16 +114,20 @@ impl Store {
 
     /// Creates a table; its auto-increment column starts at `autoinc_start` (0 = 1).
     pub fn create_table(&self, name: &str, def: &TableDef, autoinc_start: u64) -> Result<()> {
-        self.create_table_unless(name, def, autoinc_start, &|| false)
+        self.create_table_with(name, def, autoinc_start, (&[], &Statement::default()), &|| false)
     }
 
-    /// As [`Store::create_table`], for a statement that can be killed while it waits for memory: `Interrupted`, and nothing has
-    /// happened.
-    pub fn create_table_unless(
+    /// As [`Store::create_table`], with foreign keys, and for a statement that can be killed while it waits for memory:
+    /// `Interrupted`, and nothing has happened. A key with an empty name gets one.
+    ///
+    /// Errors: `CannotAddForeign`, `ForeignNameTaken`; `IndexOfForeign` if a table that is to replace another lacks an index that
+    /// a key needs.
+    pub fn create_table_with(
         &self,
         name: &str,
         def: &TableDef,
         autoinc_start: u64,
+        (keys, statement): (&[ForeignKey], &Statement),
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         limits::check(def)?;
@@ -120,14 +140,22 @@ impl Store {
             }
             _ => Vec::new(),
         };
-        self.catalog.create(name, def, counters, is_killed)?;
-        Ok(())
+        let created = self.catalog.create(name, def, (keys, statement, self), counters, is_killed);
+        self.noting(name, created.map(drop))
     }
 
-    /// Drops a table. A temporary one that a prepared transaction has written to loses its name now and goes later.
+    /// Drops a table, whatever foreign keys refer to it. A temporary one that a prepared transaction has written to loses its name now
+    /// and goes later.
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_table_with(name, &Statement::default())
+    }
+
+    /// As [`Store::drop_table`], for a statement that may check foreign keys.
+    ///
+    /// Errors: `RowIsReferenced` if a table that stays has a foreign key with this parent, and the statement checks that.
+    pub fn drop_table_with(&self, name: &str, statement: &Statement) -> Result<()> {
         let temporary = self.catalog.get(name)?.temporary;
-        match self.drop_tables(&[name.to_owned()]) {
+        match self.drop_tables(&[name.to_owned()], statement) {
             Err(error) if temporary && error.is_lock_timeout() => self.set_aside(name),
             other => other,
         }
@@ -137,15 +165,22 @@ impl Store {
     /// one that cannot be dropped: refused, nothing of the table would be left but that. So one that a prepared transaction has
     /// written to loses its name now and goes at the next start at which the transaction has ended.
     pub fn drop_partition(&self, name: &str) -> Result<()> {
-        match self.drop_tables(&[name.to_owned()]) {
+        match self.drop_tables(&[name.to_owned()], &Statement::default()) {
             Err(error) if error.is_lock_timeout() => self.set_aside(name),
             other => other,
         }
     }
 
-    /// Renames a table; an existing target is an error.
+    /// Renames a table; an existing target is an error. Foreign keys go with the names.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.catalog.rename(from, to)?;
+        self.rename_table_with(from, to, &Statement::default())
+    }
+
+    /// As [`Store::rename_table`], for a statement that may check foreign keys.
+    ///
+    /// Errors: as of [`Store::create_table_with`].
+    pub fn rename_table_with(&self, from: &str, to: &str, statement: &Statement) -> Result<()> {
+        self.noting(from, self.catalog.rename(from, to, statement, self))?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.remove(from) {
             state.set_name(to);
@@ -253,7 +288,10 @@ impl Store {
         let (meta, seq) = self.catalog.truncate(name)?;
         let mut tables = self.tables.lock();
         if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+            tables.insert(
+                name.to_owned(),
+                Arc::new(TableState::new(&self.engine, name, meta, seq, self.catalog.related(name)?)),
+            );
         }
         Ok(())
     }
@@ -262,7 +300,7 @@ impl Store {
     /// it fails.
     pub fn drop_database(&self, prefix: &str) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.names(prefix));
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         if held.is_empty() { Ok(()) } else { Err(kv::Error::LockTimeout.into()) }
     }
 
@@ -270,7 +308,7 @@ impl Store {
     /// to give their names free and wait for the next start.
     pub fn drop_temporary(&self) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.temporary());
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         held.iter().try_for_each(|name| self.set_aside(name))
     }
 
@@ -280,7 +318,7 @@ impl Store {
         let mut names = self.catalog.names("");
         names.retain(|name| self.catalog.get(name).is_ok_and(|meta| !meta.temporary) && is_orphan(name));
         let (_, free) = self.split_held(names);
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         Ok(free)
     }
 
@@ -360,11 +398,13 @@ impl Store {
         compare::keep_forms(name, &meta, &mut def)?;
         let state = {
             let mut tables = self.tables.lock();
-            match tables.get(name).filter(|state| Arc::ptr_eq(&state.meta, &meta)) {
+            let is_of = |state: &&Arc<TableState>| Arc::ptr_eq(&state.meta, &meta) || state.meta.has_rows_of(&meta);
+            match tables.get(name).filter(is_of) {
                 Some(state) => state.clone(),
                 None => {
                     let min_snapshot = self.catalog.min_snapshot(name)?;
-                    let state = Arc::new(TableState::new(&self.engine, name, meta, min_snapshot));
+                    let state =
+                        Arc::new(TableState::new(&self.engine, name, meta, min_snapshot, self.catalog.related(name)?));
                     tables.insert(name.to_owned(), state.clone());
                     state
                 }
@@ -375,15 +415,55 @@ impl Store {
         Ok(table)
     }
 
-    fn drop_tables(&self, names: &[String]) -> Result<()> {
+    /// Keeps what foreign keys have against a change of this table, for reports.
+    fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
+        let table = |name: &str| Names::quoted(self, name);
+        let what = match &result {
+            Err(Error::CannotAddForeign { name: key, why }) => {
+                format!("foreign key {key} of table {} cannot be made: {why}", table(name))
+            }
+            Err(Error::ForeignNameTaken(key)) => {
+                format!("table {} cannot have foreign key '{key}': the database has one of this name", table(name))
+            }
+            Err(Error::IndexOfForeign(index)) => {
+                format!("table {} needs index '{index}' for a foreign key", table(name))
+            }
+            Err(Error::RowIsReferenced(reference)) => {
+                let (child, parent) = (table(&reference.child), table(&reference.parent));
+                format!(
+                    "table {parent} cannot be dropped: foreign key '{}' of table {child} refers to it",
+                    reference.key.name
+                )
+            }
+            _ => return result,
+        };
+        self.note_foreign_error(what);
+        result
+    }
+
+    fn drop_tables(&self, names: &[String], statement: &Statement) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
-        self.catalog.drop_tables(names)?;
+        self.noting(&names[0], self.catalog.drop_tables(names, statement))?;
         let mut tables = self.tables.lock();
         for name in names {
             tables.remove(name);
         }
         Ok(())
+    }
+}
+
+impl Names for Store {
+    fn table(&self, name: &str) -> String {
+        let table = name.rsplit('/').next().unwrap_or_default();
+        self.library.get().map_or_else(|| table.to_owned(), |library| library.identifier(table))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        let database = database(name).rsplit('/').next().unwrap_or_default();
+        let database = self.library.get().map_or_else(|| database.to_owned(), |library| library.identifier(database));
+        let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
+        format!("{}.{}", quote(&database), quote(&self.table(name)))
     }
 }
