@@ -35,11 +35,14 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *create_info) override;
-  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *, Alter_inplace_info *) override
-  {
-    return HA_ALTER_INPLACE_NOT_SUPPORTED; /* ALTER TABLE copies */
-  }
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+
+  /* ---- ALTER TABLE in place ---- */
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *, Alter_inplace_info *) override { return false; }
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
   /* ---- foreign keys ---- */
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;

@@ -225,6 +225,13 @@ int strata_table_open(StrataStore *store, const char *name, const StrataTableDef
 /* An error if the table could not be opened with `def`. The order of indexes may differ. */
 int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
+/* Gives tables, all or none, the columns of `def` and the names of its indexes; rows stay. `kept` says for each column which of
+   the present ones it is, -1: a new one, whose value in all rows is that of `record`. On a `trial` nothing changes. The tables
+   are to be opened again. */
+int strata_table_alter(StrataStore *store, StrataTable *const *tables, size_t count, const StrataTableDef *def,
+                       const int32_t *kept, const uint8_t *record, int trial);
+/* The version of a table's definition, or of those of its partitions. */
+int strata_table_version(StrataStore *store, const char *name, uint8_t *version);
 /* Foreign keys of a table: those it has, or, as_parent, those that refer to it. */
 int strata_table_references(StrataTable *table, int as_parent, void (*emit)(void *ctx, const StrataReference *key), void *ctx);
 /* A byte that is not 0 while the table has foreign keys or is named by some; to be loaded as it is. Valid while the table is open. */
