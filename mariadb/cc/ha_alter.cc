@@ -18,14 +18,15 @@ namespace {
 /* What may be asked for, if the trial does not say otherwise. The server writes names, defaults, comments and checks into its own
    file. */
 constexpr alter_table_operations DONE_INSTANTLY=
-    ALTER_PARSER_ADD_COLUMN | ALTER_PARSER_DROP_COLUMN | ALTER_CHANGE_COLUMN | ALTER_COLUMN_ORDER | ALTER_RENAME_COLUMN |
+    ALTER_PARSER_ADD_COLUMN | ALTER_PARSER_DROP_COLUMN | ALTER_CHANGE_COLUMN | ALTER_COLUMN_ORDER | ALTER_COLUMN_NAME |
+    ALTER_RENAME_COLUMN | ALTER_INDEX_ORDER |
     ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_OPTION | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN |
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
     ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED;
 
 /* Of these, what foreign keys may have to do with: they know columns by name. */
-constexpr alter_table_operations CONCERNS_KEYS= ALTER_RENAME_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
+constexpr alter_table_operations CONCERNS_KEYS= ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
                                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
 
 /* The table that an ALTER is about, one of a partitioned table's. */
@@ -70,6 +71,16 @@ bool is_text(enum_field_types type)
 bool is_one_value(const Virtual_column_info *value)
 {
   return !value || !(value->flags & (VCOL_FIELD_REF | VCOL_NON_DETERMINISTIC | VCOL_SESSION_FUNC | VCOL_IMPOSSIBLE));
+}
+
+/* Why the server has to copy, where InnoDB has a word for it. */
+const char *known_reason(alter_table_operations asked)
+{
+  if (asked & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
+    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if ((asked & (ALTER_DROP_PK_INDEX | ALTER_ADD_PK_INDEX)) == ALTER_DROP_PK_INDEX)
+    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
+  return nullptr;
 }
 
 /* Where the columns of the new definition come from. */
@@ -123,24 +134,36 @@ bool ha_strata::can_convert_nocopy(const Field &field, const Column_definition &
 
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
+  enum_alter_inplace_result result= is_instant(altered, info) ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED && !info->unsupported_reason)
+    info->unsupported_reason= known_reason(info->handler_flags);
+  return result;
+}
+
+bool ha_strata::is_instant(TABLE *altered, Alter_inplace_info *info)
+{
   const alter_table_operations asked= info->handler_flags;
   if ((asked & ~DONE_INSTANTLY) || info->ignore || info->error_if_not_empty || (is_related() && (asked & CONCERNS_KEYS)))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return false;
   if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return false;
   const HA_CREATE_INFO *create_info= info->create_info;
   const ha_table_option_struct *options= create_info->option_struct;
   if (options && table->s->option_struct && options->compression != table->s->option_struct->compression)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return false;
   if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return false;
   Columns columns;
   Definition definition;
-  if (!columns.find(altered, info) || definition.describe(altered, false, strata::compression_of(options)) ||
-      strata_table_alter(strata::store, &table_, 1, definition.get(), columns.kept.data(), altered->record[0], true) !=
-          STRATA_OK)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  return HA_ALTER_INPLACE_INSTANT;
+  if (!columns.find(altered, info) || definition.describe(altered, false, strata::compression_of(options)))
+    return false;
+  if (strata_table_alter(strata::store, &table_, 1, definition.get(), columns.kept.data(), altered->record[0], true) ==
+      STRATA_OK)
+    return true;
+  String why;
+  if (strata::error_message(&why))
+    info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
+  return false;
 }
 
 bool ha_strata::prepare_inplace_alter_table(TABLE *, Alter_inplace_info *info)

@@ -131,6 +131,7 @@ private:
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
+  bool is_instant(TABLE *altered, Alter_inplace_info *info);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);
   void fill_rec_per_key();
