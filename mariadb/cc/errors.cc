@@ -57,7 +57,7 @@ int error_of_failure(int result, THD *thd)
   case STRATA_CASCADE_TOO_DEEP: return HA_ERR_FK_DEPTH_EXCEEDED;
   case STRATA_FOREIGN_DUPLICATE: return HA_ERR_FOREIGN_DUPLICATE_KEY;
   case STRATA_CANNOT_ADD_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN;
-  case STRATA_INDEX_OF_FOREIGN: return HA_ERR_DROP_INDEX_FK;
+  case STRATA_INDEX_OF_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN; /* the server's own asks for an open table */
   case STRATA_FOREIGN_NAME_TAKEN: return HA_ERR_FOUND_DUPP_KEY;
   default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
   }

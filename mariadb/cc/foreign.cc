@@ -97,7 +97,13 @@ std::string quoted(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &table)
 
 } // namespace
 
-size_t sql_identifier(const char *part, char *out, size_t cap) { return filename_to_tablename(part, out, cap); }
+size_t sql_identifier(const char *part, char *out, size_t cap)
+{
+  /* A table that the server is making has no name in SQL. */
+  if (!strncmp(part, "#sql", 4))
+    return strmake(out, part, cap - 1) - out;
+  return filename_to_tablename(part, out, cap);
+}
 
 Ddl::Ddl(THD *thd) : ddl_()
 {
@@ -127,10 +133,12 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   Alter_info *alter_info= create_alter_info(create_info);
   if (!alter_info)
     return 0;
+  alters_= is_passive(name) && !create_info->tmp_table();
   List_iterator_fast<Key> list(alter_info->key_list);
   while (Key *key= list++)
   {
-    if (key->type != Key::FOREIGN_KEY)
+    /* CREATE TABLE ... LIKE lists the keys of the other table, which stay with that. */
+    if (key->type != Key::FOREIGN_KEY || (key->old && !alters_))
       continue;
     const Foreign_key *clause= static_cast<Foreign_key *>(key);
     LEX_CSTRING db= clause->ref_db.str ? clause->ref_db : share->db;
@@ -175,7 +183,6 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   }
   if (keys_.empty())
     return 0;
-  alters_= is_passive(name) && !create_info->tmp_table();
   const TABLE_LIST *first= thd->lex->query_tables;
   table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
   return 0;
@@ -189,7 +196,7 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
   case STRATA_INDEX_OF_FOREIGN:
     strata_failed_name(0, name, sizeof name);
     my_error(ER_DROP_INDEX_FK, MYF(0), name);
-    return error;
+    return HA_ERR_ABORTED_BY_USER; /* of which the server says nothing more */
   case STRATA_CANNOT_ADD_FOREIGN:
   {
     String why;

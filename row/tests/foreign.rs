@@ -474,6 +474,32 @@ fn text_is_compared_by_its_collation() {
     );
 }
 
+/// A column has room for so many characters, not bytes.
+#[test]
+fn a_cascaded_text_has_to_fit() {
+    let mut db = Db::new();
+    db.table("p", &["id int4", "k widevarchar20 null"], &[ID, "k unique (k)"]);
+    db.table("c", &["id int4", "k widevarchar3 null"], &[ID, "k (k)"]);
+    db.table("d", &["id int4", "k widechar4 null"], &[ID, "k (k)"]);
+    db.key("f: c (k) -> p (k) update cascade");
+    db.key("g: d (k) -> p (k) update cascade");
+    run(
+        &db,
+        "insert p 1 a
+         insert p 2 B
+         insert c 1 A
+         insert d 2 b
+         update p 1 abcd -> referenced f
+         update p 1 éé€
+         update p 2 abcde -> referenced g
+         update p 2 €€€€
+         show c -> 1 éé€
+         show d -> 2 €€€€
+         insert d 3 éé€__
+         commit",
+    );
+}
+
 #[test]
 fn bytes_are_compared_as_they_are() {
     let mut db = Db::new();

@@ -8,7 +8,7 @@ use common::values::V;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strata_engine::io::MemDisk;
 use strata_row::error::Error;
 use strata_row::kv;
@@ -34,7 +34,9 @@ fn define(db: &mut Db, index: &str, actions: &str) {
 
 /// Waits until somebody waits for a lock, without sleeping.
 fn until_waiting(store: &Store, waits: u64) {
+    let begun = Instant::now();
     while store.engine().metrics().lock_waits < waits {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nobody waits");
         thread::yield_now();
     }
 }
@@ -113,6 +115,62 @@ fn a_parent_waits_for_who_writes_its_children() {
             }
         }
     }
+}
+
+/// Of the rows that were looked at on the way to a parent only that one stays locked.
+#[test]
+fn a_parent_that_has_gone_is_not_locked() {
+    let db = pair("k (k)", "");
+    db.conn().script("insert p 1 7\n insert p 2 7\n commit");
+    let waits = db.store.engine().metrics().lock_waits;
+    let mut one = db.conn();
+    one.script("delete p 1");
+    let mut other = db.conn();
+    let thread = thread::spawn(move || {
+        assert_eq!(other.run("insert c 1 7"), "ok");
+        other
+    });
+    until_waiting(&db.store, waits + 1);
+    one.script("commit");
+    let mut other = thread.join().unwrap();
+    one.timeout = Duration::ZERO;
+    one.script("insert p 1 9\n delete p 2 -> lock wait timeout\n commit");
+    other.commit();
+    db.check();
+}
+
+#[test]
+fn a_kill_ends_the_wait_for_a_parent() {
+    let db = pair("k unique (k)", "");
+    let waits = db.store.engine().metrics().lock_waits;
+    let mut one = db.conn();
+    one.script("insert p 1 7");
+    let mut other = db.conn();
+    let kill = other.session.kill_switch();
+    let thread = thread::spawn(move || {
+        let outcome = other.run("insert c 1 7");
+        (outcome, other.run("show c"))
+    });
+    until_waiting(&db.store, waits + 1);
+    kill.kill();
+    assert_eq!(thread.join().unwrap(), ("interrupted".to_owned(), String::new()));
+    one.script("commit");
+    db.check();
+}
+
+/// With snapshot isolation a child row that has changed since the snapshot is not changed by a cascade; a parent that has come since is
+/// one nevertheless.
+#[test]
+fn snapshot_isolation_holds_for_cascades() {
+    let db = pair("k unique (k)", "delete cascade");
+    let (mut old, mut other) = (db.conn(), db.conn());
+    old.script("insert p 1 7\n insert p 3 9\n insert c 1 7\n insert c 3 9\n commit");
+    old.session.set_snapshot_isolation(true);
+    old.script("show p -> 1 7, 3 9");
+    other.script("update c 1 NULL\n update c 1 7\n insert c 2 7\n insert p 2 8\n commit");
+    old.script("insert c 5 8\n delete p 3\n delete p 1 -> record changed since the snapshot\n show c -> 1 7, 5 8");
+    old.session.rollback().unwrap();
+    db.check();
 }
 
 #[test]
@@ -208,7 +266,7 @@ fn cascades_are_part_of_their_transaction_after_a_crash() {
         let seed = taken.len() as u64;
         taken.extend((seed..seed + 4).map(|seed| of.crash(seed)));
     });
-    let mut db = Db::on(disk, Some(hook));
+    let mut db = Db::watched(disk, hook);
     define(&mut db, "k unique (k)", "delete cascade update cascade");
     let mut conn = db.conn();
     images.lock().unwrap().clear();
@@ -268,11 +326,13 @@ fn a_prepared_child_keeps_its_parent() {
             };
             impatient(&db.store);
             let store = open(&image);
+            assert!(store.engine().has_recovered() && !db.store.engine().has_recovered());
             impatient(&store);
             assert!(match commit {
                 true => store.engine().commit_prepared(b"xid").unwrap(),
                 false => store.engine().rollback_prepared(b"xid").unwrap(),
             });
+            assert!(!store.engine().has_recovered());
             let mut conn = Conn::new(&store, &db.defs);
             let (first, second) = if commit { ("referenced f", "ok") } else { ("ok", "referenced f") };
             assert_eq!([conn.run("delete p 1"), conn.run("delete p 2")], [first, second]);

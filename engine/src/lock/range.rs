@@ -148,14 +148,14 @@ pub(super) fn stands_for(key: &[u8]) -> Option<IndexId> {
     Some(IndexId::of(about.get(size_of::<Id>()..).filter(|index| index.len() == IndexId::LEN)?))
 }
 
-/// Where in `[from, to)` the first intention of another than `id` begins: its key, or the owner of the stretch that it is.
+/// The first intention in `[from, to)` of another than `id`: its key, or where a stretch begins, and whose that is.
 fn first_of_others<'a>(
     inserting: &'a BTreeMap<Arc<[u8]>, Vec<Id>>,
     stretches: &'a BTreeMap<Id, Stretch>,
     id: Id,
     from: &'a [u8],
     to: &[u8],
-) -> Option<(&'a [u8], std::result::Result<Vec<u8>, Id>)> {
+) -> Option<(&'a [u8], Option<Id>)> {
     let foreign = inserting
         .range::<[u8], _>((Included(from), Excluded(to)))
         .find(|(_, ids)| ids.iter().any(|&other| other != id));
@@ -164,10 +164,10 @@ fn first_of_others<'a>(
     if let Some((&other, stretch)) = stretches.min_by(|a, b| a.1.from.cmp(&b.1.from)) {
         let begin = from.max(&stretch.from);
         if key.is_none_or(|key| begin <= key) {
-            return Some((begin, Err(other)));
+            return Some((begin, Some(other)));
         }
     }
-    key.map(|key| (key, Ok(key.to_vec())))
+    key.map(|key| (key, None))
 }
 
 struct Waiter<T> {
@@ -232,9 +232,9 @@ impl<T: Clone> IndexRanges<T> {
         if from >= to || mine.version_of(from, to).is_some_and(|version| version <= read) {
             return RangeGrant::Clean;
         }
-        if let Some((begin, key)) = first_of_others(&self.inserting, &self.stretches, id, from, to) {
+        if let Some((begin, stretch)) = first_of_others(&self.inserting, &self.stretches, id, from, to) {
             mine.add(from, begin, self.version);
-            return RangeGrant::Inserting(key.unwrap_or_else(|other| stand_in(self.index, other)));
+            return RangeGrant::Inserting(stretch.map_or_else(|| begin.to_vec(), |other| stand_in(self.index, other)));
         }
         mine.add(from, to, self.version);
         if read == self.version { RangeGrant::Clean } else { RangeGrant::Stale }
@@ -242,8 +242,8 @@ impl<T: Clone> IndexRanges<T> {
 
     /// The first key in `[from, to)` that others are bringing in, or a stand-in for it. Nothing is locked.
     pub fn inserting(&self, id: Id, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
-        let (_, key) = first_of_others(&self.inserting, &self.stretches, id, from, to)?;
-        Some(key.unwrap_or_else(|other| stand_in(self.index, other)))
+        let (begin, stretch) = first_of_others(&self.inserting, &self.stretches, id, from, to)?;
+        Some(stretch.map_or_else(|| begin.to_vec(), |other| stand_in(self.index, other)))
     }
 
     /// The others who are bringing `key` in.

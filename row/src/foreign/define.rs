@@ -127,13 +127,13 @@ fn admit(
     if meta.temporary {
         return refuse("Temporary tables cannot have foreign keys.".into());
     }
+    let before = statement.altered.as_deref().and_then(|altered| tables.meta(altered));
     let Some(numbers) = columns(meta, &key.columns) else {
         let missing = key.columns.iter().find(|column| columns(meta, std::slice::from_ref(column)).is_none());
         return refuse(format!("The table has no column '{}'.", missing.map_or("", String::as_str)));
     };
     if index_of(meta, &numbers).is_none() {
         // Only ALTER TABLE can leave a key without the index that came with it.
-        let before = statement.altered.as_deref().and_then(|altered| tables.meta(altered));
         return match before.and_then(|before| index_name(before, &key.columns)) {
             Some(_) if !statement.checks => Ok(()),
             Some(index) => Err(Error::IndexOfForeign(index)),
@@ -154,8 +154,12 @@ fn admit(
         // What was accepted once is not refused because the parent was replaced without checks.
         Some(_) if key.inherited => Ok(()),
         Some(parent) => match misfit(meta, &numbers, key, parent) {
-            None => Ok(()),
             Some(why) => refuse(why),
+            // The rows that are copied are looked for in the table that there is.
+            None if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) => {
+                refuse("The referenced index comes with the same statement: it must be there before.".into())
+            }
+            None => Ok(()),
         },
     }
 }

@@ -150,8 +150,10 @@ impl Workspace {
                 new: new.map(|new| changes(columns, old, new)),
             });
         }
-        let updated = new.map(|_| table.state.name());
-        Ok((!rest.is_empty()).then_some(Level { updated, rest, at: None }))
+        Ok(match rest.is_empty() {
+            true => None,
+            false => Some(Level { updated: new.map(|_| table.state.name()), rest, at: None }),
+        })
     }
 
     /// True if the row's own columns of a key refer to the row.
@@ -247,12 +249,17 @@ impl Workspace {
 impl Consequence {
     /// Makes the child's columns in a record what the action says; false if they cannot be.
     fn apply(&self, columns: &Columns, record: &mut [u8]) -> bool {
-        let values = self.new.as_deref().filter(|_| self.action() == Action::Cascade);
-        columns.layouts().iter().enumerate().all(|(i, layout)| match values.map(|values| &values[i]) {
-            None | Some(Value::Null) => layout.carry(record, None),
-            Some(Value::Same) => true,
-            Some(Value::Bytes(bytes)) => layout.carry(record, Some(bytes)),
-        })
+        match self.new.as_deref().filter(|_| self.action() == Action::Cascade) {
+            None => columns.carry(record, std::iter::repeat_n(Some(None), columns.len())),
+            Some(values) => columns.carry(
+                record,
+                values.iter().map(|value| match value {
+                    Value::Same => None,
+                    Value::Null => Some(None),
+                    Value::Bytes(bytes) => Some(Some(bytes.as_slice())),
+                }),
+            ),
+        }
     }
 }
 

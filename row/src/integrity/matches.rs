@@ -1,8 +1,8 @@
 //! Walks the entries of an index that begin with given values, in the newest state, and locks the row of each.
 //!
 //! What others have committed is read, and the session's own writes; never a snapshot. An entry is given out once the lock of its
-//! row is held and the entry is still there. No interval is locked: who brings in a row with the values of a parent has locked
-//! the parent's row first, and so has who looks for the children of one.
+//! row is held and the entry is still there. No interval is locked, and entries that come during the walk are not met: who
+//! brings in a row with the values of a parent has locked the parent's row first, and so has who looks for the children of one.
 //!
 //! Entries that the session deletes during the walk are passed over, and those that it adds are not met.
 
@@ -78,13 +78,7 @@ impl Matches {
                 false => self.codec.clustered_key_from(&self.key, self.cursor.value(), &mut self.row_key)?,
             }
             let granted = session.lock(&self.row_key, mode, Waiting::Wait)?;
-            let newest = session.engine().visible();
-            let is_there = self.is_still_there(session, newest)?;
-            if granted.waited {
-                self.point = session.engine().read_point();
-                self.cursor.refresh(session.txn(), self.point.seq())?;
-            }
-            if is_there {
+            if self.is_still_there(session, session.engine().visible())? {
                 return Ok(true);
             }
             if granted.kind == GrantKind::New {

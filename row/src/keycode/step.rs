@@ -297,12 +297,15 @@ impl Step {
     /// Appends a value of another table's column, see [`Layout::carried`]; false if none of this column's can be equal.
     pub(super) fn carried_value(&self, value: &[u8], out: &mut Vec<u8>) -> bool {
         match &self.field {
-            Field::Text(text) if text.counts_chars() => {
+            Field::Text(text) => {
                 let value = text.without_padding(&self.layout, value);
-                if !text.holds(value) {
+                let is_char = self.layout.kind == ColumnType::Char;
+                // No CHAR has spaces at its end.
+                if is_char && self.layout.pad.trimmed(value) < value.len() || text.counts_chars() && !text.holds(value)
+                {
                     return false;
                 }
-                if self.layout.kind != ColumnType::Char {
+                if !is_char || !text.counts_chars() {
                     self.value(value, out);
                     return true;
                 }
@@ -312,7 +315,6 @@ impl Step {
                 self.layout.pad.fill(&mut slot[value.len()..]);
                 self.value(&slot, out);
             }
-            Field::Text(_) => self.value(value, out),
             Field::Int { .. } | Field::Float | Field::Double | Field::Raw if value.len() == self.length => {
                 self.value(value, out);
             }

@@ -70,17 +70,16 @@ pub struct Db {
 }
 
 pub fn open(disk: &MemDisk) -> Arc<Store> {
-    open_with(disk, None)
+    open_with(disk, Options::default())
 }
 
-fn open_with(disk: &MemDisk, on_crash_point: Option<CrashHook>) -> Arc<Store> {
+fn open_with(disk: &MemDisk, options: Options) -> Arc<Store> {
     let options = Options {
-        on_crash_point,
         disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
-        ..Options::default()
+        ..options
     };
     let store = Store::open(Path::new("/data"), options).unwrap();
     store.set_library(Arc::new(Names));
@@ -89,12 +88,21 @@ fn open_with(disk: &MemDisk, on_crash_point: Option<CrashHook>) -> Arc<Store> {
 
 impl Db {
     pub fn new() -> Db {
-        Db::on(MemDisk::new(), None)
+        Db::on(MemDisk::new(), Options::default())
+    }
+
+    /// Where transactions of so many bytes are large ones.
+    pub fn with_large_transactions_from(bytes: usize) -> Db {
+        Db::on(MemDisk::new(), Options { transaction_bytes: bytes as _, ..Options::default() })
     }
 
     /// On a disk, where somebody is told of crash points.
-    pub fn on(disk: MemDisk, hook: Option<CrashHook>) -> Db {
-        let store = open_with(&disk, hook);
+    pub fn watched(disk: MemDisk, hook: CrashHook) -> Db {
+        Db::on(disk, Options { on_crash_point: Some(hook), ..Options::default() })
+    }
+
+    fn on(disk: MemDisk, options: Options) -> Db {
+        let store = open_with(&disk, options);
         Db { disk, store, defs: BTreeMap::new(), keys: BTreeMap::new(), created: OnceLock::new() }
     }
 

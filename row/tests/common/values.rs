@@ -7,7 +7,7 @@ use strata_row::Result;
 use strata_row::def::{Collation, IndexKind, Library, Terms};
 use strata_row::index::Updated;
 use strata_row::keycode::TERM_BYTES_MAX;
-use strata_row::keycode::collations::{Binary, Latin1};
+use strata_row::keycode::collations::{Binary, Latin1, Utf8};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
@@ -47,13 +47,14 @@ pub fn values<const N: usize>(of: [(&str, V); N]) -> Values {
 }
 
 const TEXT: Latin1 = Latin1 { ci: true, pad: true };
+const WIDE: Utf8 = Utf8 { weight: 2, pad: true };
 
 /// The collations that `table` gives.
 pub struct Names;
 
 impl Library for Names {
     fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>> {
-        let known: [Arc<dyn Collation>; 2] = [Arc::new(Binary), Arc::new(TEXT)];
+        let known: [Arc<dyn Collation>; 3] = [Arc::new(Binary), Arc::new(TEXT), Arc::new(WIDE)];
         known.into_iter().find(|c| c.id() == id && c.name() == name)
     }
     fn terms(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
@@ -95,6 +96,9 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
             "text" => (ColumnType::Blob, size as u8, 0),
             "binary" => (ColumnType::Char, 0, size),
             "varbinary" => (ColumnType::VarChar, 1, size),
+            // Of characters with up to four bytes.
+            "widechar" => (ColumnType::Char, 0, 4 * size),
+            "widevarchar" => (ColumnType::VarChar, 1, 4 * size),
             other => panic!("{other}"),
         };
         let is_text = matches!(kind, ColumnType::Char | ColumnType::VarChar | ColumnType::Blob);
@@ -125,7 +129,11 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
 }
 
 fn collation(kind: &str) -> Arc<dyn Collation> {
-    if kind.contains("binary") { Arc::new(Binary) } else { Arc::new(TEXT) }
+    match kind {
+        kind if kind.contains("binary") => Arc::new(Binary),
+        kind if kind.contains("wide") => Arc::new(WIDE),
+        _ => Arc::new(TEXT),
+    }
 }
 
 /// An index of a table with these columns.
@@ -210,7 +218,7 @@ pub fn read(def: &TableDef, record: &[u8]) -> Values {
             ColumnType::Float => V::Real(f64::from(f32::from_bits(number(4) as u32))),
             ColumnType::Double => V::Real(f64::from_bits(number(8))),
             ColumnType::Char if is_binary(column) => text(&slot[..size]),
-            ColumnType::Char => text(String::from_utf8_lossy(&slot[..size]).trim_end().as_bytes()),
+            ColumnType::Char => text(String::from_utf8_lossy(&slot[..size]).trim_end_matches(' ').as_bytes()),
             ColumnType::VarChar => text(&slot[lengths..lengths + number(lengths) as usize]),
             ColumnType::Blob => {
                 let length = number(lengths) as usize;
