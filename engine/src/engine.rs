@@ -405,6 +405,12 @@ impl Engine {
         self.core.journal.committer.prepared_writes(indexes)
     }
 
+    /// Whether a transaction that was prepared when the store was opened has not ended. It holds the locks of what it wrote, and not
+    /// those of what it only read with locks.
+    pub fn has_recovered(&self) -> bool {
+        self.core.journal.has_recovered()
+    }
+
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
@@ -419,6 +425,7 @@ impl Engine {
             }
         };
         core.finish_commit(&ordered, None, Some(&prepared.owner), Durable::Synced)?;
+        core.journal.ended(&prepared);
         Ok(true)
     }
 
@@ -429,6 +436,7 @@ impl Engine {
         match core.undo_prepared(prepared.id) {
             Ok(undone) => {
                 core.finish_rollback(&undone, &prepared.owner, Durable::Synced)?;
+                core.journal.ended(&prepared);
                 core.give_up_files(&undone.batch);
                 core.crash_point(CrashPoint::RolledBack);
                 Ok(true)

@@ -538,6 +538,29 @@ fn a_scan_waits_for_keys_that_came_before_it() {
 }
 
 #[test]
+fn who_looks_for_keys_to_come_locks_nothing() {
+    let table = table();
+    let (writer, reader) = (table.new_owner(), table.new_owner());
+    assert_eq!(table.inserting(&reader, &key(10), &key(20)), None);
+    assert!(!table.intend_insert(&writer, &key(15), Wait::No).unwrap());
+    table.release_all(&reader);
+    assert_eq!(table.inserting(&reader, &key(10), &key(20)), Some(key(15)));
+    assert_eq!(table.inserting(&writer, &key(10), &key(20)), None);
+    assert!(matches!(table.lock(&reader, &key(15), Shared, Wait::No), Err(Error::LockBusy)));
+    // Another key may come all the same.
+    assert!(!table.intend_insert(&writer, &key(16), Wait::No).unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| table.lock(&reader, &key(15), Shared, LONG));
+        until_waiting(&table, 1);
+        table.release_all(&writer);
+        assert!(waiter.join().unwrap().unwrap().waited);
+    });
+    assert_eq!(table.inserting(&reader, &key(10), &key(20)), None);
+    table.release_all(&reader);
+    assert_empty(&table);
+}
+
+#[test]
 fn range_and_point_locks_make_one_cycle() {
     let table = table();
     let (a, b) = (table.new_owner(), table.new_owner());

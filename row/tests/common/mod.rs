@@ -2,6 +2,7 @@
 //! as the server makes them.
 #![allow(dead_code)]
 
+pub mod related;
 pub mod values;
 
 use std::path::Path;
