@@ -58,7 +58,7 @@ fn start(disk: &MemDisk, options: Options) -> Start {
             told.store(*commits, Ordering::Relaxed);
         }
     };
-    let engine = Engine::open(Path::new(DIR), Options { listener: Some(Arc::new(listener)), ..options }).unwrap();
+    let _open = Engine::open(Path::new(DIR), Options { listener: Some(Arc::new(listener)), ..options }).unwrap();
     let after = disk.counters();
     Start {
         read: after.bytes_read - before.bytes_read,

@@ -339,7 +339,9 @@ fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     let mut other = definition(FIRST);
     other.indexes.swap(1, 2);
     other.indexes[1].parts = other.indexes[2].parts.clone();
-    assert!(store.alter_columns(&[T.to_owned()], &other, &kept(), &|| false).unwrap_err().to_string().contains("index 'u'"));
+    assert!(
+        store.alter_columns(&[T.to_owned()], &other, &kept(), &|| false).unwrap_err().to_string().contains("index 'u'")
+    );
 }
 
 /// Whether a row has changed, since it was read or by an update, is told by its bytes: nobody makes the row of an earlier version
