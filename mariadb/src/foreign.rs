@@ -1,79 +1,17 @@
-//! Foreign keys: their definitions to the row layer, and what the server is told of them.
+//! Foreign keys: what the server is told of them, and the locks of parents.
 
-use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, text};
+use crate::failure::{self, Failure};
+use crate::outcome::{Outcome, code, copy_out, guard, guard_value, reference, text};
 use crate::session::SessionHandle;
 use crate::store::{StoreHandle, TableHandle, on_store};
-use crate::types::{CDdl, CForeignKey, CReference, EmitReference};
-use std::cell::RefCell;
+use crate::types::{CReference, EmitReference};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null;
 use std::sync::Arc;
-use strata_row::foreign::{Action, ForeignKey, Reference, Statement};
+use strata_row::Error;
+use strata_row::foreign::Reference;
 use strata_row::schema::TableMeta;
 use strata_row::store::Store;
-use strata_row::{Error, Result};
-
-thread_local! {
-    static LAST: RefCell<Failure> = const { RefCell::new(Failure::None) };
-}
-
-/// What the last failure of this thread that a foreign key has caused was about.
-enum Failure {
-    None,
-    /// A row's key.
-    Reference(Arc<Reference>),
-    /// Names: of a key or an index; of a child and its index.
-    Names([String; 2]),
-}
-
-/// Keeps what an error is about, for whoever is told of it. Any error.
-pub(crate) fn note(error: &Error) {
-    let failure = match error {
-        Error::NoReferencedRow(reference) | Error::RowIsReferenced(reference) => Failure::Reference(reference.clone()),
-        Error::CannotAddForeign { name, .. } | Error::ForeignNameTaken(name) | Error::IndexOfForeign(name) => {
-            Failure::Names([name.clone(), String::new()])
-        }
-        Error::ForeignDuplicate { child, index } => Failure::Names([child.clone(), index.clone()]),
-        _ => return,
-    };
-    LAST.with(|last| *last.borrow_mut() = failure);
-}
-
-fn action(number: u8) -> Result<Action> {
-    Action::from_number(number).ok_or_else(|| Error::invalid(format!("unknown action {number} of a foreign key")))
-}
-
-/// Translates the keys of a statement.
-pub(crate) unsafe fn foreign_keys(keys: *const CForeignKey, count: u32) -> Result<Vec<ForeignKey>> {
-    // SAFETY: the header promises arrays of the lengths given, and texts that end with 0.
-    unsafe {
-        let names = |names: *const *const c_char, count: u32| -> Result<Vec<String>> {
-            bytes(names, count as usize).iter().map(|name| text(*name).map(str::to_owned)).collect()
-        };
-        let key = |key: &CForeignKey| {
-            Ok(ForeignKey {
-                name: text(key.name)?.to_owned(),
-                columns: names(key.columns, key.column_count)?,
-                parent: text(key.parent)?.to_owned(),
-                parent_columns: names(key.parent_columns, key.column_count)?,
-                on_delete: action(key.on_delete)?,
-                on_update: action(key.on_update)?,
-                inherited: key.inherited != 0,
-            })
-        };
-        bytes(keys, count as usize).iter().map(key).collect()
-    }
-}
-
-/// Translates what a statement says that changes tables.
-pub(crate) unsafe fn statement(ddl: *const CDdl) -> Result<Statement> {
-    // SAFETY: the header asks for a structure, and a text that ends with 0, or null.
-    unsafe {
-        let ddl = reference(ddl)?;
-        let altered = if ddl.altered.is_null() { None } else { Some(text(ddl.altered)?.to_owned()) };
-        Ok(Statement { checks: ddl.checks != 0, altered, drops_database: ddl.drops_database != 0 })
-    }
-}
 
 /// Hands a key to the server.
 fn emit_reference(store: &Store, key: &Reference, emit: EmitReference, ctx: *mut c_void) {
@@ -169,7 +107,7 @@ pub unsafe extern "C" fn strata_failed_reference(
 ) -> c_int {
     unsafe {
         on_store(store, |s| {
-            let failed = LAST.with(|last| match &*last.borrow() {
+            let failed = failure::latest(|last| match last {
                 Failure::Reference(reference) => Some(reference.clone()),
                 _ => None,
             });
@@ -188,9 +126,9 @@ pub unsafe extern "C" fn strata_failed_reference(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_failed_name(which: u32, buf: *mut c_char, cap: usize) -> usize {
     guard_value(0, || {
-        LAST.with(|last| match &*last.borrow() {
-            Failure::Names(names) => unsafe { crate::outcome::copy_out(&names[usize::from(which > 0)], buf, cap) },
-            _ => unsafe { crate::outcome::copy_out("", buf, cap) },
+        failure::latest(|last| match last {
+            Failure::Names(names) => unsafe { copy_out(&names[usize::from(which > 0)], buf, cap) },
+            _ => unsafe { copy_out("", buf, cap) },
         })
     })
 }

@@ -4,10 +4,11 @@
 //! pointers into references, call `strata-row`, and translate results into numbers.
 //!
 //! - `types`: the structures of the header
+//! - `failure`: what the last failure was about
 //! - `outcome`: result numbers, the last error, and the guard that lets no panic out
 //! - `orphans`: tables that the server does not know any more
 //! - `collation`: the server's collations behind the row layer's trait
-//! - `definition`: table definitions
+//! - `definition`: definitions of tables and foreign keys
 //! - `machine`: defaults derived from the machine
 //! - `waits`: waits for row locks, reported for replication
 //! - `binlog`: which transactions the server's binary logs have
@@ -27,6 +28,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod types;
+pub mod failure;
 pub mod outcome;
 pub mod orphans;
 pub mod collation;

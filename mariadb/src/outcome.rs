@@ -119,7 +119,7 @@ pub fn guard(body: impl FnOnce() -> strata_row::Result<c_int>) -> c_int {
         Ok(Err(error)) => {
             let code = code_of(&error);
             // Expected in normal work, many times per second: not worth a text of their own.
-            crate::foreign::note(&error);
+            crate::failure::note(&error);
             let quiet = matches!(code, code::DUPLICATE | code::LOCK_BUSY | code::LOCK_TIMEOUT | code::DEADLOCK);
             set_last(if quiet { String::new() } else { error.to_string() });
             code

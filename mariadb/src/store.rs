@@ -3,9 +3,8 @@
 use crate::collation::ServerLibrary;
 use crate::crash;
 use crate::decisions::{self, Decisions, Start};
-use crate::definition::table_def;
+use crate::definition::{foreign_keys, statement, table_def};
 use crate::fault;
-use crate::foreign::{foreign_keys, statement};
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out, text};

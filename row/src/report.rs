@@ -3,9 +3,9 @@
 //! Of a key the integers and NULLs are shown as such; from the first part of another type on, the bytes. The catalog is
 //! enough for that, so locks of tables that nobody has open are shown as well.
 
+use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
-use crate::foreign::define::Names;
-use crate::foreign::graph::is_passive;
+use crate::foreign::key::is_passive;
 use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
 use crate::schema::{StoredIndex, TableMeta};
 use crate::store::Store;

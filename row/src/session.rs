@@ -20,8 +20,8 @@
 //!
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
+use crate::catalog::graph::name_lock;
 use crate::error::{Error, Result};
-use crate::foreign::graph::name_lock;
 use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};

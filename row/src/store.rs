@@ -7,13 +7,13 @@
 
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
+use crate::catalog::define::Names;
 use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
-use crate::foreign::define::Names;
-use crate::foreign::graph::database;
+use crate::foreign::key::database;
 use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;

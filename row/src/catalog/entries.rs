@@ -1,8 +1,8 @@
 //! The catalog's map in memory: tables by name, and the graph of their foreign keys, which changes with it.
 
+use super::define::Dictionary;
+use super::graph::{Graph, Tables};
 use crate::foreign::Related;
-use crate::foreign::define::Dictionary;
-use crate::foreign::graph::{Graph, Tables};
 use crate::kv::SeqNo;
 use crate::schema::TableMeta;
 use std::collections::{BTreeMap, BTreeSet};

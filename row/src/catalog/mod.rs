@@ -21,21 +21,23 @@
 pub mod alter;
 mod clearing;
 pub mod compare;
+pub(crate) mod define;
 mod definition;
 mod entries;
 mod entry;
 pub mod format;
+pub mod graph;
 #[cfg(test)]
 mod tests;
 
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
-use crate::foreign::define::{self, Dictionary, Names, Renamed};
 use crate::foreign::{ForeignKey, Related, Statement};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
+use define::{Dictionary, Names, Renamed};
 use entries::Entries;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};

@@ -69,3 +69,13 @@ pub struct ForeignKey {
 pub(crate) fn same_column(a: &str, b: &str) -> bool {
     a == b || a.to_lowercase() == b.to_lowercase()
 }
+
+/// True if the server has given this name to a table that it is making or replacing: its keys are not in force yet, or no more.
+pub fn is_passive(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|table| table.starts_with("#sql"))
+}
+
+/// What comes before the table in a name.
+pub(crate) fn database(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(database, _)| database)
+}

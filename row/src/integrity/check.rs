@@ -13,7 +13,7 @@ use super::links::{Columns, Links, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
-use crate::foreign::graph::Reference;
+use crate::foreign::Reference;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{GrantKind, LockMode, Unread};
 use crate::rowcode::Record;

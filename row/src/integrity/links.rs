@@ -2,7 +2,8 @@
 
 use crate::def::{Collation, TableDef};
 use crate::error::{Error, Result};
-use crate::foreign::graph::{Reference, Relations, database};
+use crate::foreign::key::database;
+use crate::foreign::{Reference, Relations};
 use crate::keycode::KeyCodec;
 use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;

@@ -15,7 +15,7 @@
 //! is one, who looks for children waits for the entries that are to come.
 //!
 //! A child's row also locks the name of the parent, shared, against changes of the table
-//! ([`name_lock`](crate::foreign::graph::name_lock)): the server does not know that the parent is in use.
+//! ([`name_lock`](crate::catalog::graph::name_lock)): the server does not know that the parent is in use.
 //!
 //! Rejected: checks at the end of the statement or the transaction. They allow more, but a row that fails would have been reported
 //! as written, where the server asks for the error of each row (IGNORE).

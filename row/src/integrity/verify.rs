@@ -6,7 +6,7 @@
 use super::check::is_whole_and_unique;
 use super::links::{Columns, number_of};
 use crate::error::{Error, Result};
-use crate::foreign::graph::Reference;
+use crate::foreign::Reference;
 use crate::kv::{IndexId, SeqNo, Unread};
 use crate::rowcode::{ColumnSet, Record};
 use crate::session::Session;

@@ -5,8 +5,8 @@
 //! columns in indexes is open in the server, which computes them ([`Computing`]).
 
 use super::cascade::ChildRow;
+use crate::catalog::graph::name_lock;
 use crate::error::{Error, Result};
-use crate::foreign::graph::name_lock;
 use crate::kv::{Cursor, LockMode};
 use crate::session::{Session, Waiting};
 use crate::table::Table;

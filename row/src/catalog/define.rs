@@ -9,26 +9,16 @@
 //! ALTER TABLE by copy creates `#sql-alter-...`, which *stands for* the altered table: keys that it takes over have their names and
 //! were checked before; what it is to be is checked now, before rows are copied, as if it had the altered table's name already.
 
-use super::graph::{Reference, columns, database, index_of, is_comparable, is_passive};
-use super::key::{Action, ForeignKey};
+use super::graph::{columns, index_of, is_comparable};
 use crate::error::{Error, Result};
+use crate::foreign::key::{database, is_passive};
+use crate::foreign::{Action, ForeignKey, Reference, Statement};
 use crate::schema::TableMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What comes between a table's name and a number in names that nobody has given.
 const GENERATED: &str = "_ibfk_";
-
-/// What a statement says that changes tables.
-#[derive(Clone, Default)]
-pub struct Statement {
-    /// Foreign keys are checked: what does not fit is refused.
-    pub checks: bool,
-    /// The table that the statement alters, if it does: that of a `#sql-...` name stands for it.
-    pub altered: Option<String>,
-    /// The whole database is dropped: keys between its tables are no obstacle.
-    pub drops_database: bool,
-}
 
 /// The tables that there are.
 pub(crate) trait Dictionary {
@@ -46,16 +36,6 @@ pub(crate) trait Names {
     fn table(&self, name: &str) -> String;
     /// Both, quoted.
     fn quoted(&self, name: &str) -> String;
-}
-
-impl Statement {
-    /// The name that a table is to have in the end, as far as one can tell from `name`.
-    fn stands_for<'a>(&'a self, name: &'a str) -> &'a str {
-        match &self.altered {
-            Some(altered) if is_passive(name) => altered,
-            _ => name,
-        }
-    }
 }
 
 /// The keys of a table that is created, with names for those that have none.
@@ -284,8 +264,9 @@ pub(crate) fn obstacle(tables: &dyn Dictionary, statement: &Statement, dropped: 
         return None;
     }
     dropped.iter().find_map(|parent| {
-        let goes = |child: &str| {
-            dropped.iter().any(|name| name == child) || statement.drops_database && database(child) == database(parent)
+        let goes = |child: &&str| {
+            dropped.iter().any(|name| name == child)
+                || (statement.drops_database && database(child) == database(parent))
         };
         let child = tables.children_of(parent).find(|child| !goes(child))?;
         let child_meta = tables.meta(child)?;
