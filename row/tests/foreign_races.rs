@@ -117,6 +117,42 @@ fn a_parent_waits_for_who_writes_its_children() {
     }
 }
 
+/// Who replaces a parent locks its name. A child that has waited for that finds the parent as it is now.
+#[test]
+fn a_parent_that_is_replaced_is_looked_at_again() {
+    let db = pair("k unique (k)", "");
+    db.conn().script("insert p 1 7\n commit");
+    let (waits, name) = (db.store.engine().metrics().lock_waits, path("p"));
+    let mut child = db.conn();
+    child.script("insert c 9 7\n delete c 9\n commit");
+    let mut ddl = db.conn();
+    ddl.session.statement_begin(Isolation::RepeatableRead, Duration::from_secs(20)).unwrap();
+    ddl.session.lock_name(&name).unwrap();
+    let thread = thread::spawn(move || {
+        let outcomes = [child.run("insert c 1 7"), child.run("insert c 2 8")];
+        child.commit();
+        outcomes
+    });
+    until_waiting(&db.store, waits + 1);
+    db.store.drop_table(&name).unwrap();
+    let columns = ["id int4", "x int4 null", "k int4 null"];
+    let def = common::values::table(&columns, &[ID, "x (x)", "k (k)"]);
+    db.store.create_table(&name, &def, 0).unwrap();
+    let mut defs = db.defs.clone();
+    defs.insert("p".to_owned(), def);
+    Conn::new(&db.store, &defs).script("insert p 1 7 8\n commit");
+    ddl.commit();
+    assert_eq!(thread.join().unwrap(), ["no parent f", "ok"]);
+    check(&db.store, &defs);
+    // And a child keeps it from being replaced.
+    let mut child = Conn::new(&db.store, &defs);
+    child.script("insert c 3 8");
+    ddl.session.statement_begin(Isolation::RepeatableRead, Duration::ZERO).unwrap();
+    assert!(ddl.session.lock_name(&name).is_err());
+    child.commit();
+    ddl.session.lock_name(&name).unwrap();
+}
+
 /// Of the rows that were looked at on the way to a parent only that one stays locked.
 #[test]
 fn a_parent_that_has_gone_is_not_locked() {
