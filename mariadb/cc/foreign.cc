@@ -102,7 +102,8 @@ size_t sql_identifier(const char *part, char *out, size_t cap)
   /* A table that the server is making has no name in SQL. */
   if (!strncmp(part, "#sql", 4))
     return strmake(out, part, cap - 1) - out;
-  return filename_to_tablename(part, out, cap);
+  /* Of a partition's name the server knows the beginning only; what follows is the same in SQL. */
+  return filename_to_tablename(part, out, cap, true);
 }
 
 Ddl::Ddl(THD *thd) : ddl_()

@@ -25,8 +25,6 @@ ha_create_table_option table_options[]= {
 
 namespace {
 
-int compression_of(const ha_table_option_struct *options) { return options ? (int) options->compression - 1 : -1; }
-
 /* Clauses of CREATE TABLE that the server leaves to the engine, and that would be forgotten silently. */
 void warn_left_out(const HA_CREATE_INFO *create_info)
 {
@@ -221,7 +219,7 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
   if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;
   Definition definition;
-  if (int error= definition.describe(form, create_info->tmp_table(), compression_of(form->s->option_struct)))
+  if (int error= definition.describe(form, create_info->tmp_table(), strata::compression_of(form->s->option_struct)))
     return error;
   int result= strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value, keys.get(),
                                   keys.count(), strata::Ddl(ha_thd()).get());
@@ -475,8 +473,10 @@ int ha_strata::info(uint what)
       stats.create_time= (time_t) now.create_time;
       stats.block_size= 16384;
       stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
-      fill_rec_per_key();
     }
+    /* A table that has grown since it was opened is joined by what it is now. */
+    if ((what & HA_STATUS_CONST) || now.sample_is_old)
+      fill_rec_per_key();
   }
   return 0;
 }

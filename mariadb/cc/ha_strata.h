@@ -17,7 +17,7 @@ public:
   /* ---- what the engine can do ---- */
   Table_flags table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "LSM"; }
+  const char *index_type(uint) override { return "BTREE"; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
@@ -35,11 +35,14 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *create_info) override;
-  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *, Alter_inplace_info *) override
-  {
-    return HA_ALTER_INPLACE_NOT_SUPPORTED; /* ALTER TABLE copies */
-  }
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+
+  /* ---- ALTER TABLE in place ---- */
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *, Alter_inplace_info *) override { return false; }
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
   /* ---- foreign keys ---- */
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
@@ -128,6 +131,7 @@ private:
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
+  bool is_instant(TABLE *altered, Alter_inplace_info *info);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);
   void fill_rec_per_key();

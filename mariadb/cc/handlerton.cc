@@ -498,6 +498,7 @@ void install_transaction_hooks(handlerton *hton)
   hton->prepare_for_backup= prepare_for_backup;
   hton->drop_database= drop_database;
   hton->signal_ddl_recovery_done= ddl_recovery_done;
+  hton->check_version= check_version;
   hton->show_status= show_status;
 }
 

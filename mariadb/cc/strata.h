@@ -225,6 +225,13 @@ int strata_table_open(StrataStore *store, const char *name, const StrataTableDef
 /* An error if the table could not be opened with `def`. The order of indexes may differ. */
 int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
+/* Gives tables, all or none, the columns of `def` and the names of its indexes; rows stay. `kept` says for each column which of
+   the present ones it is, -1: a new one, whose value in all rows is that of `record`. On a `trial` nothing changes. The tables
+   are to be opened again. */
+int strata_table_alter(StrataStore *store, StrataTable *const *tables, size_t count, const StrataTableDef *def,
+                       const int32_t *kept, const uint8_t *record, int trial);
+/* The version of a table's definition, or of those of its partitions. */
+int strata_table_version(StrataStore *store, const char *name, uint8_t *version);
 /* Foreign keys of a table: those it has, or, as_parent, those that refer to it. */
 int strata_table_references(StrataTable *table, int as_parent, void (*emit)(void *ctx, const StrataReference *key), void *ctx);
 /* A byte that is not 0 while the table has foreign keys or is named by some; to be loaded as it is. Valid while the table is open. */
@@ -338,7 +345,8 @@ int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit valu
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
-typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */ } StrataStats;
+typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
+                 uint32_t sample_is_old; /* ask for rec_per_key again */ } StrataStats;
 int strata_table_stats(StrataTable *table, StrataStats *stats);
 /* Rows per distinct value for 1..n leading parts, primary-key suffix included; fills at most cap entries, returns count in *n. */
 int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t cap, size_t *n);

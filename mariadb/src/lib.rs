@@ -16,6 +16,7 @@
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
 //! - `foreign`: foreign keys
+//! - `alter`: ALTER TABLE in place
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -43,6 +44,7 @@ pub mod store;
 pub mod auto_increment;
 pub mod session;
 pub mod foreign;
+pub mod alter;
 pub mod cursor;
 pub mod stats;
 pub mod maintenance;

@@ -189,25 +189,22 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that
-    /// have it open must open it again with that definition. While memory is full this waits until `is_killed` says that it need not:
-    /// nothing has happened then.
+    /// Gives tables, all or none, the columns of `def`, which come from where `sources` says, and the names of its indexes, and leaves
+    /// their rows as they are. Handlers that have them open must open them again with that definition. While memory is full this
+    /// waits until `is_killed` says that it need not: nothing has happened then.
     pub fn alter_columns(
         &self,
-        name: &str,
+        names: &[String],
         def: &TableDef,
         sources: &[Source],
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        limits::check(def)?;
-        self.alter(name, Urgency::Waits(is_killed), |old, _| {
-            let next = old.with_columns(def, sources)?;
-            compare::check(name, &next, def)?;
-            // What could not be read afterwards is not to happen.
-            let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
-            RowCodec::versioned(&next, def, &Arc::new(clustered))?;
-            Ok((next, Vec::new()))
-        })
+        self.alter(names, Urgency::Waits(is_killed), |name, old, _| Ok((altered(name, old, def, sources)?, Vec::new())))
+    }
+
+    /// An error where [`Store::alter_columns`] would have one for what is asked of it.
+    pub fn check_alter(&self, name: &str, def: &TableDef, sources: &[Source]) -> Result<()> {
+        altered(name, &*self.catalog.get(name)?, def, sources).map(drop)
     }
 
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
@@ -220,7 +217,7 @@ impl Store {
         let mut def = self.definition(name)?;
         def.indexes.push(index.clone());
         limits::check(&def)?;
-        self.alter(name, Urgency::Waits(is_killed), |old, next_id| {
+        self.alter(&[name.to_owned()], Urgency::Waits(is_killed), |_, old, next_id| {
             let id = next_id();
             if index.unique {
                 self.building.lock().entry(id).or_default();
@@ -232,7 +229,7 @@ impl Store {
     /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
     /// open it again. A unique index must have been built by this store from the beginning to the end.
     pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
-        self.alter(name, Urgency::Relief, |old, _| {
+        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
             let next = old.with_state(index, state)?;
             let live = next.indexes.iter().zip(&old.indexes).find(|(new, old)| new.is_live() && !old.is_live());
             if let Some((live, _)) = live.filter(|(live, _)| live.unique) {
@@ -262,7 +259,7 @@ impl Store {
 
     /// Removes an index that nobody uses any more.
     pub fn drop_index(&self, name: &str, index: &str) -> Result<()> {
-        self.alter(name, Urgency::Relief, |old, _| {
+        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
             let (next, gone) = old.without_index(index)?;
             Ok((next, vec![gone]))
         })
@@ -270,15 +267,17 @@ impl Store {
 
     fn alter(
         &self,
-        name: &str,
+        names: &[String],
         urgency: Urgency<'_>,
-        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<()> {
-        let (meta, min_snapshot) = self.catalog.alter(name, urgency, plan)?;
+        let altered = self.catalog.alter(names, urgency, plan)?;
         let mut tables = self.tables.lock();
-        if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            let state = Arc::new(state.successor(meta, min_snapshot));
-            tables.insert(name.to_owned(), state);
+        for (name, (meta, min_snapshot)) in names.iter().zip(altered) {
+            if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
+                let state = Arc::new(state.successor(meta, min_snapshot));
+                tables.insert(name.clone(), state);
+            }
         }
         Ok(())
     }
@@ -466,4 +465,18 @@ impl Names for Store {
         let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
         format!("{}.{}", quote(&database), quote(&self.table(name)))
     }
+}
+
+/// The entry `old` of table `name` with the columns of `def`, and its names.
+fn altered(name: &str, old: &TableMeta, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+    limits::check(def)?;
+    let mut next = old.with_columns(def, sources)?;
+    let places = compare::check(name, &next, def)?;
+    for (index, place) in def.indexes.iter().zip(places) {
+        next.indexes[place].name.clone_from(&index.name);
+    }
+    // What could not be read afterwards is not to happen.
+    let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
+    RowCodec::versioned(&next, def, &Arc::new(clustered))?;
+    Ok(next)
 }

@@ -123,10 +123,11 @@ fn a_parent_that_is_replaced_is_looked_at_again() {
     let db = pair("k unique (k)", "");
     db.conn().script("insert p 1 7\n commit");
     let (waits, name) = (db.store.engine().metrics().lock_waits, path("p"));
+    let mut child = db.conn();
+    child.script("insert c 9 7\n delete c 9\n commit");
     let mut ddl = db.conn();
     ddl.session.statement_begin(Isolation::RepeatableRead, Duration::from_secs(20)).unwrap();
     ddl.session.lock_name(&name).unwrap();
-    let mut child = db.conn();
     let thread = thread::spawn(move || {
         let outcomes = [child.run("insert c 1 7"), child.run("insert c 2 8")];
         child.commit();

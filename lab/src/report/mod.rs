@@ -13,12 +13,15 @@ pub use self::place::Place;
 pub use self::variables::Variables;
 
 use self::text::render;
+use crate::drive::Seen;
 use crate::engine::{Conditions, DiskSize, Kind};
+use crate::kernel::States;
 use crate::meter::Usage;
 use crate::page::to_html;
-use crate::server::Instance;
+use crate::server::{Instance, Server};
 use crate::stats::{Latency, evenness, longest_zero, median, minimum};
 use anyhow::Result;
+use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -114,6 +117,29 @@ impl Run {
         }
     }
 
+    /// The same of a server that has just been measured: what it says of itself, and the size of its files.
+    pub fn of(workload: &str, label: String, server: &Server, conditions: &Conditions, round: u32) -> Result<Run> {
+        let version: Option<String> = server.connect(None)?.query_first("SELECT VERSION()")?;
+        Ok(Run {
+            version: version.unwrap_or_default(),
+            variables: Variables::read(server)?,
+            disk: server.instance().size_on_disk()?,
+            ..Run::new(workload, label, server.instance(), conditions, round)
+        })
+    }
+
+    /// The same with what sessions saw, and what the server spent meanwhile.
+    pub fn with(self, seen: Seen, usage: Usage) -> Run {
+        let errors = seen.failures();
+        let Seen { seconds, transactions, deadlocks, series, latency, by_kind, further, .. } = seen;
+        Run { seconds, transactions, deadlocks, errors, series, latency, by_kind, further, usage, ..self }
+    }
+
+    /// As it is told while others are still to come: `Strata, round 2: oltp_insert, 8 threads`.
+    pub fn name(&self) -> String {
+        format!("{}, round {}: {}", self.engine.title(), self.round, self.label)
+    }
+
     /// Transactions per second.
     pub fn tps(&self) -> f64 {
         if self.seconds > 0.0 { self.transactions as f64 / self.seconds } else { 0.0 }
@@ -128,6 +154,10 @@ impl Run {
     pub fn undisturbed(&self) -> Vec<f64> {
         let seconds = self.series.iter().zip(&self.usage.stolen_series);
         seconds.filter(|(_, stolen)| **stolen < DISTURBED).map(|(tps, _)| *tps).collect()
+    }
+
+    fn states(&self) -> States {
+        self.usage.states.unwrap_or_default()
     }
 
     fn per_transaction(&self, amount: u64) -> f64 {
@@ -173,6 +203,11 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "binlog syncs/tx", value: |run| run.per_transaction(run.usage.binlog_syncs) },
     Metric { name: "KB read/tx", value: |run| run.per_transaction(run.usage.read_bytes) / 1024.0 },
     Metric { name: "server CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_us) },
+    Metric { name: "of it in the kernel, CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_system_us) },
+    Metric { name: "processors user, %", value: |run| run.states().user },
+    Metric { name: "processors system, %", value: |run| run.states().system },
+    Metric { name: "processors waiting for I/O, %", value: |run| run.states().wait },
+    Metric { name: "processors idle, %", value: |run| run.states().idle },
     Metric { name: "processors stolen, %", value: |run| run.usage.stolen * 100.0 },
     Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
     Metric { name: "data on disk at most, MB", value: |run| run.usage.data_most as f64 / MIB },
@@ -339,6 +374,12 @@ fn utc_stamp(seconds: u64) -> String {
     let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
     let year = yoe + era * 400 + u64::from(month <= 2);
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// `2026-01-31`, in UTC.
+pub fn day(seconds: u64) -> String {
+    let stamp = utc_stamp(seconds);
+    format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
 }
 
 /// Processors and memory of this machine.

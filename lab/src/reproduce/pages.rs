@@ -5,6 +5,7 @@
 
 use super::drawn::{column, ratio, section, whole};
 use super::experiment::{Axis, Phase, Table as Published, place_text};
+use super::growth;
 use super::metric;
 use super::results::Results;
 use super::verdict::{sentences, verdicts};
@@ -19,16 +20,23 @@ pub fn page(results: &Results) -> Result<Page> {
     let mut page = Page::new(&experiment.title);
     let verdicts = verdicts(results);
     page.verdict = sentences(&verdicts);
+    page.verdict.extend(growth::sentences(results));
     let mut first = Section::new("The question");
     first.text(experiment.question.clone());
-    first.text(format!("The original: {}.", experiment.origin));
+    if !experiment.origin.is_empty() {
+        first.text(format!("The original: {}.", experiment.origin));
+    }
     first.text(scale_words(results));
-    first.table(claims(&verdicts));
+    if !experiment.claims.is_empty() {
+        first.table(claims(&verdicts));
+    }
     page.sections.push(first);
     for figure in &experiment.figures {
         page.sections.push(section(results, figure));
     }
-    page.sections.push(published(&experiment.tables));
+    if !experiment.tables.is_empty() {
+        page.sections.push(published(&experiment.tables));
+    }
     page.sections.push(left_out(results));
     page.conditions = conditions(results);
     page.attachments.push(Attachment {
@@ -71,6 +79,8 @@ fn toml_text(value: &toml::Value) -> String {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Float(number) => number.to_string(),
+        toml::Value::Boolean(true) => "yes".into(),
+        toml::Value::Boolean(false) => "no".into(),
         other => format!("{other:?}"),
     }
 }

@@ -138,6 +138,16 @@ impl Catalog {
             .ok_or_else(|| Error::NoTable(name.to_owned()))
     }
 
+    /// The version of a table's definition in the server; of a partitioned table, of which only the partitions are known here, that of
+    /// one of them: they change together.
+    pub fn version(&self, name: &str) -> Result<[u8; 16]> {
+        let found = self.get(name).or_else(|error| {
+            let partition = self.names(&format!("{name}#P#")).into_iter().next();
+            partition.map_or(Err(error), |partition| self.get(&partition))
+        });
+        found.map(|meta| meta.version)
+    }
+
     /// Names of all tables that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         self.tables.read().from(prefix).map(|(name, _)| name).take_while(|n| n.starts_with(prefix)).cloned().collect()
@@ -290,37 +300,42 @@ impl Catalog {
         Ok((meta, seq))
     }
 
-    /// Puts another entry in the place of a table's: what `plan` makes of it, with the ids of the indexes that it has no more.
-    /// Its rows and its name stay. Returns the entry and the sequence number below which a snapshot cannot know the table: that of
-    /// the change if an index has become live, which may lack entries of rows that are in older snapshots only.
+    /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
+    /// indexes that it has no more. Rows and names stay. Returns, in the order of the names, the entry and the sequence number below
+    /// which a snapshot cannot know the table: that of the change if an index has become live, which may lack entries of rows that
+    /// are in older snapshots only.
     pub(crate) fn alter(
         &self,
-        name: &str,
+        names: &[String],
         urgency: Urgency<'_>,
-        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
-    ) -> Result<(Arc<TableMeta>, SeqNo)> {
+        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+    ) -> Result<Vec<(Arc<TableMeta>, SeqNo)>> {
         let plan = |ids: &mut (u32, u64)| {
-            let (old, min_snapshot) = self.entry(name)?;
-            refuse_prepared(&self.engine, &old)?;
-            let (meta, gone) = plan(&old, &mut || next_id(ids))?;
-            let mut change = vec![
-                (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
-                (format::table_key(name), Some(meta.encode())),
+            let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
+            for name in names {
+                let (old, min_snapshot) = self.entry(name)?;
+                refuse_prepared(&self.engine, &old)?;
+                let (meta, gone) = plan(name, &old, &mut || next_id(ids))?;
+                change.push((format::table_key(name), Some(meta.encode())));
                 // Of indexes that may be others now.
-                (statistics_key(meta.table_id), None),
-            ];
-            note_pending(&mut change, &gone);
-            let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
-            let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
-            Ok((change, (Arc::new(meta), gone, (!new_live).then_some(min_snapshot))))
+                change.push((statistics_key(meta.table_id), None));
+                let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
+                let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
+                next.push((Arc::new(meta), (!new_live).then_some(min_snapshot)));
+                all_gone.extend(gone);
+            }
+            change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
+            note_pending(&mut change, &all_gone);
+            Ok((change, (next, all_gone)))
         };
-        let ((meta, gone, min_snapshot), seq) =
-            self.change(urgency, plan, |tables, seq, (meta, _, min_snapshot)| {
+        let ((next, gone), seq) = self.change(urgency, plan, |tables, seq, (next, _)| {
+            for (name, (meta, min_snapshot)) in names.iter().zip(next) {
                 hint_compression(&self.engine, meta);
                 tables.put(name, meta.clone(), min_snapshot.unwrap_or(seq));
-            })?;
+            }
+        })?;
         self.clearing.settle(&self.engine, gone);
-        Ok((meta, min_snapshot.unwrap_or(seq)))
+        Ok(next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect())
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on
