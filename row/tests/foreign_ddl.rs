@@ -246,13 +246,13 @@ fn an_index_that_a_key_needs_stays() {
         "c",
         "c",
         &table(&["id int4", "p int4 null"], &["PRIMARY unique (id)"]),
-        &[old.clone()],
+        std::slice::from_ref(&old),
         true
     )));
     assert!(index(copy(&store, "p", "p", &table(&["id int4", "u int4 null"], &[]), &[], true)));
     // Another one will do, and without checks none.
     let other = table(&["id int4", "p int4 null"], &["PRIMARY unique (id)", "pid (p, id)"]);
-    copy(&store, "c", "c", &other, &[old.clone()], true).unwrap();
+    copy(&store, "c", "c", &other, std::slice::from_ref(&old), true).unwrap();
     copy(&store, "c", "c", &table(&["id int4", "p int4 null"], &["PRIMARY unique (id)"]), &[old], false).unwrap();
     let related = store.catalog().related(&path("c")).unwrap().get().unwrap();
     assert_eq!((related.parents[0].child_index, related.parents[0].parent_index), (None, Some(0)));
