@@ -21,19 +21,6 @@ std::string path_of(const char *db, const char *table)
   return path;
 }
 
-/* Database and table of a path, as they are written in SQL. */
-void split_path(const char *path, std::string *db, std::string *table)
-{
-  char text[NAME_LEN + 1];
-  const char *last= strrchr(path, '/');
-  const char *first= last;
-  while (first > path && first[-1] != '/')
-    first--;
-  std::string part(first, last ? last - first : 0);
-  db->assign(text, sql_identifier(part.c_str(), text, sizeof text));
-  table->assign(text, sql_identifier(last ? last + 1 : path, text, sizeof text));
-}
-
 bool is_passive(const char *path)
 {
   const char *last= strrchr(path, '/');
@@ -104,6 +91,18 @@ size_t sql_identifier(const char *part, char *out, size_t cap)
     return strmake(out, part, cap - 1) - out;
   /* Of a partition's name the server knows the beginning only; what follows is the same in SQL. */
   return filename_to_tablename(part, out, cap, true);
+}
+
+void split_path(const char *path, std::string *db, std::string *table)
+{
+  char text[NAME_LEN + 1];
+  const char *last= strrchr(path, '/');
+  const char *first= last;
+  while (first > path && first[-1] != '/')
+    first--;
+  std::string part(first, last ? last - first : 0);
+  db->assign(text, sql_identifier(part.c_str(), text, sizeof text));
+  table->assign(text, sql_identifier(last ? last + 1 : path, text, sizeof text));
 }
 
 Ddl::Ddl(THD *thd) : ddl_()

@@ -45,6 +45,9 @@ private:
   bool alters_= false;
 };
 
+/* Database and table of a path, as they are written in SQL. */
+void split_path(const char *path, std::string *db, std::string *table);
+
 /* If another table, or none, is about to come under this name and foreign keys refer to it: waits for transactions that rely on the
    one that there is. Until the statement's end others wait. Returns a handler error. */
 int lock_parent(THD *thd, const char *name);

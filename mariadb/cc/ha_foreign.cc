@@ -6,6 +6,9 @@
 #include "foreign.h"
 #include "ha_strata.h"
 
+/* Of the server, without a declaration in its headers. */
+TABLE *find_fk_open_table(THD *thd, const char *db, size_t db_len, const char *table, size_t table_len);
+
 namespace {
 
 struct Listing
@@ -29,7 +32,28 @@ int list_keys(THD *thd, StrataTable *table, bool as_parent, List<FOREIGN_KEY_INF
   return listing.failed ? HA_ERR_OUT_OF_MEM : strata::handler_error(result, thd);
 }
 
+/* Statements that change a parent open the tables whose rows may change with it. */
+ha_strata *open_child(const void *thd, const char *name)
+{
+  std::string db, child;
+  strata::split_path(name, &db, &child);
+  TABLE *table= find_fk_open_table(static_cast<THD *>(const_cast<void *>(thd)), db.data(), db.size(), child.data(), child.size());
+  return table && table->file->ht == strata::engine ? static_cast<ha_strata *>(table->file) : nullptr;
+}
+
 } // namespace
+
+const StrataTable *ha_strata::child_table(const void *thd, const char *name)
+{
+  const ha_strata *child= open_child(thd, name);
+  return child ? child->table_ : nullptr;
+}
+
+int ha_strata::compute_child(const void *thd, const char *name, uchar *record)
+{
+  ha_strata *child= open_child(thd, name);
+  return child ? child->compute_checked(record) : HA_ERR_NO_SUCH_TABLE;
+}
 
 int ha_strata::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list)
 {

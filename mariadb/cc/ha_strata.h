@@ -52,6 +52,9 @@ public:
   bool is_fk_defined_on_table_or_index(uint index) override;
   char *get_foreign_key_create_info() override;
   void free_foreign_key_create_info(char *text) override;
+  /* For StrataCallbacks: a child as a statement that changes its parent has it open. */
+  static const StrataTable *child_table(const void *thd, const char *name);
+  static int compute_child(const void *thd, const char *name, uchar *record);
   bool get_foreign_dup_key(char *child, uint child_length, char *key, uint key_length) override;
 
   /* ---- statements ---- */

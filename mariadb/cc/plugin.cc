@@ -147,6 +147,8 @@ int init(void *p)
   install_collation_callbacks(&callbacks);
   install_transaction_callbacks(&callbacks);
   callbacks.identifier= sql_identifier;
+  callbacks.child= ha_strata::child_table;
+  callbacks.compute_child= ha_strata::compute_child;
   callbacks.log= log_line;
   callbacks.killed= killed;
   StrataConfig config= {};

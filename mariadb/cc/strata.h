@@ -101,6 +101,11 @@ typedef struct {
   size_t (*binlog)(char *name, size_t cap);
   /* How a part of a table's path, the database's or the table's, is written in SQL (without quotes): its length. Any thread. */
   size_t (*identifier)(const char *part, char *out, size_t cap);
+  /* Children of foreign keys with virtual columns in indexes, whose rows a cascade changes on the thread of the connection `thd`: the
+     table as the server has it open for the statement (null: it has not), and its indexed virtual columns, computed in a record
+     that has all others, 0 if it worked. What they point to stays valid until the next call. */
+  const StrataTable *(*child)(const void *thd, const char *name);
+  int (*compute_child)(const void *thd, const char *name, uint8_t *record);
 } StrataCallbacks;
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
+//! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
 //! - `alter`: ALTER TABLE in place
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
@@ -42,6 +43,7 @@ pub mod fault;
 pub mod crash;
 pub mod store;
 pub mod auto_increment;
+pub mod children;
 pub mod session;
 pub mod foreign;
 pub mod alter;

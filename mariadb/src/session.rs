@@ -1,5 +1,6 @@
 //! Sessions and transactions.
 
+use crate::children::Children;
 use crate::decisions::Decisions;
 use crate::outcome::{Outcome, bytes, code, guard, reference, store_out};
 use crate::store::StoreHandle;
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn strata_session_new(
 ) -> c_int {
     guard(|| {
         let handle = unsafe { reference(store)? };
+        let thd_ptr = thd;
         let (killed, thd) = (handle.calls.killed, Thd(thd));
         let probe = Box::new(move || {
             let thd = &thd;
@@ -64,7 +66,8 @@ pub unsafe extern "C" fn strata_session_new(
                 None => false,
             }
         });
-        let session = Session::new(&handle.store, probe);
+        let mut session = Session::new(&handle.store, probe);
+        session.set_computing(Some(Box::new(Children { calls: handle.calls, thd: Thd(thd_ptr) })));
         let kill = session.kill_switch();
         handle.waits.join(&kill, thd);
         let waits = handle.waits.clone();

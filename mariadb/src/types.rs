@@ -55,6 +55,10 @@ pub struct CCallbacks {
     pub binlog: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
     /// How a part of a table's path is written in SQL; returns the length.
     pub identifier: Option<unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize>,
+    /// The `StrataTable` of this name as the connection's statement has it open for a foreign key; null if it has not.
+    pub child: Option<unsafe extern "C" fn(*const c_void, *const c_char) -> *const c_void>,
+    /// Computes the virtual columns that indexes of that table have, in a record with all others; 0: done.
+    pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8) -> c_int>,
 }
 
 impl CCallbacks {
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 112);
+        assert_eq!(size_of::<CCallbacks>(), 128);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
         assert_eq!(size_of::<CDdl>(), 16);

@@ -35,6 +35,8 @@ fn callbacks() -> CCallbacks {
         blocking_ends: None,
         binlog: None,
         identifier: None,
+        child: None,
+        compute_child: None,
     }
 }
 

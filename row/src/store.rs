@@ -97,6 +97,21 @@ impl Store {
         *self.latest_foreign_error.lock() = Some((self.engine.now_us(), what));
     }
 
+    /// A row has been refused: noted if a foreign key has done it.
+    #[cold]
+    pub(crate) fn note_refused_row(&self, error: &Error) {
+        let (reference, what) = match error {
+            Error::NoReferencedRow(reference) => (reference, "was not written: there is no such row in"),
+            Error::RowIsReferenced(reference) => (reference, "refers to a row that was to go or to change in"),
+            _ => return,
+        };
+        let (child, parent) = (self.quoted(&reference.child), self.quoted(&reference.parent));
+        self.note_foreign_error(format!(
+            "a row of table {child} {what} {parent}, foreign key '{}'",
+            reference.key.name
+        ));
+    }
+
     /// What was noted last, and when by the engine's clock, in microseconds.
     pub fn latest_foreign_error(&self) -> Option<(u64, String)> {
         self.latest_foreign_error.lock().clone()

@@ -37,5 +37,8 @@ fn with_workspace<T>(session: &mut Session, body: impl FnOnce(&mut Workspace, &m
     work.begin(session);
     let result = body(&mut work, session);
     session.give_workspace(work);
+    if let Err(error) = &result {
+        session.store().note_refused_row(error);
+    }
     result
 }
