@@ -336,6 +336,8 @@ pub struct RangeEstimate {
     pub tombstones: u64,
     /// `entries` are counted, and none are tombstones.
     pub exact: bool,
+    /// A block in which the range begins or ends is not in memory: `entries` may be wrong by what it holds.
+    pub is_blind: bool,
 }
 
 impl RangeEstimate {
@@ -367,16 +369,20 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
             }
             let part = tree.ssts.reader(file)?.between(lower, upper)?;
             sum.bytes += part.bytes;
+            sum.is_blind |= !part.exact;
             sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
         }
     }
     let in_tables = sum.entries;
     for mem in state.memtables() {
         let count = |sample| (mem.table.estimate_keys(lower, upper, sample), sample);
-        // Where tables have most of the keys, the memtables' part (new versions of these, often) need not be exact.
+        // Where tables have by far most of the keys, the memtables' part (new versions of these, often) need not be exact.
         let rough = if in_tables < RANGE_SAMPLE { (u64::MAX, 0) } else { count(RANGE_SAMPLE_ROUGH) };
-        let (keys, sample) =
-            if rough.0 <= in_tables { rough } else { count(range_sample(mem.table.key_count(), lower, upper)) };
+        let (keys, sample) = if rough.0 <= in_tables / ROUGH_PART {
+            rough
+        } else {
+            count(range_sample(mem.table.key_count(), lower, upper))
+        };
         sum.add(keys, mem.table.tombstone_count(), mem.table.version_count(), keys < sample);
     }
     Ok(sum)
@@ -403,6 +409,7 @@ fn add_shared(ssts: &SstFiles, file: &FileEntry, lower: &[u8], upper: &[u8], sum
         let entries =
             if found.exact || found.entries > 0 { found.entries.min(part.entries) } else { part.entries.div_ceil(2) };
         sum.bytes += found.bytes;
+        sum.is_blind |= !found.exact;
         sum.add(entries, part.tombstones, part.entries, found.exact);
     }
     Ok(())
@@ -436,6 +443,8 @@ pub struct IndexStats {
 const RANGE_SAMPLE: u64 = 32;
 /// The same if tables have at least that many, and more than this finds.
 const RANGE_SAMPLE_ROUGH: u64 = 4;
+/// What that finds is good if it is no more than one in so many of what tables have: it is often wrong by a factor of two.
+const ROUGH_PART: u64 = 4;
 /// The same for a whole index, whose size callers keep for a while, and for ranges of memtables up to [`SMALL_KEYS`]: wrong
 /// by more than a sixth in one case of twenty.
 const INDEX_SAMPLE: u64 = 128;

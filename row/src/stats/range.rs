@@ -4,13 +4,13 @@
 //! The engine estimates from index blocks and the towers of the memtables, and says if it has counted in fact: most short
 //! ranges lie in cached blocks. A walk through the rows follows only where the estimate says little: for a handful of
 //! rows, where one more or less matters, and where tombstones are a good part of it (the emptied head of a queue): entries less
-//! twice the tombstones is then the small difference of two large estimates. Such a range is walked from both ends, a little way;
-//! the rows among the entries that were passed say what there is in between, if both ends say the same, and else show the limits
-//! of what the difference can be.
+//! twice the tombstones is then the small difference of two large estimates. Such a range is walked a little way from both ends.
+//! Rows among the entries passed are a density. Where it is the same at both ends, so it is taken to be between them; else the range
+//! is halved, by the bytes of its keys, and looked at in the middle, until the halves are small.
 //!
-//! Rejected: walking all small ranges. It reads a range of a hundred rows twice. Walks from places in the middle, too: the files'
-//! indexes know such places, and would have to be read from the disk for them.
+//! Rejected: walking all small ranges. It reads a range of a hundred rows twice.
 
+use super::sample::between;
 use crate::error::{Error, Result};
 use crate::keycode::prefix_end_in_place;
 use crate::kv::{self, IndexId, RangeEstimate, Txn};
@@ -18,6 +18,9 @@ use crate::table::Table;
 
 /// Up to this estimate a walk counts the rows.
 const FEW: u64 = 16;
+/// Up to this estimate the blocks at both ends are read if they are not in memory, a few thousand entries each: whoever reads the range
+/// needs at least the first.
+const SHORT: u64 = 10_000;
 /// The estimate is doubtful if one entry in so many is a tombstone.
 const TOMBSTONE_PART: u64 = 8;
 /// Rows that a walk passes at most.
@@ -25,12 +28,18 @@ const DIVE: u64 = 100;
 /// Dead entries that it passes at most.
 const DEAD_DIVE: u64 = 1000;
 /// Both ends of a range say the same if their densities differ by no more than this factor.
-const SAME: f64 = 3.0;
+const SAME: f64 = 2.0;
+/// How often a range is halved at most.
+const HALVINGS: u32 = 7;
+/// How often the entries of two halves are estimated at most.
+const LOOKS: u32 = 64;
+/// A half with fewer entries than one in so many is as good as empty.
+const NOTHING: u64 = 32;
 
 /// One end of a range: a key image, and whether rows that have it belong to the range.
 pub type End<'a> = Option<(&'a [u8], bool)>;
 
-/// A walk from one end of a range.
+/// A walk through rows, from one end of a range or from its middle.
 struct Walk {
     rows: u64,
     /// Entries that it has passed, a tombstone with what it hides.
@@ -73,7 +82,11 @@ impl Table {
         if lower >= upper {
             return Ok(0);
         }
-        let sizes = self.engine().range_estimate(&lower, &upper)?;
+        let mut sizes = self.engine().range_estimate(&lower, &upper)?;
+        if sizes.is_blind && sizes.entries <= SHORT {
+            self.read_ends(own, &lower, &upper)?;
+            sizes = self.engine().range_estimate(&lower, &upper)?;
+        }
         if sizes.exact && !own.has_writes() {
             return Ok(sizes.entries);
         }
@@ -88,7 +101,63 @@ impl Table {
             return Ok(head.rows + 1);
         }
         let tail = self.walk(own, &lower, &upper, false)?;
-        Ok(between(&sizes, &head, &tail))
+        let density = [head.density(), tail.density()];
+        let mut looks = LOOKS;
+        let rows = self.rows_between(own, (&lower, &upper), sizes.entries, density, HALVINGS, &mut looks)?;
+        Ok((rows as u64).min(sizes.entries).max(head.rows))
+    }
+
+    /// About how many rows `entries` entries between two keys are, where the rows lie as dense as was seen at both.
+    fn rows_between(
+        &self,
+        own: &Txn,
+        (first, last): (&[u8], &[u8]),
+        entries: u64,
+        density: [f64; 2],
+        halvings: u32,
+        looks: &mut u32,
+    ) -> Result<f64> {
+        let (low, high) = (density[0].min(density[1]), density[0].max(density[1]));
+        let middle = between(first, last, 1, 2);
+        if entries == 0
+            || high <= SAME * low
+            || halvings == 0
+            || *looks == 0
+            || middle.as_slice() <= first
+            || middle.as_slice() >= last
+        {
+            return Ok(entries as f64 * (low + high) / 2.0);
+        }
+        *looks -= 1;
+        let halves = [(first, middle.as_slice()), (middle.as_slice(), last)];
+        let counts = [0, 1].map(|half: usize| self.engine().range_estimate(halves[half].0, halves[half].1));
+        let [left, right] = counts;
+        let counts = [left?.entries, right?.entries];
+        // A half without entries tells nothing: the keys begin or end within the other.
+        if let Some(empty) = counts.iter().position(|count| count * NOTHING < entries) {
+            let whole = 1 - empty;
+            return self.rows_between(own, halves[whole], entries, density, halvings, looks);
+        }
+        let seen = self.walk(own, &middle, last, true)?.density();
+        let left = self.rows_between(own, halves[0], counts[0], [density[0], seen], halvings - 1, looks)?;
+        let right = self.rows_between(own, halves[1], counts[1], [seen, density[1]], halvings - 1, looks)?;
+        Ok(left + right)
+    }
+
+    /// Reads the blocks in which a range begins and ends.
+    fn read_ends(&self, own: &Txn, lower: &[u8], upper: &[u8]) -> Result<()> {
+        let point = self.engine().read_point();
+        let mut cursor = self.engine().cursor();
+        cursor.open(own, point.seq(), lower, upper)?;
+        cursor.set_skips_max(DEAD_DIVE);
+        for moved in [cursor.seek_ge(own, lower), cursor.seek_lt(own, upper)] {
+            match moved {
+                Err(kv::Error::Interrupted) if cursor.skipped() >= DEAD_DIVE => {}
+                moved => moved?,
+            }
+        }
+        cursor.close();
+        Ok(())
     }
 
     fn walk(&self, own: &Txn, lower: &[u8], upper: &[u8], forward: bool) -> Result<Walk> {
@@ -120,18 +189,4 @@ impl Table {
 /// Rows, if tombstones lie evenly in what has them: each is an entry and hides another one.
 fn live(sizes: &RangeEstimate) -> u64 {
     sizes.entries.saturating_sub(2 * sizes.tombstones).max(1)
-}
-
-/// Rows of a range that was walked from both ends and is longer than both walks, or seems to be.
-fn between(sizes: &RangeEstimate, head: &Walk, tail: &Walk) -> u64 {
-    let seen = head.rows + tail.rows;
-    let passed = head.entries + tail.entries;
-    let rest = sizes.entries.saturating_sub(passed) as f64;
-    let (low, high) = (head.density().min(tail.density()), head.density().max(tail.density()));
-    let rest = match high <= SAME * low {
-        true => rest * seen as f64 / passed as f64,
-        false => (live(sizes).saturating_sub(seen) as f64).clamp(rest * low, rest * high),
-    };
-    // The walks may have met.
-    (seen + rest as u64).min(sizes.entries).max(head.rows)
 }

@@ -45,7 +45,8 @@ fn sample_index(table: &Table, index: usize, rows: u64, own: &Txn, tick: &dyn Fn
         let first = if cursor.valid() { cursor.key().to_vec() } else { Vec::new() };
         for spot in 0..SPOTS {
             tick()?;
-            cursor.seek_ge(own, &between(&first, &last, spot))?;
+            let from = if spot == 0 { first.clone() } else { between(&first, &last, spot, SPOTS) };
+            cursor.seek_ge(own, &from)?;
             shares.walk(&mut cursor, own, KEYS_PER_SPOT)?;
         }
     }
@@ -119,8 +120,8 @@ impl Shares<'_> {
     }
 }
 
-/// A key about `spot`/SPOTS of the way from `first` to `last`, by the eight bytes behind their common prefix.
-fn between(first: &[u8], last: &[u8], spot: u64) -> Vec<u8> {
+/// A key about `part`/`parts` of the way from `first` to `last`, by the eight bytes behind their common prefix.
+pub(super) fn between(first: &[u8], last: &[u8], part: u64, parts: u64) -> Vec<u8> {
     let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let number = |key: &[u8]| {
         let mut bytes = [0; 8];
@@ -131,6 +132,6 @@ fn between(first: &[u8], last: &[u8], spot: u64) -> Vec<u8> {
     };
     let (low, high) = (number(first), number(last));
     let mut key = first[..common].to_vec();
-    key.extend_from_slice(&(low + (high.saturating_sub(low)) / SPOTS * spot).to_be_bytes());
-    if spot == 0 { first.to_vec() } else { key }
+    key.extend_from_slice(&(low + (high.saturating_sub(low)) / parts * part).to_be_bytes());
+    key
 }
