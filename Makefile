@@ -56,7 +56,7 @@ help:
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
-	@echo 'make lab        four published experiments in their short form, with InnoDB and RocksDB: an hour on two cores'
+	@echo 'make lab        published experiments in their short form, with InnoDB and RocksDB, all but redmine: an hour on two cores'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'

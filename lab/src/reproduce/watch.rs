@@ -111,15 +111,17 @@ struct Shares {
 
 /// Watches a server from its making to [`Watch::end`].
 pub struct Watch {
-    pid: u32,
+    /// The server, and other processes that are part of what is measured.
+    pids: Vec<u32>,
     stop: Arc<AtomicBool>,
     sampler: Option<JoinHandle<Watched>>,
     start: Shares,
 }
 
 impl Watch {
-    /// Begins.
-    pub fn begin(pid: u32, instance: &Instance) -> Result<Watch> {
+    /// Begins. Beside the server and the lab, `companions` are part of what is measured: processes of the lab that it has not
+    /// waited for.
+    pub fn begin(pid: u32, companions: &[u32], instance: &Instance) -> Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let source = Source { pid, instance: instance.clone(), device: device(&instance.data()) };
         let first = source.moment(0)?;
@@ -127,18 +129,19 @@ impl Watch {
             let stop = stop.clone();
             move || source.sample(first, &stop)
         });
-        Ok(Watch { pid, stop, sampler: Some(sampler), start: shares(pid)? })
+        let pids: Vec<u32> = [&[pid], companions].concat();
+        Ok(Watch { stop, sampler: Some(sampler), start: shares(&pids)?, pids })
     }
 
     /// What is measured begins now: the number of seconds before, for [`Watched::before`], and the shares anew.
     pub fn measure(&mut self) -> Result<()> {
-        self.start = shares(self.pid)?;
+        self.start = shares(&self.pids)?;
         Ok(())
     }
 
     /// Ends; so many whole seconds were before what was measured. Children of the lab have been waited for.
     pub fn end(mut self, before: usize) -> Result<Watched> {
-        let end = shares(self.pid)?;
+        let end = shares(&self.pids)?;
         let mut watched = self.finish();
         watched.before = before;
         let all = (0..5).map(|state| end.cpu[state].saturating_sub(self.start.cpu[state])).collect::<Vec<_>>();
@@ -239,14 +242,16 @@ fn rows(conn: &mut mysql::Conn) -> Option<u64> {
     Some(rows.iter().filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
 }
 
-fn shares(pid: u32) -> Result<Shares> {
+fn shares(pids: &[u32]) -> Result<Shares> {
     let own = |path: &str, children: bool| -> Result<u64> {
         let text = fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))?;
         process_ticks(&text, children).with_context(|| format!("{path} has another format"))
     };
     Ok(Shares {
         cpu: cpu(&fs::read_to_string("/proc/stat")?).context("/proc/stat has another format")?,
-        ours: own(&format!("/proc/{pid}/stat"), false)? + own("/proc/self/stat", true)?,
+        ours: pids.iter().try_fold(own("/proc/self/stat", true)?, |sum, pid| {
+            Ok::<u64, anyhow::Error>(sum + own(&format!("/proc/{pid}/stat"), false)?)
+        })?,
     })
 }
 

@@ -1,5 +1,6 @@
-//! Loads and measures an engine: what the four workloads have in common, and what each drives.
+//! Loads and measures an engine: what the workloads have in common, and what each drives.
 
+use super::application::{self, Application, Task};
 use super::experiment::{Axis, Phase, Place, Value, Workload};
 use super::plan::{Plan, Step};
 use super::progress::Runner;
@@ -19,10 +20,10 @@ use crate::stats::Latency;
 use crate::sysbench::{self, Call, Size};
 use crate::tpcc::bench::{bar, version};
 use crate::tpcc::drive::Control;
-use crate::{linkbench, tpcc};
+use crate::{linkbench, redmine, tpcc};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Less memory than this no engine can do with, in MiB.
@@ -61,9 +62,10 @@ impl Runner for Bench {
             Step::Measure { subject, round, data, place, inner } => {
                 let place: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
                 let memory_mb = memory(plan, &place, before)?;
-                self.measure(plan, *subject, *round, data, &place, inner, memory_mb)
+                self.measure(plan, *subject, *round, data, &place, inner, memory_mb, before)
             }
             Step::Forget { data } => {
+                redmine::disk::remove(&self.lab);
                 for subject in 0..plan.subjects.len() {
                     plan.subjects[subject].instance(&self.lab)?.forget(&plan.saved(subject, data))?;
                 }
@@ -75,6 +77,9 @@ impl Runner for Bench {
 
 /// Memory for each engine at a place, in MiB.
 fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
+    if let Some(set) = place.get(&Axis::Set) {
+        return Ok(plan.settings.sets.get(&set.to_string()).with_context(|| format!("there is no set {set}"))?.memory_mb);
+    }
     let Some(Value::Number(share)) = place.get(&Axis::Memory) else { return Ok(plan.settings.memory_mb) };
     let baseline = plan.subjects[0].id();
     let load = before.iter().find(|record| record.phase == Phase::Load && record.subject == baseline);
@@ -114,8 +119,8 @@ impl Bench {
         let instance = plan.subjects[subject].instance(&self.lab)?;
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
-        let (watch, meter) = (Watch::begin(server.pid(), &instance)?, Meter::begin(server.pid(), &instance)?);
-        let mut driven = fill(plan, &instance, data)?;
+        let (watch, meter) = (Watch::begin(server.pid(), &[], &instance)?, Meter::begin(server.pid(), &instance)?);
+        let mut driven = fill(plan, &self.lab, &instance, data)?;
         settle(server.pid())?;
         server.ensure_alive()?;
         let usage = meter.end()?;
@@ -149,6 +154,7 @@ impl Bench {
         place: &Place,
         inner: &[Place],
         memory_mb: u64,
+        before: &[Record],
     ) -> Result<Vec<Record>> {
         let conditions = conditions(plan, subject, place, memory_mb)?;
         let instance = plan.subjects[subject].instance(&self.lab)?;
@@ -157,11 +163,15 @@ impl Bench {
         if plan.experiment.workload == Workload::Sysbench {
             sbtest::warm(&server, size(&plan.settings))?;
         }
+        let mut application = match plan.experiment.workload {
+            Workload::Redmine => Some(Application::start(plan, &self.lab, &instance, before)?),
+            _ => None,
+        };
         settle(server.pid())?;
         let mut records = Vec::new();
         for inner in inner {
             let place: Place = place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
-            let mut driver = Driver::new(plan, &instance, &place, round)?;
+            let mut driver = Driver::new(plan, &instance, application.as_mut(), &place, round)?;
             for window in 1..=plan.settings.windows() {
                 let mut place = place.clone();
                 if plan.settings.windows > 1 {
@@ -175,6 +185,9 @@ impl Bench {
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
+        }
+        if let Some(application) = application {
+            application.stop();
         }
         server.stop()?;
         Ok(records)
@@ -190,7 +203,7 @@ fn watched(
     driver: &mut Driver,
 ) -> Result<(Driven, crate::meter::Usage, Watched)> {
     let instance = server.instance().clone();
-    let mut watch = Watch::begin(server.pid(), &instance)?;
+    let mut watch = Watch::begin(server.pid(), &driver.companions(), &instance)?;
     let began = Instant::now();
     let warm = if warmup > 0 { driver.drive(warmup, 0)? } else { Driven::default() };
     watch.measure()?;
@@ -243,7 +256,7 @@ fn size(settings: &Settings) -> Size {
 }
 
 /// Fills the tables; a transaction is a row where rows are counted.
-fn fill(plan: &Plan, instance: &Instance, data: &Place) -> Result<Driven> {
+fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Driven> {
     let settings = &plan.settings;
     let bar = bar(format!("{}: loading", instance.kind().title()));
     let began = Instant::now();
@@ -278,6 +291,7 @@ fn fill(plan: &Plan, instance: &Instance, data: &Place) -> Result<Driven> {
             driven.transactions = u64::from(settings.tables) * settings.rows;
             driven.further.insert("logical MB".into(), bytes as f64 / f64::from(1 << 20));
         }
+        Workload::Redmine => driven = application::fill(plan, lab, instance, data, &bar)?,
     }
     bar.finish_and_clear();
     if driven.seconds == 0.0 {
@@ -297,18 +311,25 @@ struct Driver<'a> {
     instance: &'a Instance,
     sessions: u32,
     round: u32,
-    work: Work,
+    work: Work<'a>,
 }
 
-enum Work {
+enum Work<'a> {
     Tpcc,
     Linkbench(Box<(Graph, Access)>),
     Sysbench { script: String, xa: bool, counted: f64 },
     Compressible(Data),
+    Redmine(Task<'a>),
 }
 
 impl<'a> Driver<'a> {
-    fn new(plan: &'a Plan, instance: &'a Instance, place: &Place, round: u32) -> Result<Driver<'a>> {
+    fn new(
+        plan: &'a Plan,
+        instance: &'a Instance,
+        application: Option<&'a mut Application>,
+        place: &Place,
+        round: u32,
+    ) -> Result<Driver<'a>> {
         let settings = &plan.settings;
         let work = match plan.experiment.workload {
             Workload::Tpcc => Work::Tpcc,
@@ -324,16 +345,23 @@ impl<'a> Driver<'a> {
                 Work::Sysbench { script: format!("oltp_{case}"), xa, counted }
             }
             Workload::Compressible => Work::Compressible(prose(plan, place)?),
+            Workload::Redmine => Work::Redmine(application.context("Redmine does not run")?.at(place)?),
         };
-        let sessions = place.get(&Axis::Connections).and_then(Value::number).map_or(settings.sessions, |n| n as u32);
+        let varied = place.get(&Axis::Connections).or_else(|| place.get(&Axis::Processes)).and_then(Value::number);
+        let sessions = varied.map_or(settings.sessions, |n| n as u32);
         ensure!(sessions > 0, "the experiment has no sessions");
         Ok(Driver { settings, instance, sessions, round, work })
+    }
+
+    /// Processes that are part of what is measured.
+    fn companions(&self) -> Vec<u32> {
+        if let Work::Redmine(task) = &self.work { task.pids() } else { Vec::new() }
     }
 
     /// Drives for a time; each number of a window draws other input.
     fn drive(&mut self, seconds: u64, window: u64) -> Result<Driven> {
         let (instance, sessions, seed) = (self.instance, self.sessions, u64::from(self.round) * 1000 + window);
-        match &self.work {
+        match &mut self.work {
             Work::Tpcc => {
                 let scale = tpcc::Scale::full(self.settings.warehouses);
                 let load = tpcc::drive::Load { scale, threads: sessions, seconds, seed, rate: None };
@@ -350,7 +378,7 @@ impl<'a> Driver<'a> {
                 })
             }
             Work::Linkbench(work) => {
-                let (graph, access) = work.as_ref();
+                let (graph, access) = &**work;
                 let load = linkbench::drive::Load { graph, access, requesters: sessions, seconds, run: seed };
                 let outcome = linkbench::drive::drive(instance, load, &Control::default())?;
                 Ok(Driven {
@@ -385,6 +413,7 @@ impl<'a> Driver<'a> {
                 })
             }
             Work::Compressible(data) => data.drive(instance, sessions, seconds, seed),
+            Work::Redmine(task) => task.drive(sessions, seconds, seed),
         }
     }
 }
