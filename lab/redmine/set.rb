@@ -14,13 +14,37 @@ SET = JSON.parse(ENV.fetch('LAB_SET'))
 # Issues of a transaction.
 BATCH = 20
 
+# Runs a block in a process of its own, with a connection of its own; whether it went well. The process ends when its parent is gone.
+def in_process
+  ActiveRecord::Base.connection_handler.clear_all_connections!
+  parent = Process.pid
+  fork do
+    Thread.new { sleep(0.5) while Process.ppid == parent; exit!(1) }
+    ActiveRecord::Base.establish_connection
+    yield
+    exit!(0)
+  rescue Exception => e # rubocop:disable Lint/RescueException
+    say_error(e)
+    exit!(1)
+  end
+end
+
+def wait_for(*children)
+  # All are waited for, whatever came of the first.
+  children.map { |pid| Process.wait2(pid).last.success? }.all?
+end
+
+# In a process of its own: models that saw the tables of an early migration would go on believing in them.
 def migrate
-  ActiveRecord::Migration.verbose = false
-  ActiveRecord::Base.connection.migration_context.migrate
+  migrated = in_process do
+    ActiveRecord::Migration.verbose = false
+    ActiveRecord::Base.connection.migration_context.migrate
+    say('migrated', ActiveRecord::Base.connection.migration_context.current_version, ActiveRecord::Base.connection.tables.length)
+  end
+  exit(1) unless wait_for(migrated)
+  ActiveRecord::Base.connection.schema_cache.clear!
   ActiveRecord::Base.descendants.each(&:reset_column_information)
   Redmine::DefaultData::Loader.load('en')
-  tables = ActiveRecord::Base.connection.tables
-  say('migrated', ActiveRecord::Base.connection.migration_context.current_version, tables.length)
 end
 
 # A plugin's table that refers to issues, as plugins of others have: whether the reference stands.
@@ -115,30 +139,13 @@ def load(projects, loader, loaders)
   end
 end
 
-# A process a loader, each with a connection of its own. One whose parent is gone ends.
-def in_processes(projects, loaders)
-  ActiveRecord::Base.connection_handler.clear_all_connections!
-  parent = Process.pid
-  children = (0...loaders).map do |loader|
-    fork do
-      Thread.new { sleep(0.5) while Process.ppid == parent; exit!(1) }
-      ActiveRecord::Base.establish_connection
-      load(projects, loader, loaders)
-      exit!(0)
-    rescue Exception => e # rubocop:disable Lint/RescueException
-      say_error(e)
-      exit!(1)
-    end
-  end
-  children.all? { |pid| Process.wait2(pid).last.success? }
-end
-
 begin
   migrate
   foreign_keys
   made = Project.transaction { projects(users) }
   say('projects', made.length)
-  exit(1) unless in_processes(made, SET['loaders'])
+  loaders = SET['loaders']
+  exit(1) unless wait_for(*(0...loaders).map { |loader| in_process { load(made, loader, loaders) } })
   say('done')
 rescue StandardError => e
   say_error(e)

@@ -176,7 +176,8 @@ impl App {
     }
 }
 
-fn packaged_version() -> Result<String> {
+/// The version of the installed package.
+pub fn packaged_version() -> Result<String> {
     let output = Command::new("dpkg-query").args(["-W", "-f=${Version}", "redmine"]).output()?;
     ensure!(output.status.success(), "dpkg knows no package redmine");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

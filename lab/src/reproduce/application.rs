@@ -43,8 +43,9 @@ pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &Pr
     let set = settings.sets.get(&name).with_context(|| format!("there is no set {name}"))?;
     let around = Around { members: settings.members, comments: settings.comments, loaders: settings.loaders };
     let made = set::make(&app, instance, set, around, bar)?;
+    let mut words = BTreeMap::from([("Redmine".to_string(), app.version().to_string())]);
     if !made.foreign_key_error.is_empty() {
-        println!("  a plugin's foreign key: {}", made.foreign_key_error);
+        words.insert("a plug-in's foreign key".into(), made.foreign_key_error);
     }
     let further = [
         (IDLE, idle),
@@ -58,6 +59,7 @@ pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &Pr
         transactions: made.rows,
         deadlocks: made.repeated,
         further: further.map(|(name, value)| (name.to_string(), value)).into(),
+        words,
         ..Driven::default()
     })
 }
@@ -113,6 +115,7 @@ impl Task<'_> {
             by_kind: BTreeMap::from([(self.operation.clone(), latency)]),
             further,
             errors: done.errors,
+            ..Driven::default()
         })
     }
 }

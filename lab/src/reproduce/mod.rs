@@ -41,7 +41,7 @@ use crate::options::Site;
 use crate::page::{to_html, to_markdown};
 
 use crate::paths;
-use crate::redmine::app::App;
+use crate::redmine;
 use anyhow::{Context, Result};
 use std::fs;
 
@@ -91,7 +91,11 @@ pub fn run(args: Args) -> Result<()> {
         redmine_is_there(args.set_up)?;
     }
     let lab = args.site.folder()?;
-    let mut store = Store::open(&lab, &plan, &text, store::builds(&plan.subjects)?, args.fresh)?;
+    let mut builds = store::builds(&plan.subjects)?;
+    if plan.experiment.workload == experiment::Workload::Redmine {
+        builds.insert("redmine".into(), redmine::app::packaged_version()?);
+    }
+    let mut store = Store::open(&lab, &plan, &text, builds, args.fresh)?;
     println!(
         "{}, about {}. Stored in {}.",
         plan.experiment.title,
@@ -110,7 +114,7 @@ fn redmine_is_there(set_up: bool) -> Result<()> {
         let status = status.with_context(|| format!("{} does not run", script.display()))?;
         anyhow::ensure!(status.success(), "{} redmine failed", script.display());
     }
-    App::need()
+    redmine::app::App::need()
 }
 
 /// Writes the page of a run, and prints its verdict.

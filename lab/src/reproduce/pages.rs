@@ -8,6 +8,7 @@ use super::experiment::{Axis, Phase, Table as Published, place_text};
 use super::metric;
 use super::results::Results;
 use super::verdict::{sentences, verdicts};
+use super::workload::SCALE;
 use crate::page::{Attachment, Cell, Condition, Figure as Shown, Page, Row, Section, Table};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -160,8 +161,10 @@ fn conditions(results: &Results) -> Vec<Condition> {
         let record = results.records.iter().find(|r| r.subject == subject.id());
         let options = record.map_or(String::new(), |r| r.run.conditions.extra.join(", "));
         let isolation = record.map_or(String::new(), |r| r.run.isolation.clone());
-        let about = subject.about();
-        let parts: Vec<String> = [about, isolation, options].into_iter().filter(|part| !part.is_empty()).collect();
+        let words = record.map(|r| &r.run.settings).into_iter().flatten().filter(|(name, _)| *name != SCALE);
+        let words = words.map(|(name, value)| format!("{name}: {value}"));
+        let parts = [subject.about(), isolation, options].into_iter().chain(words);
+        let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
         add(subject.title(), parts.join("; "));
     }
     add("scale", format!("{}, factor {}", plan.scale_name, plan.scale.factor));

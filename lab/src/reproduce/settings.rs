@@ -79,7 +79,7 @@ fn divide(value: &mut toml::Value, factor: f64) -> Result<()> {
         toml::Value::Integer(number) => *number = (*number as f64 / factor).round().max(1.0) as i64,
         toml::Value::Array(all) => all.iter_mut().try_for_each(|value| divide(value, factor))?,
         toml::Value::Table(all) => all.iter_mut().try_for_each(|(_, value)| divide(value, factor))?,
-        other => bail!("{other} is no whole number"),
+        other => bail!("a {} is no whole number", other.type_str()),
     }
     Ok(())
 }

@@ -33,6 +33,9 @@ const MORE_CONNECTIONS: u32 = 20;
 /// Seed of LinkBench's graph.
 const GRAPH_SEED: u64 = 1;
 
+/// Name of the scale among the settings of a run.
+pub const SCALE: &str = "scale";
+
 /// What a driver saw.
 #[derive(Debug, Default)]
 pub struct Driven {
@@ -44,6 +47,8 @@ pub struct Driven {
     pub latency: Latency,
     pub by_kind: BTreeMap<String, Latency>,
     pub further: BTreeMap<String, f64>,
+    /// What the reader of a report has to know beside the numbers, by name.
+    pub words: BTreeMap<String, String>,
 }
 
 /// Does the steps with private servers in the lab's folder.
@@ -230,7 +235,7 @@ fn finished(
     Ok(Run {
         version: version(server)?,
         variables: Variables::read(server)?,
-        settings: BTreeMap::from([("scale".into(), plan.scale_name.clone())]),
+        settings: driven.words.into_iter().chain([(SCALE.to_string(), plan.scale_name.clone())]).collect(),
         seconds: driven.seconds,
         transactions: driven.transactions,
         deadlocks: driven.deadlocks,
@@ -374,7 +379,7 @@ impl<'a> Driver<'a> {
                     series: outcome.series,
                     latency: outcome.latency.summary(),
                     by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-                    further: BTreeMap::new(),
+                    ..Driven::default()
                 })
             }
             Work::Linkbench(work) => {
@@ -389,7 +394,7 @@ impl<'a> Driver<'a> {
                     series: outcome.series,
                     latency: outcome.latency.summary(),
                     by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-                    further: BTreeMap::new(),
+                    ..Driven::default()
                 })
             }
             Work::Sysbench { script, xa, counted } => {
@@ -409,7 +414,7 @@ impl<'a> Driver<'a> {
                     deadlocks: outcome.deadlocks,
                     errors: outcome.errors,
                     series: outcome.series,
-                    by_kind: BTreeMap::new(),
+                    ..Driven::default()
                 })
             }
             Work::Compressible(data) => data.drive(instance, sessions, seconds, seed),
