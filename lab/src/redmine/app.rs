@@ -4,8 +4,8 @@
 //! instances, each with configuration, logs and files of its own; the copy has one, `lab`. Its `database.yml` takes the server's
 //! socket from the environment, so one copy serves every engine.
 
-use super::child::{self, Bound};
 use super::DATABASE;
+use super::child::{self, Bound};
 use crate::server::Instance;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -66,8 +66,7 @@ impl App {
         }
         println!("copying Redmine {}", app.version);
         if app.folder.exists() {
-            fs::remove_dir_all(&app.folder)
-                .with_context(|| format!("{} cannot be removed", app.folder.display()))?;
+            fs::remove_dir_all(&app.folder).with_context(|| format!("{} cannot be removed", app.folder.display()))?;
         }
         app.copy().with_context(|| format!("Redmine cannot be copied to {}", app.folder.display()))?;
         app.choose_gems()?;

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn operations_of_a_process() {
-        let io = "rchar: 1\nwchar: 2\nsyscr: 1\nsyscw: 1\nread_bytes: 8192\nwrite_bytes: 4096\ncancelled_write_bytes: 0\n";
+        let io =
+            "rchar: 1\nwchar: 2\nsyscr: 1\nsyscw: 1\nread_bytes: 8192\nwrite_bytes: 4096\ncancelled_write_bytes: 0\n";
         assert_eq!(operations(io), Some(3));
         assert_eq!(operations("nothing"), None);
     }

@@ -112,8 +112,9 @@ impl Grid<'_> {
         }
         let (x, y) = (Scale::new("", ""), Scale::new(&metric::title(name), ""));
         let y = if self.figure.log { y.log() } else { y };
-        Chart::new(&self.figure.title, x, y, Plot::Bars { categories: self.categories(), bars })
-            .caption("Medians over rounds, from the smallest to the largest. Hollow bars: the original, where it told a figure.")
+        Chart::new(&self.figure.title, x, y, Plot::Bars { categories: self.categories(), bars }).caption(
+            "Medians over rounds, from the smallest to the largest. Hollow bars: the original, where it told a figure.",
+        )
     }
 
     fn slowdown(&self, name: &str) -> Chart {
@@ -141,8 +142,10 @@ impl Grid<'_> {
 
     fn ratios(&self, name: &str) -> Table {
         let (baseline, others) = (self.results.baseline(), self.others());
-        let told: Vec<&&Subject> =
-            others.iter().filter(|subject| self.places.iter().any(|(_, p)| self.published(subject, p).is_some())).collect();
+        let told: Vec<&&Subject> = others
+            .iter()
+            .filter(|subject| self.places.iter().any(|(_, p)| self.published(subject, p).is_some()))
+            .collect();
         let ours = others.iter().map(|subject| column(&format!("{}: {}", subject.title(), metric::title(name))));
         let original = told.iter().map(|subject| column(&format!("{} (original)", subject.title())));
         Table {
@@ -153,9 +156,9 @@ impl Grid<'_> {
                 .places
                 .iter()
                 .map(|(label, place)| {
-                    let ours = others.iter().map(|subject| {
-                        ratio(self.results.ratio(name, subject, self.figure.phase, place).as_ref())
-                    });
+                    let ours = others
+                        .iter()
+                        .map(|subject| ratio(self.results.ratio(name, subject, self.figure.phase, place).as_ref()));
                     let original = told.iter().map(|subject| {
                         let over = self.published(subject, place).zip(self.published(baseline, place));
                         Cell::ratio(over.map(|(a, b)| Shown::from(a / b)))
@@ -185,7 +188,11 @@ impl Grid<'_> {
 fn row_at<'a>(table: &'a Published, place: &Place) -> Option<&'a Vec<Value>> {
     let by_name: BTreeMap<&str, &Value> = place.iter().map(|(axis, value)| (axis.name(), value)).collect();
     let is_there = |row: &&Vec<Value>| {
-        table.columns.iter().zip(row.iter()).all(|(name, value)| by_name.get(name.as_str()).is_none_or(|at| *at == value))
+        table
+            .columns
+            .iter()
+            .zip(row.iter())
+            .all(|(name, value)| by_name.get(name.as_str()).is_none_or(|at| *at == value))
     };
     table.rows.iter().find(is_there)
 }

@@ -22,7 +22,11 @@ const METRICS: &[Metric] = &[
     Metric { name: "qps", title: "statements/s", of: |r| Some(r.run.tps() * r.further("statements")?) },
     Metric { name: "min_ms", title: "shortest, ms", of: |r| r.further("min ms") },
     Metric { name: "op_s", title: "s an operation", of: |r| r.further("op s") },
-    Metric { name: "load_iops", title: "operations/s of the disk's other load", of: |r| r.further("load operations/s") },
+    Metric {
+        name: "load_iops",
+        title: "operations/s of the disk's other load",
+        of: |r| r.further("load operations/s"),
+    },
     Metric { name: "migrate_s", title: "migrations, s", of: |r| r.further("migrate s") },
     Metric { name: "foreign_keys", title: "foreign keys that stand", of: |r| r.further("foreign keys") },
     Metric { name: "mean_ms", title: "mean, ms", of: |r| r.further("mean ms") },

@@ -270,7 +270,8 @@ mod tests {
         };
         assert_eq!(steps, [of("small"), of("large"), of("giant")].concat(), "a set at a time, engines in turns");
         // On one server: processes, then the disk's load, then the operation, which changes fastest.
-        let Some(Step::Measure { inner, .. }) = plan.steps.iter().find(|step| matches!(step, Step::Measure { .. })) else {
+        let Some(Step::Measure { inner, .. }) = plan.steps.iter().find(|step| matches!(step, Step::Measure { .. }))
+        else {
             panic!("nothing is measured")
         };
         assert_eq!(inner.len(), 3 * 3 * 2);

@@ -83,7 +83,12 @@ impl Runner for Bench {
 /// Memory for each engine at a place, in MiB.
 fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
     if let Some(set) = place.get(&Axis::Set) {
-        return Ok(plan.settings.sets.get(&set.to_string()).with_context(|| format!("there is no set {set}"))?.memory_mb);
+        return Ok(plan
+            .settings
+            .sets
+            .get(&set.to_string())
+            .with_context(|| format!("there is no set {set}"))?
+            .memory_mb);
     }
     let Some(Value::Number(share)) = place.get(&Axis::Memory) else { return Ok(plan.settings.memory_mb) };
     let baseline = plan.subjects[0].id();
