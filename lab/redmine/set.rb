@@ -40,6 +40,10 @@ def migrate
     ActiveRecord::Migration.verbose = false
     ActiveRecord::Base.connection.migration_context.migrate
     say('migrated', ActiveRecord::Base.connection.migration_context.current_version, ActiveRecord::Base.connection.tables.length)
+    others = ActiveRecord::Base.connection.select_rows(
+      'SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> @@default_storage_engine'
+    )
+    raise "tables of another engine: #{others.map { |row| row.join(' ') }.join(', ')}" if others.any?
   end
   exit(1) unless wait_for(migrated)
   ActiveRecord::Base.connection.schema_cache.clear!

@@ -60,8 +60,8 @@ impl App {
     pub fn prepare(lab: &Path) -> Result<App> {
         App::need()?;
         let app = App { folder: super::folder(lab), version: packaged_version()? };
-        let stamp = app.folder.join("stamp");
-        if fs::read_to_string(&stamp).is_ok_and(|have| have == app.stamp()) {
+        let (stamp, wanted) = (app.folder.join("stamp"), build()?);
+        if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
             return Ok(app);
         }
         println!("copying Redmine {}", app.version);
@@ -70,7 +70,7 @@ impl App {
         }
         app.copy().with_context(|| format!("Redmine cannot be copied to {}", app.folder.display()))?;
         app.choose_gems()?;
-        fs::write(&stamp, app.stamp())?;
+        fs::write(&stamp, wanted)?;
         Ok(app)
     }
 
@@ -110,12 +110,6 @@ impl App {
 
     fn app(&self) -> PathBuf {
         self.folder.join("app")
-    }
-
-    fn stamp(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        (&SCRIPTS, DATABASE_YML, GEMFILE_LOCAL, NOT_OURS, self.app()).hash(&mut hasher);
-        format!("{} {:016x}\n", self.version, hasher.finish())
     }
 
     fn copy(&self) -> Result<()> {
@@ -175,8 +169,14 @@ impl App {
     }
 }
 
-/// The version of the installed package.
-pub fn packaged_version() -> Result<String> {
+/// What tells one Redmine from another: the package's version and a hash of the lab's scripts.
+pub fn build() -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    (&SCRIPTS, DATABASE_YML, GEMFILE_LOCAL, NOT_OURS).hash(&mut hasher);
+    Ok(format!("{} {:016x}", packaged_version()?, hasher.finish()))
+}
+
+fn packaged_version() -> Result<String> {
     let output = Command::new("dpkg-query").args(["-W", "-f=${Version}", "redmine"]).output()?;
     ensure!(output.status.success(), "dpkg knows no package redmine");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

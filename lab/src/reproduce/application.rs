@@ -4,12 +4,13 @@ use super::experiment::{Axis, Place, Value};
 use super::plan::Plan;
 use super::record::Record;
 use super::workload::Driven;
+use crate::engine::Kind;
 use crate::redmine::app::App;
 use crate::redmine::disk::{self, Level, Load};
 use crate::redmine::set::{self, Around};
 use crate::redmine::workers::Workers;
 use crate::server::Instance;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,6 +19,15 @@ use std::path::Path;
 const IDLE: &str = "idle disk operations/s";
 /// Seconds that the processes work before anything is measured.
 const WARM_UP: u64 = 2;
+
+/// Options of a server on which Redmine's own migrations make tables of an engine. Rails adds ENGINE=InnoDB to what older
+/// migrations ask for, whatever the server's default; the server can put another engine in its place, unless its SQL mode forbids that.
+pub fn options(kind: Kind) -> [String; 2] {
+    [
+        format!("enforce_storage_engine={}", kind.sql()),
+        "sql_mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER".into(),
+    ]
+}
 
 /// Redmine's processes on an engine's server.
 pub struct Application {
@@ -36,6 +46,10 @@ pub struct Task<'a> {
 /// Migrations, a data set; with the first one of a run what the idle disk gives.
 pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &ProgressBar) -> Result<Driven> {
     let settings = &plan.settings;
+    ensure!(
+        instance.engine_clause() == instance.kind().sql(),
+        "a variant that changes each table cannot be: Redmine makes its tables"
+    );
     let app = App::prepare(lab)?;
     disk::lay_out(&app, settings.disk_mb)?;
     let idle = disk::idle(&app)?;

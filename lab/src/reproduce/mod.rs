@@ -93,7 +93,7 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.site.folder()?;
     let mut builds = store::builds(&plan.subjects)?;
     if plan.experiment.workload == experiment::Workload::Redmine {
-        builds.insert("redmine".into(), redmine::app::packaged_version()?);
+        builds.insert("redmine".into(), redmine::app::build()?);
     }
     let mut store = Store::open(&lab, &plan, &text, builds, args.fresh)?;
     println!(

@@ -117,6 +117,9 @@ fn conditions(plan: &Plan, subject: usize, place: &Place, memory_mb: u64) -> Res
     let subject = &plan.subjects[subject];
     let mut extra: Vec<String> = options.iter().map(|line| line.replace("{engine}", subject.kind.id())).collect();
     extra.extend(subject.options().iter().cloned());
+    if plan.experiment.workload == Workload::Redmine {
+        extra.extend(application::options(subject.kind));
+    }
     match place.get(&Axis::Binlog).map(ToString::to_string).as_deref() {
         None | Some("on") => {}
         Some("off") => extra.push("skip-log-bin".into()),
