@@ -74,7 +74,7 @@ impl Load {
             bail!("fio ended by itself ({status})");
         }
         let io = fs::read_to_string(format!("/proc/{}/io", bound.pid()))?;
-        Ok(operations(&io).context("/proc/PID/io has another format")?)
+        operations(&io).context("/proc/PID/io has another format")
     }
 
     /// Waits until it has done something.

@@ -84,6 +84,7 @@ const METRICS: &[Metric] = &[
     },
     Metric { name: "rows_minute", title: "rows changed a minute", of: |r| Some(60.0 * r.mean(|w| &w.rows)?) },
     Metric { name: "size_mb", title: "data, MB", of: |r| positive(r.run.disk.data as f64 / MIB) },
+    Metric { name: "log_mb", title: "engine's log, MB", of: |r| positive(r.run.disk.log as f64 / MIB) },
     Metric { name: "logical_mb", title: "rows alone, MB", of: |r| r.further("logical MB") },
     Metric {
         name: "logical_over_size",

@@ -281,9 +281,9 @@ mod tests {
         assert_eq!(place_text(&inner[17]), "case process, processes 4, disk 4 threads");
         // The sets keep their proportions, and no set loses anything.
         let sets = &plan.settings.sets;
-        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [50, 500, 5000]);
-        assert_eq!((sets["small"].users, sets["small"].projects.as_slice()), (2, &[1, 1][..]));
-        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[5, 50, 5][..], 358));
+        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [25, 250, 2500]);
+        assert_eq!((sets["small"].users, sets["small"].projects.as_slice()), (1, &[1, 1][..]));
+        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[3, 25, 3][..], 179));
         assert_eq!((plan.settings.members, plan.settings.comments), (10, 10));
     }
 }

@@ -333,6 +333,24 @@ mod tests {
     }
 
     #[test]
+    fn companions_are_no_others() {
+        let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let ours = |pids: &[u32]| shares(pids).unwrap().ours;
+        let before = ours(&[busy.id()]);
+        let own = ours(&[]);
+        let began = Instant::now();
+        // However little of the processor it gets, it gets some.
+        while ours(&[busy.id()]) - before < 20 && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (with, without) = (ours(&[busy.id()]) - before, ours(&[]) - own);
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(with >= 20 && with > without, "{with} ticks with it, {without} without");
+        assert!(shares(&[busy.id()]).is_err(), "one that has ended is no companion");
+    }
+
+    #[test]
     fn what_is_disturbed() {
         let watched = |stolen, others| Watched { stolen, others, ..Watched::default() };
         assert!(watched(0.039, 0.149).disturbed().is_none());

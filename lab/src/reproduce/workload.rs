@@ -490,10 +490,10 @@ mod tests {
     fn the_memory_of_a_set() {
         let plan = plan("redmine", &["innodb"]);
         let at = |set: &str| memory(&plan, &Place::from([(Axis::Set, Value::Text(set.into()))]), &[]);
-        assert_eq!((at("small").unwrap(), at("giant").unwrap()), (6, 358));
+        assert_eq!((at("small").unwrap(), at("giant").unwrap()), (3, 179));
         assert!(at("huge").is_err());
         // An engine gets no less than it needs.
         let place = Place::from([(Axis::Set, Value::Text("small".into()))]);
-        assert_eq!(conditions(&plan, 0, &place, 6).unwrap().budget_mb, MEMORY_LEAST);
+        assert_eq!(conditions(&plan, 0, &place, 3).unwrap().budget_mb, MEMORY_LEAST);
     }
 }
