@@ -16,6 +16,10 @@ use std::collections::BTreeMap;
 pub fn draw(results: &Results, figure: &Figure, section: &mut Section) {
     let Some(name) = figure.y.first() else { return };
     let grid = Grid { results, figure, places: places(results, figure) };
+    if grid.places.is_empty() {
+        section.text("No part of this scale.");
+        return;
+    }
     for metric in &figure.ratios {
         section.table(grid.ratios(metric));
     }
@@ -35,38 +39,32 @@ struct Grid<'a> {
     places: Vec<(String, Place)>,
 }
 
-/// The places of a grid, in order.
+/// The places of a grid that this scale has, in order.
 fn places(results: &Results, figure: &Figure) -> Vec<(String, Place)> {
-    let fixed = results.place(&figure.at);
-    let with = |more: Place| {
-        let label: Vec<String> = in_order(figure, &more).iter().map(|(axis, value)| words(*axis, value)).collect();
-        let whole = fixed.iter().chain(&more).map(|(axis, value)| (*axis, value.clone())).collect();
-        (label.join(", "), whole)
-    };
-    if !figure.places.is_empty() {
-        return figure.places.iter().map(|at| with(results.place(at))).collect();
-    }
     let mut all = vec![Place::new()];
-    for axis in &figure.over {
-        let values = results.plan.axis(*axis);
-        all = all.iter().flat_map(|place| values.iter().map(|value| Results::with(place, *axis, value))).collect();
+    if figure.places.is_empty() {
+        for axis in &figure.over {
+            let values = results.plan.axis(*axis);
+            all = all.iter().flat_map(|place| values.iter().map(|value| Results::with(place, *axis, value))).collect();
+        }
+    } else {
+        all = figure.places.iter().map(|at| results.place(at)).collect();
     }
-    all.into_iter().map(with).collect()
+    let (fixed, axes) = (results.place(&figure.at), axes(figure));
+    let labelled = all.into_iter().map(|place| {
+        // What all have in common stands above, and the axes' names below.
+        let label: Vec<String> = axes.iter().filter_map(|axis| Some(place.get(axis)?.to_string())).collect();
+        (label.join(", "), fixed.clone().into_iter().chain(place).collect::<Place>())
+    });
+    let is_there = |place: &Place| place.iter().all(|(axis, value)| results.plan.axis(*axis).contains(value));
+    labelled.filter(|(_, place)| is_there(place)).collect()
 }
 
-/// The values of a place, in the order in which the figure names its axes.
-fn in_order(figure: &Figure, place: &Place) -> Vec<(Axis, Value)> {
-    let axes: Vec<Axis> = if figure.over.is_empty() { place.keys().copied().collect() } else { figure.over.clone() };
-    axes.into_iter().filter_map(|axis| Some((axis, place.get(&axis)?.clone()))).collect()
-}
-
-/// `4 processes`, `disk: light`, `small`.
-fn words(axis: Axis, value: &Value) -> String {
-    match (axis, value) {
-        (Axis::Processes, Value::Number(1.0)) => "1 process".into(),
-        (Axis::Processes, value) => format!("{value} processes"),
-        (Axis::Disk, value) => format!("disk: {value}"),
-        (_, value) => value.to_string(),
+/// The axes of a grid, in order.
+fn axes(figure: &Figure) -> Vec<Axis> {
+    match figure.places.first() {
+        Some(place) => place.keys().copied().collect(),
+        None => figure.over.clone(),
     }
 }
 
@@ -92,6 +90,11 @@ impl Grid<'_> {
         row_at(table, place)?[column].number()
     }
 
+    /// The names of the axes.
+    fn corner(&self) -> String {
+        axes(self.figure).iter().map(|axis| axis.title()).collect::<Vec<_>>().join(", ")
+    }
+
     fn categories(&self) -> Vec<String> {
         self.places.iter().map(|(label, _)| label.clone()).collect()
     }
@@ -110,7 +113,7 @@ impl Grid<'_> {
                 bars.push(Bars { name: subject.title().into(), origin: Origin::Original, values });
             }
         }
-        let (x, y) = (Scale::new("", ""), Scale::new(&metric::title(name), ""));
+        let (x, y) = (Scale::new(&self.corner(), ""), Scale::new(&metric::title(name), ""));
         let y = if self.figure.log { y.log() } else { y };
         Chart::new(&self.figure.title, x, y, Plot::Bars { categories: self.categories(), bars }).caption(
             "Medians over rounds, from the smallest to the largest. Hollow bars: the original, where it told a figure.",
@@ -137,7 +140,7 @@ impl Grid<'_> {
         let plot = Plot::Bars { categories: self.categories(), bars: bars.chain(told).collect() };
         let title = format!("{}: how many times as long {} takes", self.figure.title, baseline.title());
         let y = Scale::new(&format!("time of {} over the engine's", baseline.title()), "");
-        Chart::new(&title, Scale::new("", ""), y, plot)
+        Chart::new(&title, Scale::new(&self.corner(), ""), y, plot)
     }
 
     fn ratios(&self, name: &str) -> Table {
@@ -150,7 +153,7 @@ impl Grid<'_> {
         let original = told.iter().map(|subject| column(&format!("{} (original)", subject.title())));
         Table {
             caption: format!("Over {}", baseline.title()),
-            corner: "place".into(),
+            corner: self.corner(),
             columns: ours.chain(original).collect(),
             rows: self
                 .places
@@ -180,7 +183,7 @@ impl Grid<'_> {
             }
         }
         let columns = metrics.iter().map(|name| column(&metric::title(name))).collect();
-        Table { caption: "Compared by".into(), corner: "place, engine".into(), columns, rows }
+        Table { caption: "Compared by".into(), corner: format!("{}, engine", self.corner()), columns, rows }
     }
 }
 

@@ -157,10 +157,7 @@ fn a_grid_has_ours_and_the_original_s_at_their_places() {
         parts.iter().filter_map(|part| if let Part::Chart(chart) = part { Some(chart) } else { None }).collect();
     let Plot::Bars { categories, bars } = &charts[0].plot else { panic!("{:?}", charts[0]) };
     assert_eq!(categories.len(), 9);
-    assert_eq!(
-        (categories[0].as_str(), categories[8].as_str()),
-        ("1 process, disk: none", "4 processes, disk: 4 threads")
-    );
+    assert_eq!((categories[0].as_str(), categories[8].as_str()), ("1, none", "4, 4 threads"));
     let names: Vec<String> = bars.iter().map(|bars| format!("{} {:?}", bars.name, bars.origin)).collect();
     assert_eq!(names, ["InnoDB Ours", "RocksDB Ours", "Strata Ours", "InnoDB Original", "RocksDB Original"]);
     let told: Vec<usize> = (0..9).filter(|n| bars[3].values[*n].is_some()).collect();
@@ -178,8 +175,8 @@ fn a_grid_has_ours_and_the_original_s_at_their_places() {
         .find_map(|part| if let Part::Table(table) = part { Some(table) } else { None });
     let table = table.unwrap();
     let heads: Vec<&str> = table.rows.iter().map(|row| row.head.as_str()).collect();
-    assert_eq!(heads[0], "large, 1 process, disk: none");
-    assert_eq!(heads[3], "giant, 4 processes, disk: 4 threads");
+    assert_eq!(heads[0], "large, 1, none");
+    assert_eq!(heads[3], "giant, 4, 4 threads");
 }
 
 #[test]
@@ -360,4 +357,15 @@ fn a_page_of_nothing_is_a_page() {
         let page = page(&Results { plan, records: Vec::new() }).unwrap();
         assert!(page.verdict.iter().all(|text| !text.contains("seen here")), "{:?}", page.verdict);
     }
+}
+
+#[test]
+fn a_grid_leaves_out_what_the_scale_does_not_have() {
+    let plan = Plan::new(experiment("redmine"), "tiny", &[], None).unwrap();
+    let records = all_records(&plan);
+    let page = page(&Results { plan, records }).unwrap();
+    let parts = |id| &section(&page.sections, id).parts;
+    let has_table = |id| parts(id).iter().any(|part| matches!(part, Part::Table(_)));
+    assert!(has_table("B2") && !has_table("B4") && !has_table("B8"), "only the small set is in it");
+    assert!(parts("B4").iter().any(|part| matches!(part, Part::Text(text) if text == "No part of this scale.")));
 }
