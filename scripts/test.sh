@@ -115,11 +115,15 @@ step_damage() {
 step_workload() {
   lab_step tour
   lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
-  local experiment
-  for experiment in tpcc-memory linkbench; do
-    STRATA_LAB_DIR=$top/target/reproduce-tiny lab_step reproduce "$experiment" --scale tiny --fresh
+  local experiment dir=$top/target/reproduce-tiny
+  for experiment in tpcc-memory linkbench scale; do
+    STRATA_LAB_DIR=$dir lab_step reproduce "$experiment" --scale tiny --fresh
   done
-  rm -rf "$top/target/reproduce-tiny"
+  # Figures of seconds are for no page of ours.
+  mkdir -p "$dir/tree"
+  cp -r README.md docs "$dir/tree"
+  cargo run --quiet --release -p strata-lab -- publish --top "$dir/tree" "$dir"/reproduce/*-tiny-*
+  rm -rf "$dir"
 }
 lab_step() {
   local ok=0

@@ -82,14 +82,7 @@ fn main() {
         for n in 0..total {
             table.insert(&key(scramble(n)), SeqNo(n + 1), Kind::Put, &value);
         }
-        measure("next, after random inserts", threads, total * threads, |_, _, _| {
-            let mut iter = table.iter();
-            iter.seek_first().unwrap();
-            while iter.valid() {
-                black_box((iter.key().len(), iter.value()[0]));
-                iter.next().unwrap();
-            }
-        });
+        measure("next, after random inserts", threads, total * threads, |_, _, _| walk(&table));
         for round in ["prev, after random inserts", "prev, again"] {
             measure(round, threads, total * threads, |_, _, _| {
                 let mut iter = table.iter();
@@ -106,14 +99,7 @@ fn main() {
                 table.insert(&key(n), SeqNo(n + 1), Kind::Put, &value);
             }
         });
-        measure("next, after ascending inserts", threads, total * threads, |_, _, _| {
-            let mut iter = table.iter();
-            iter.seek_first().unwrap();
-            while iter.valid() {
-                black_box((iter.key().len(), iter.value()[0]));
-                iter.next().unwrap();
-            }
-        });
+        measure("next, after ascending inserts", threads, total * threads, |_, _, _| walk(&table));
         let table = fresh();
         measure("insert, ascending with hint", threads, total, |_, from, to| {
             let mut hint = InsertHint::default();
@@ -132,5 +118,15 @@ fn main() {
                 black_box(table.get(&key(scramble(scramble(n ^ id) % total)), SeqNo::MAX).unwrap());
             }
         });
+    }
+}
+
+/// Looks at every entry in order.
+fn walk(table: &Arc<MemTable>) {
+    let mut iter = table.iter();
+    iter.seek_first().unwrap();
+    while iter.valid() {
+        black_box((iter.key().len(), iter.value()[0]));
+        iter.next().unwrap();
     }
 }

@@ -26,6 +26,10 @@ use crate::{inventory, metrics, read, recover, write};
 /// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
 pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
 
+/// What memtables may hold, insertions and bytes, that a close leaves to the log: replaying it takes a start no longer than a
+/// flush's syncs take the close.
+const REPLAYED_MAX: (u64, u64) = (4096, 4 << 20);
+
 /// An open store. Cheap to clone, and shared by any number of threads. It ends when the last of its clones, snapshots, transactions
 /// and ranges drops; [`Engine::close`] tells what comes of that.
 ///
@@ -337,8 +341,21 @@ impl Engine {
     }
 
     fn flush_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.core.journal.committer.seal(FlushReason::Asked);
+        self.flush_for(FlushReason::Asked, tick)
+    }
+
+    fn flush_for(&self, reason: FlushReason, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.core.journal.committer.seal(reason);
         background::flush_and_wait(&self.core, tick)
+    }
+
+    /// Whether the next opening would have more to do with the log of what is in memory than a flush has.
+    fn is_long_to_replay(&self) -> bool {
+        let state = self.core.tree.states.load();
+        let (versions, bytes) = state.memtables().fold((0, 0), |(versions, bytes), mem| {
+            (versions + mem.table.version_count(), bytes + mem.table.arena_bytes() as u64)
+        });
+        self.threads.is_some() && (versions > REPLAYED_MAX.0 || bytes > REPLAYED_MAX.1)
     }
 
     /// Flushes, then merges everything in `[lower, upper)` down to the last level.
@@ -388,6 +405,12 @@ impl Engine {
         self.core.journal.committer.prepared_writes(indexes)
     }
 
+    /// Whether a transaction that was prepared when the store was opened has not ended. It holds the locks of what it wrote, and not
+    /// those of what it only read with locks.
+    pub fn has_recovered(&self) -> bool {
+        self.core.journal.has_recovered()
+    }
+
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
@@ -402,6 +425,7 @@ impl Engine {
             }
         };
         core.finish_commit(&ordered, None, Some(&prepared.owner), Durable::Synced)?;
+        core.journal.ended(&prepared);
         Ok(true)
     }
 
@@ -412,6 +436,7 @@ impl Engine {
         match core.undo_prepared(prepared.id) {
             Ok(undone) => {
                 core.finish_rollback(&undone, &prepared.owner, Durable::Synced)?;
+                core.journal.ended(&prepared);
                 core.give_up_files(&undone.batch);
                 core.crash_point(CrashPoint::RolledBack);
                 Ok(true)
@@ -488,13 +513,17 @@ impl Engine {
         metrics::status_text(&self.core, more)
     }
 
-    /// Stops background work, ends the log with a unit that witnesses everything before it, and writes down in the
-    /// manifest how far the log reaches, so that the next opening notices any loss. Memtables are not flushed: the log
-    /// has what they hold. The last call on a store.
+    /// Flushes what the next opening would be long to replay, stops background work, ends the log with a unit that witnesses
+    /// everything before it, and writes down in the manifest how far the log reaches, so that the next opening notices any loss.
+    /// The last call on a store.
     ///
     /// Errors: those after which the end of the log is not durable, or not written down. What keeps only the next opening from
     /// being quick, as a full disk does, is told as an event.
     pub fn close(&self) -> Result<()> {
+        if self.is_long_to_replay() {
+            // The log has what a flush that failed leaves in memory, and the flush has told of its failure.
+            drop(self.flush_for(FlushReason::Closing, &|| Ok(())));
+        }
         if let Some(threads) = &self.threads {
             threads.stop();
         }

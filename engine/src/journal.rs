@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -45,6 +46,8 @@ pub(crate) struct Journal {
     prepared: Mutex<BTreeMap<Vec<u8>, Detached>>,
     /// Signalled when one more is there.
     one_more: Condvar,
+    /// Those that recovery has found and that have not ended.
+    recovered: AtomicUsize,
 }
 
 impl Journal {
@@ -55,7 +58,8 @@ impl Journal {
         settings: Arc<Settings>,
         prepared: BTreeMap<Vec<u8>, Detached>,
     ) -> Journal {
-        Journal { log, committer, settings, prepared: Mutex::new(prepared), one_more: Condvar::new() }
+        let recovered = AtomicUsize::new(prepared.len());
+        Journal { log, committer, settings, prepared: Mutex::new(prepared), one_more: Condvar::new(), recovered }
     }
 
     /// Makes the log up to `end` as durable as the store promises.
@@ -87,6 +91,18 @@ impl Journal {
     /// Takes one back that could not be ended: it is still prepared, in the log as in memory.
     pub fn put_back(&self, xid: &[u8], transaction: Detached) {
         self.prepared.lock().insert(xid.to_vec(), transaction);
+    }
+
+    /// A transaction taken before has ended: what it wrote can be seen, or is undone.
+    pub fn ended(&self, transaction: &Detached) {
+        if transaction.is_recovered {
+            self.recovered.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// True if a transaction that recovery has found has not ended.
+    pub fn has_recovered(&self) -> bool {
+        self.recovered.load(Ordering::Acquire) > 0
     }
 
     /// Ids of prepared transactions that no session holds.

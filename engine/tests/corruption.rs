@@ -56,18 +56,9 @@ fn store() -> Store {
 }
 
 impl Store {
-    /// A copy to be damaged. All is durable after a clean close but an unsynced witness of the manifest.
+    /// A copy to be damaged.
     fn copy(&self) -> MemDisk {
-        let copy = MemDisk::new();
-        for dir in [Path::new(DIR), &Path::new(DIR).join("log")] {
-            copy.create_dir_all(dir).unwrap();
-            for name in self.disk.list(dir).unwrap() {
-                if let Some(content) = self.disk.content(&dir.join(&name)) {
-                    put(&copy, &dir.join(name), &content);
-                }
-            }
-        }
-        copy
+        self.disk.copy()
     }
 
     fn files(&self, dir: &str, keep: impl Fn(&str) -> bool) -> Vec<PathBuf> {
@@ -306,9 +297,7 @@ fn files_cut_short_are_noticed() {
             let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
             for keep in [0, 1, 100, 4096, content.len() / 2, used.saturating_sub(1), content.len() - 1] {
                 let disk = store.copy();
-                let file = disk.open(&path, Mode::ReadWrite, false).unwrap();
-                file.set_len(keep.min(content.len() - 1) as u64).unwrap();
-                file.sync_data().unwrap();
+                disk.cut(&path, keep.min(content.len() - 1) as u64, false).unwrap();
                 // `examine` itself fails if there is no error and yet something is missing.
                 if let Err(e) = store.examine(&disk, &format!("{} cut to {keep}", path.display())) {
                     // Also a manifest cut between two edits: an older state, which the tables belie.
@@ -347,13 +336,7 @@ fn a_manifest_without_its_last_edits_is_told_as_such() {
         for keep in (4096..used).step_by(512) {
             for zeroed in [false, true] {
                 let disk = store.copy();
-                let file = disk.open(&path, Mode::ReadWrite, false).unwrap();
-                match zeroed {
-                    true => file.write_all_at(&vec![0; content.len() - keep], keep as u64).unwrap(),
-                    false => file.set_len(keep as u64).unwrap(),
-                }
-                file.sync_data().unwrap();
-                drop(file);
+                disk.cut(&path, keep as u64, zeroed).unwrap();
                 if let Err(e) = store.examine(&disk, &format!("kept {keep}, zeroed {zeroed}")) {
                     assert_eq!(place(&e).0, path, "kept {keep}, zeroed {zeroed}: {e}");
                     assert!(place(&e).1 <= keep.next_multiple_of(4096) as u64, "kept {keep}, zeroed {zeroed}: {e}");
@@ -490,27 +473,15 @@ fn damage_to_the_last_commit_is_told_after_a_rest() {
         }
         let before = engine.metrics();
         txn.commit().unwrap();
-        let copied = |from: &MemDisk| {
-            let copy = MemDisk::new();
-            for dir in [Path::new(DIR), &Path::new(DIR).join("log")] {
-                copy.create_dir_all(dir).unwrap();
-                for name in from.list(dir).unwrap() {
-                    if let Some(content) = from.content(&dir.join(&name)) {
-                        put(&copy, &dir.join(name), &content);
-                    }
-                }
-            }
-            copy
-        };
         let written = engine.metrics();
-        let early = copied(&disk);
+        let early = disk.copy();
         assert_eq!(written.log_syncs, before.log_syncs + 1);
         let begun = std::time::Instant::now();
         while engine.metrics().log_bytes_written == written.log_bytes_written {
             assert!(begun.elapsed() < std::time::Duration::from_secs(30), "no witness");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        let rested = copied(&disk);
+        let rested = disk.copy();
         assert_eq!(engine.metrics().log_bytes_written, written.log_bytes_written + 4096);
         assert_eq!(engine.metrics().log_syncs, written.log_syncs);
         drop(engine);

@@ -20,6 +20,13 @@ fn store() -> (Engine, Keyspace) {
     (engine, keyspace)
 }
 
+/// With these keys, each with the value 1.
+fn store_with(keys: &[&str]) -> (Engine, Keyspace) {
+    let (engine, rows) = store();
+    keys.iter().for_each(|key| put(&engine, &rows, key, 1));
+    (engine, rows)
+}
+
 fn number(value: Option<strata_engine::Value>) -> Option<u64> {
     value.map(|value| u64::from_le_bytes(value[..].try_into().unwrap()))
 }
@@ -110,8 +117,7 @@ fn a_read_repeats_but_at_read_committed() {
 fn a_range_repeats_but_at_read_committed() {
     for level in LEVELS {
         for (from, to, new, is_kept_out) in [("a", "z", "c", true), ("a", "c", "x", false), ("x", "y", "xx", true)] {
-            let (engine, rows) = store();
-            ["b", "d"].iter().for_each(|key| put(&engine, &rows, key, 1));
+            let (engine, rows) = store_with(&["b", "d"]);
             let reader = engine.transaction(level);
             let read = || reader.range(&rows, from..to).map(|row| row.unwrap().0).collect::<Vec<_>>();
             let before = read();
@@ -200,8 +206,7 @@ fn a_read_for_update_prevents_a_lost_update_at_every_level() {
 #[test]
 fn write_skew() {
     for level in LEVELS {
-        let (engine, rows) = store();
-        ["alice", "bob"].iter().for_each(|key| put(&engine, &rows, key, 1));
+        let (engine, rows) = store_with(&["alice", "bob"]);
         let (mut a, mut b) = (at_once(&engine, level), at_once(&engine, level));
         let on_call = |transaction: &Transaction| transaction.iter(&rows).count();
         assert_eq!((on_call(&a), on_call(&b)), (2, 2));
@@ -230,8 +235,7 @@ fn phantoms_make_no_write_skew() {
 fn a_locking_range_waits_for_keys_that_come() {
     for commits in [false, true] {
         within("a key that comes", 60, move || {
-            let (engine, rows) = store();
-            ["a", "c"].iter().for_each(|key| put(&engine, &rows, key, 1));
+            let (engine, rows) = store_with(&["a", "c"]);
             let mut writer = engine.transaction(Isolation::Snapshot);
             writer.put(&rows, "b", "").unwrap();
             for backward in [false, true] {
@@ -262,8 +266,7 @@ fn a_locking_range_waits_for_keys_that_come() {
 fn a_locking_range_sees_a_row_as_it_is_once_it_has_waited() {
     for (backward, changes) in [(false, false), (false, true), (true, false), (true, true)] {
         within("a row that changes", 60, move || {
-            let (engine, rows) = store();
-            ["a", "b", "c", "d"].iter().for_each(|key| put(&engine, &rows, key, 1));
+            let (engine, rows) = store_with(&["a", "b", "c", "d"]);
             let mut writer = engine.transaction(Isolation::ReadCommitted);
             if changes {
                 ["b", "c"].iter().for_each(|key| writer.put(&rows, key, 2u64.to_le_bytes()).unwrap());
@@ -297,8 +300,7 @@ fn a_locking_range_sees_a_row_as_it_is_once_it_has_waited() {
 /// What comes behind the place up to which a range was read is not locked yet: the range meets it, though its cursor stood beyond.
 #[test]
 fn a_locking_range_meets_what_came_behind_its_place() {
-    let (engine, rows) = store();
-    ["a", "c", "e", "g"].iter().for_each(|key| put(&engine, &rows, key, 1));
+    let (engine, rows) = store_with(&["a", "c", "e", "g"]);
     let reader = engine.transaction(Isolation::Serializable);
     let mut range = reader.iter(&rows);
     let mut ends = Vec::new();
@@ -319,8 +321,7 @@ fn a_locking_range_meets_what_came_behind_its_place() {
 #[test]
 fn a_range_that_passes_a_key_leaves_out_nothing_before_it() {
     within("a key that waits behind one that came", 60, || {
-        let (engine, rows) = store();
-        ["a", "c"].iter().for_each(|key| put(&engine, &rows, key, 1));
+        let (engine, rows) = store_with(&["a", "c"]);
         let reader = engine.transaction(Isolation::Serializable);
         reader.get(&rows, "c").unwrap();
         std::thread::scope(|scope| {
@@ -342,8 +343,7 @@ fn a_range_that_passes_a_key_leaves_out_nothing_before_it() {
 fn a_range_passes_a_key_that_waits_for_the_reader_itself() {
     within("a key that waits", 60, || {
         for (key, rest) in [("b", &["a", "c"][..]), ("c", &["a", "c"])] {
-            let (engine, rows) = store();
-            ["a", "c"].iter().for_each(|key| put(&engine, &rows, key, 1));
+            let (engine, rows) = store_with(&["a", "c"]);
             let reader = engine.transaction(Isolation::Serializable);
             reader.get(&rows, key).unwrap();
             std::thread::scope(|scope| {
@@ -366,8 +366,7 @@ fn a_range_passes_a_key_that_waits_for_the_reader_itself() {
 /// A range locks what it has given out, and no more.
 #[test]
 fn a_range_locks_as_far_as_it_was_read() {
-    let (engine, rows) = store();
-    ["b", "d", "f", "h"].iter().for_each(|key| put(&engine, &rows, key, 1));
+    let (engine, rows) = store_with(&["b", "d", "f", "h"]);
     let reader = engine.transaction(Isolation::Serializable);
     let mut range = reader.iter(&rows);
     assert!(range.next().unwrap().unwrap().0 == "b" && range.next_back().unwrap().unwrap().0 == "h");

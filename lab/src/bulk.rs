@@ -12,10 +12,9 @@
 use crate::engine::Conditions;
 use crate::leaks;
 use crate::meter::Meter;
-use crate::options::Comparison;
-use crate::report::{MIB, Report, Run, Variables};
+use crate::options::Rows;
+use crate::report::{MIB, Report, Run};
 use crate::server::{Instance, Server};
-use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -32,13 +31,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    comparison: Comparison,
-    /// Rows of the table
-    #[arg(long, default_value_t = 10_000_000)]
-    rows: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 64)]
-    cache_mb: u64,
+    table: Rows<64>,
     /// Leaves out the secondary index, and what updates its column
     #[arg(long)]
     no_index: bool,
@@ -55,19 +48,19 @@ struct Step {
 
 /// The command `bulk`.
 pub fn run(args: Args) -> Result<()> {
-    let lab = args.comparison.site.folder()?;
-    let conditions = args.comparison.conditions(args.cache_mb);
-    let steps = steps(args.rows, !args.no_index, !args.commits_only);
-    let title = format!("Transactions of {} rows; a statement counts as a transaction", args.rows);
+    let lab = args.table.given.comparison.site.folder()?;
+    let conditions = args.table.given.conditions();
+    let steps = steps(args.table.rows, !args.no_index, !args.commits_only);
+    let title = format!("Transactions of {} rows; a statement counts as a transaction", args.table.rows);
     let mut report = Report::new(&lab, &title)?.with(FIGURES);
-    for round in 1..=args.comparison.rounds {
+    for round in 1..=args.table.given.comparison.rounds {
         println!(
             "{} rows in a transaction, {} MB of memory, {}, round {round}",
-            args.rows,
-            args.cache_mb,
+            args.table.rows,
+            args.table.given.cache_mb,
             if args.no_index { "no secondary index" } else { "an index on k" }
         );
-        for &kind in &args.comparison.engines {
+        for &kind in &args.table.given.comparison.engines {
             let instance = Instance::new(&lab, kind)?;
             instance.reset()?;
             let server = instance.start(&conditions)?;
@@ -81,7 +74,7 @@ pub fn run(args: Args) -> Result<()> {
                 "other, ms"
             );
             Bench { args: &args, conditions: &conditions, round }.measure(&server, &steps, &mut report)?;
-            leaks::end(server, args.cache_mb)?;
+            leaks::end(server, args.table.given.cache_mb)?;
         }
     }
     report.finish()
@@ -194,10 +187,8 @@ impl Bench<'_> {
     fn run(&self, server: &Server, name: &str, time: Duration, longest_wait: Duration) -> Result<Run> {
         let index = if self.args.no_index { "none" } else { "on k" };
         Ok(Run {
-            version: version(server)?,
-            variables: Variables::read(server)?,
             settings: BTreeMap::from([
-                ("rows".into(), self.args.rows.to_string()),
+                ("rows".into(), self.args.table.rows.to_string()),
                 ("secondary index".into(), index.into()),
                 ("statements".into(), "not in the binary log".into()),
             ]),
@@ -207,8 +198,7 @@ impl Bench<'_> {
                 ("seconds of the statement".into(), time.as_secs_f64()),
                 ("longest wait of another session, ms".into(), longest_wait.as_secs_f64() * 1e3),
             ]),
-            disk: server.instance().size_on_disk()?,
-            ..Run::new("bulk", name.into(), server.instance(), self.conditions, self.round)
+            ..Run::of("bulk", name.into(), server, self.conditions, self.round)?
         })
     }
 }
@@ -230,7 +220,7 @@ fn others(conn: &mut Conn, stop: &AtomicBool, longest: &AtomicU64) -> Result<()>
 fn check(conn: &mut Conn, args: &Args) -> Result<()> {
     let found: Option<(u64, u64, u64)> = conn.query_first("SELECT COUNT(*), SUM(id), SUM(v) FROM t")?;
     conn.query_drop("COMMIT")?;
-    let expected = expected(args.rows, !args.commits_only);
+    let expected = expected(args.table.rows, !args.commits_only);
     ensure!(found == Some(expected), "rows, sum of id, sum of v are {found:?}, not {expected:?}");
     Ok(())
 }

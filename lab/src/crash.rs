@@ -9,16 +9,17 @@
 use crate::binlog::Replay;
 use crate::churn::{self, Cast, Churn};
 use crate::definer;
-use crate::engine::{Conditions, Kind};
+use crate::drive::Control;
+use crate::engine::Conditions;
 use crate::held;
 use crate::leaks;
 use crate::ledger::{self, Writer};
-use crate::options::{Isolation, Site, seed_of_now};
+use crate::options::{self, Isolation, seed_of_now};
 use crate::sbtest;
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
 use crate::tpcc::bench::load_warehouses;
-use crate::tpcc::drive::{Control, Load, Outcome, drive};
+use crate::tpcc::drive::{Load, Outcome, drive};
 use crate::tpcc::txn::Order;
 use crate::tpcc::{self, Scale, check};
 use anyhow::{Context, Result, bail};
@@ -29,6 +30,7 @@ use rand::{RngExt, SeedableRng};
 use std::io::Read;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Violations that are printed of a round.
@@ -60,12 +62,8 @@ impl Workload {
 /// Options of `crash`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How often to crash
-    #[arg(long, default_value_t = 2)]
-    rounds: u32,
-    /// The engine
-    #[arg(long, default_value = "strata")]
-    engine: Kind,
+    #[command(flatten)]
+    trial: options::Trial,
     /// The load beside the ledger's own
     #[arg(long, value_enum, default_value = "both")]
     workload: Workload,
@@ -78,12 +76,6 @@ pub struct Args {
     /// Rows of each of two sysbench tables
     #[arg(long, default_value_t = 20_000)]
     rows: u64,
-    /// Sessions of each load
-    #[arg(long, default_value_t = 4)]
-    threads: u32,
-    /// Memory for the engine, in MiB; little, so that flushes and merges are under way
-    #[arg(long, default_value_t = 32)]
-    cache_mb: u64,
     /// The kill comes so many seconds after the load began at the latest
     #[arg(long, default_value_t = 6.0)]
     max_seconds: f64,
@@ -96,9 +88,6 @@ pub struct Args {
     /// Seconds that a restart may take
     #[arg(long, default_value_t = 120)]
     restart_seconds: u64,
-    /// Seed of moments and inputs [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
     /// Without the binary log
     #[arg(long)]
     no_binlog: bool,
@@ -109,8 +98,6 @@ pub struct Args {
     /// shows whether this command would notice
     #[arg(long = "server-option", value_name = "NAME=VALUE")]
     server_options: Vec<String>,
-    #[command(flatten)]
-    site: Site,
 }
 
 /// Everything that outlives a crash.
@@ -130,38 +117,42 @@ struct Trial {
 /// The command `crash`.
 pub fn run(args: Args) -> Result<()> {
     anyhow::ensure!(args.max_seconds > args.min_seconds, "--max-seconds must be more than --min-seconds");
-    let seed = args.seed.unwrap_or_else(seed_of_now);
-    let instance = Instance::new(&args.site.folder()?, args.engine)?;
+    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
+    let instance = Instance::new(&args.trial.site.folder()?, args.trial.engine)?;
     let mut extra = args.server_options.clone();
     if args.no_binlog {
         extra.push("skip-log-bin".into());
     }
-    let conditions =
-        Conditions { budget_mb: args.cache_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] };
+    let conditions = Conditions {
+        budget_mb: args.trial.cache_mb,
+        isolation: Isolation::RepeatableRead,
+        extra,
+        strata_extra: vec![],
+    };
     println!(
         "{}: {} rounds of a server that is ended under load{}, seed {seed}",
-        args.engine.title(),
-        args.rounds,
+        args.trial.engine.title(),
+        args.trial.rounds,
         if args.no_binlog { ", no binary log" } else { "" }
     );
     let mut trial = Trial {
         scale: if args.full { Scale::full(args.warehouses) } else { Scale::small(args.warehouses) },
         size: Size { tables: 2, rows: args.rows },
         rng: SmallRng::seed_from_u64(seed),
-        writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
+        writers: (1..=args.trial.threads).map(|number| Writer::new(number, seed)).collect(),
         replay: Replay::default(),
         orders: Vec::new(),
         churn: if args.churn == 0 {
             Churn::idle()
         } else {
-            Churn::new(args.engine.sql(), Cast { tables: args.churn, others: true, xa: true }, seed)
+            Churn::new(args.trial.engine.sql(), Cast { tables: args.churn, others: true, xa: true }, seed)
         },
         instance,
         conditions,
         args,
     };
     let mut server = Some(trial.prepare()?);
-    for round in 1..=trial.args.rounds {
+    for round in 1..=trial.args.trial.rounds {
         let running = server.take().context("each round leaves a server")?;
         match trial.round(running, round) {
             Ok(next) => server = Some(next),
@@ -176,14 +167,15 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if let Some(mut server) = server {
-        leaks::check(&mut server, trial.args.cache_mb).with_context(|| format!("after the last round, seed {seed}"))?;
+        leaks::check(&mut server, trial.args.trial.cache_mb)
+            .with_context(|| format!("after the last round, seed {seed}"))?;
         server.stop()?;
     }
     println!(
         "{}: {} ends survived, {} times the server left a partitioned table in between; {} ledger transactions and {} \
          orders acknowledged, all of them there",
-        trial.args.engine.title(),
-        trial.args.rounds,
+        trial.args.trial.engine.title(),
+        trial.args.trial.rounds,
         trial.churn.gaps(),
         trial.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
         trial.orders.len()
@@ -256,7 +248,7 @@ impl Trial {
         let (done, others) = (AtomicU64::new(0), AtomicU64::new(0));
         let load = Load {
             scale: self.scale,
-            threads: self.args.threads,
+            threads: self.args.trial.threads,
             seconds: self.args.max_seconds.ceil() as u64 + 60,
             seed: u64::from(self.rng.random::<u32>()),
             rate: None,
@@ -268,7 +260,7 @@ impl Trial {
             let script = if round % 3 == 0 { "oltp_update_index" } else { "oltp_write_only" };
             let call = Call {
                 script,
-                threads: self.args.threads,
+                threads: self.args.trial.threads,
                 seconds: load.seconds,
                 rand_type: "special",
                 xa: false,
@@ -298,11 +290,7 @@ impl Trial {
             }
             stop.store(true, Ordering::Relaxed);
             control.stop.store(true, Ordering::Relaxed);
-            for handle in handles {
-                if let Err(error) = handle.join().expect("a writer does not panic") {
-                    wrong.push(format!("{error:#}"));
-                }
-            }
+            join_all(handles, &mut wrong);
             let outcome = driver.map(|driver| driver.join().expect("the driver does not panic"));
             (outcome, wrong)
         });
@@ -312,11 +300,11 @@ impl Trial {
             // Killed before all sessions were there.
             Some(Err(_)) | None => Outcome::default(),
         };
-        wrong.extend(outcome.errors.iter().cloned());
+        wrong.extend(outcome.seen.errors.iter().cloned());
         fail_if("before the end", &wrong)?;
         let acknowledged = Acknowledged {
             ledger: done.load(Ordering::Relaxed),
-            tpcc: outcome.transactions,
+            tpcc: outcome.seen.transactions,
             others: others.load(Ordering::Relaxed),
         };
         self.orders.extend(outcome.orders);
@@ -414,6 +402,15 @@ impl Drop for Background {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Waits for the sessions of a load, and notes what went wrong in them.
+pub fn join_all(sessions: Vec<ScopedJoinHandle<'_, Result<()>>>, wrong: &mut Vec<String>) {
+    for session in sessions {
+        if let Err(error) = session.join().expect("a session does not panic") {
+            wrong.push(format!("{error:#}"));
+        }
     }
 }
 

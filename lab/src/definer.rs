@@ -12,8 +12,8 @@
 //! between, the replica keeps the rows. CREATE ... SELECT is undone by a source that is killed when it has logged it as rows,
 //! and the replica has the table. Both are left out where that may happen.
 
+use crate::drive::{DEADLOCK, is_lost};
 use crate::server::Instance;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result, bail};
 use mysql::prelude::Queryable;
 use rand::rngs::SmallRng;
@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The database of these tables.
 pub const DATABASE: &str = "defined";
 const MOST: usize = 5;
-const DEADLOCK: u16 = 1213;
 
 /// Makes the database, empty.
 pub fn create(instance: &Instance) -> Result<()> {

@@ -184,22 +184,21 @@ mod tests {
 
     #[test]
     fn a_file_that_nobody_counts_is_told() {
-        let folder = std::env::temp_dir().join(format!("strata-lab-leaks-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         for name in ["CURRENT", "MANIFEST-000001", "000007.sst"] {
             fs::write(folder.join(name), "x").unwrap();
         }
-        assert_eq!(files(&folder, 1).unwrap(), Vec::<String>::new());
-        assert_eq!(files(&folder, 0).unwrap().len(), 1);
+        assert_eq!(files(folder, 1).unwrap(), Vec::<String>::new());
+        assert_eq!(files(folder, 0).unwrap().len(), 1);
         fs::write(folder.join("000009.tmp"), "x").unwrap();
-        assert_eq!(files(&folder, 1).unwrap().len(), 1);
+        assert_eq!(files(folder, 1).unwrap().len(), 1);
         let open = fs::File::open(folder.join("000007.sst")).unwrap();
         let pid = std::process::id();
-        assert_eq!(descriptors(pid, &folder, 1).unwrap(), Vec::<String>::new());
-        assert_eq!(descriptors(pid, &folder, 0).unwrap().len(), 1);
+        assert_eq!(descriptors(pid, folder, 1).unwrap(), Vec::<String>::new());
+        assert_eq!(descriptors(pid, folder, 0).unwrap().len(), 1);
         fs::remove_file(folder.join("000007.sst")).unwrap();
-        assert_eq!(descriptors(pid, &folder, 1).unwrap().len(), 1);
+        assert_eq!(descriptors(pid, folder, 1).unwrap().len(), 1);
         drop(open);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

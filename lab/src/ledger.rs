@@ -8,8 +8,8 @@
 //! of its own. Lines carry their number, so a halved transaction shows; the
 //! movements of an account must add up to its balance.
 
+use crate::drive::{DEADLOCK, is_lost};
 use crate::server::Instance;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The database of the ledger.
 pub const DATABASE: &str = "ledger";
 const ACCOUNTS: u32 = 50;
-const DEADLOCK: u16 = 1213;
 
 /// Number of a document: the writer's number times [`PER_WRITER`] and a count.
 pub type Document = u64;

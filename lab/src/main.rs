@@ -16,14 +16,20 @@ mod bulk;
 mod churn;
 mod collations;
 mod copies;
+mod course;
 mod crash;
 mod damage;
 mod definer;
 mod differ;
+mod drive;
 mod engine;
+mod findings;
 mod held;
 mod history;
+#[cfg(test)]
+mod instruments;
 mod isolation;
+mod kernel;
 mod leaks;
 mod ledger;
 mod linkbench;
@@ -34,6 +40,7 @@ mod oltp;
 mod options;
 mod page;
 mod paths;
+mod progress;
 mod queue;
 mod redmine;
 mod replica;
@@ -102,8 +109,12 @@ enum Command {
     Tour(tour::Args),
     /// Published experiments again, with Strata beside the engines of the original
     Reproduce(reproduce::Args),
+    /// TPC-C with 1, 4 and 16 times the data, with memory that grows with them and with memory that stays
+    Scale(reproduce::How),
     /// What differs between two stored runs of 'reproduce' by more than noise
     Compare(reproduce::compare::Args),
+    /// Stored runs of 'reproduce' and 'scale' in short form in docs/results, and what the README shows of them
+    Publish(reproduce::publish::Args),
     /// Stored runs of any command as tables, as a page of HTML with charts, as Markdown with SVG
     Report(report::Args),
     /// Stops a server that an interrupted run left behind, removes the lab's data
@@ -132,7 +143,9 @@ fn main() -> ExitCode {
         Command::Differ(args) => differ::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Reproduce(args) => reproduce::run(args),
+        Command::Scale(how) => reproduce::scale(how),
         Command::Compare(args) => reproduce::compare::run(args),
+        Command::Publish(args) => reproduce::publish::run(args),
         Command::Report(args) => report::run(args),
         Command::Clean(site) => server::clean(&site),
     };

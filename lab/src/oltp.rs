@@ -3,13 +3,12 @@
 use crate::engine::Conditions;
 use crate::leaks;
 use crate::meter::{Meter, Usage};
-use crate::options::Comparison;
 use crate::paths;
-use crate::report::{Report, Run, Variables};
+use crate::progress::bar;
+use crate::report::{Report, Run};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Outcome, Size};
-use crate::tpcc::bench::{bar, version};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 
@@ -33,8 +32,6 @@ const CHANGE_SIZE: [&str; 3] = ["oltp_insert", "oltp_delete", "bulk_insert"];
 /// Options of `oltp`.
 #[derive(clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    comparison: Comparison,
     /// Scripts, or 'all' for the nine OLTP scripts
     #[arg(long, value_delimiter = ',', default_value = "all")]
     scripts: Vec<String>,
@@ -42,7 +39,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     threads: Vec<u32>,
     #[command(flatten)]
-    tables: TableArgs,
+    tables: TableArgs<512>,
     /// Seconds measured
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -52,9 +49,6 @@ pub struct Args {
     /// Seconds of the same load before each measurement, for scripts that keep the number of rows
     #[arg(long, default_value_t = 3)]
     warmup: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 512)]
-    cache_mb: u64,
     /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
     #[arg(long, default_value = "special")]
     rand_type: String,
@@ -67,13 +61,13 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let scripts = chosen(&args.scripts)?;
-    let lab = args.comparison.site.folder()?;
-    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
+    let lab = args.tables.given.comparison.site.folder()?;
+    let tables = args.tables.load(&lab)?;
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", tables.size.tables, tables.size.rows, args.seconds);
     let mut report = Report::new(&lab, &title)?;
-    for round in 1..=args.comparison.rounds {
+    for round in 1..=args.tables.given.comparison.rounds {
         for script in &scripts {
             let calls: Vec<Call> = ways(script)
                 .into_iter()
@@ -159,29 +153,16 @@ pub fn measure(
         sysbench::prepare_for(&instance, size, call)?;
     }
     let warmed = match warmup {
-        0 => Default::default(),
+        0 => Outcome::default(),
         seconds => sysbench::run(&instance, size, &Call { seconds, ..call.clone() }, |_| ())?,
     };
-    let (mut outcome, usage) = put_under_load(server, size, call, &label(call))?;
-    outcome.errors.extend(warmed.errors);
-    let run = Run {
-        seconds: outcome.seconds,
-        transactions: outcome.transactions,
-        deadlocks: outcome.deadlocks,
-        errors: outcome.errors.clone(),
-        latency: outcome.latency(),
-        series: outcome.series,
-        usage,
-        disk: instance.size_on_disk()?,
-        version: version(server)?,
-        variables: Variables::read(server)?,
-        settings: settings(size, call, warmup),
-        ..Run::new("oltp", label(call), &instance, conditions, round)
-    };
+    let (outcome, usage) = put_under_load(server, size, call, &label(call))?;
+    let seen = outcome.seen().after(&warmed.seen());
+    let run = Run::of("oltp", label(call), server, conditions, round)?.with(seen, usage);
+    let run = Run { settings: settings(size, call, warmup), ..run };
     println!(
-        "{}, round {round}: {}: {:.0} transactions/s, p95 {:.2} ms, {} deadlocks{}",
-        run.engine.title(),
-        run.label,
+        "{}: {:.0} transactions/s, p95 {:.2} ms, {} deadlocks{}",
+        run.name(),
         run.tps(),
         run.latency.p95_us as f64 / 1e3,
         run.deadlocks,

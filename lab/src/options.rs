@@ -97,3 +97,52 @@ impl Comparison {
         self.engines.iter().map(|&kind| Instance::new(lab, kind)).collect()
     }
 }
+
+/// What is compared, each engine with so many MiB of memory unless told otherwise.
+#[derive(Args, Clone, Debug)]
+pub struct Budgeted<const MB: u64> {
+    #[command(flatten)]
+    pub comparison: Comparison,
+    /// Memory for each engine, in MiB
+    #[arg(long, default_value_t = MB)]
+    pub cache_mb: u64,
+}
+
+impl<const MB: u64> Budgeted<MB> {
+    /// The conditions for all.
+    pub fn conditions(&self) -> Conditions {
+        self.comparison.conditions(self.cache_mb)
+    }
+}
+
+/// The same of commands that fill a table with millions of rows.
+#[derive(Args, Clone, Debug)]
+pub struct Rows<const MB: u64> {
+    #[command(flatten)]
+    pub given: Budgeted<MB>,
+    /// Rows of a table, or that go through it
+    #[arg(long, default_value_t = 10_000_000)]
+    pub rows: u64,
+}
+
+/// Options of trials that end servers under load.
+#[derive(Args, Clone, Debug)]
+pub struct Trial {
+    /// How often to end the server
+    #[arg(long, default_value_t = 2)]
+    pub rounds: u32,
+    /// The engine
+    #[arg(long, default_value = "strata")]
+    pub engine: Kind,
+    /// Sessions of each load
+    #[arg(long, default_value_t = 4)]
+    pub threads: u32,
+    /// Memory for the engine, in MiB; little, so that flushes and merges are under way
+    #[arg(long, default_value_t = 32)]
+    pub cache_mb: u64,
+    /// Seed of moments and inputs [default: from the clock]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    #[command(flatten)]
+    pub site: Site,
+}

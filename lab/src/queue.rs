@@ -12,11 +12,10 @@
 use crate::engine::{DiskSize, Kind};
 use crate::leaks;
 use crate::meter::{Meter, Usage, settle};
-use crate::options::Comparison;
-use crate::report::{MIB, Report, Run, Variables};
+use crate::options::Rows;
+use crate::report::{MIB, Report, Run};
 use crate::server::{Instance, Server};
 use crate::stats::{Latencies, Latency};
-use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -32,10 +31,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    comparison: Comparison,
-    /// Rows that go through the queue
-    #[arg(long, default_value_t = 10_000_000)]
-    rows: u64,
+    table: Rows<64>,
     /// Rows in the queue
     #[arg(long, default_value_t = 10_000)]
     depth: u64,
@@ -45,33 +41,30 @@ pub struct Args {
     /// So many rows a second [default: as many as go]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 64)]
-    cache_mb: u64,
 }
 
 /// The command `queue`.
 pub fn run(args: Args) -> Result<()> {
-    let plan = Plan { rate: args.rate, ..Plan::new(args.rows, args.depth, args.batch)? };
-    let lab = args.comparison.site.folder()?;
-    let conditions = args.comparison.conditions(args.cache_mb);
+    let plan = Plan { rate: args.rate, ..Plan::new(args.table.rows, args.depth, args.batch)? };
+    let lab = args.table.given.comparison.site.folder()?;
+    let conditions = args.table.given.conditions();
     let title =
         format!("A queue of {} rows; a row counts as a transaction, latencies are those of the first row", plan.depth);
     let mut report = Report::new(&lab, &title)?.in_full();
-    for round in 1..=args.comparison.rounds {
+    for round in 1..=args.table.given.comparison.rounds {
         println!(
             "{} rows through a queue of {}, {} in a transaction, {} MB of memory, round {round}",
-            plan.rows, plan.depth, plan.batch, args.cache_mb
+            plan.rows, plan.depth, plan.batch, args.table.given.cache_mb
         );
-        for &kind in &args.comparison.engines {
+        for &kind in &args.table.given.comparison.engines {
             let instance = Instance::new(&lab, kind)?;
             instance.reset()?;
             let mut server = instance.start(&conditions)?;
             let measured = measure(&server, plan).with_context(|| kind.title())?;
             server.ensure_alive()?;
-            let run = Run::new("queue", "queue".into(), &instance, &conditions, round);
-            report.add(measured.into_run(plan, &server, run)?)?;
-            leaks::end(server, args.cache_mb)?;
+            let run = Run::of("queue", "queue".into(), &server, &conditions, round)?;
+            report.add(measured.into_run(plan, run))?;
+            leaks::end(server, args.table.given.cache_mb)?;
         }
     }
     report.finish()
@@ -219,7 +212,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn into_run(self, plan: Plan, server: &Server, run: Run) -> Result<Run> {
+    fn into_run(self, plan: Plan, run: Run) -> Run {
         let mut all = Latencies::default();
         self.tenths.iter().for_each(|(_, latencies)| all.merge(latencies));
         let name = |n: usize| format!("tenth {:>2}", n + 1);
@@ -227,9 +220,7 @@ impl Measured {
         let mut further: BTreeMap<String, f64> =
             tenths().map(|(n, (rate, _))| (format!("{}, rows/s", name(n)), *rate)).collect();
         further.insert("data on disk when settled, MB".into(), self.settled as f64 / MIB);
-        Ok(Run {
-            version: version(server)?,
-            variables: Variables::read(server)?,
+        Run {
             settings: BTreeMap::from([
                 ("rows".into(), plan.rows.to_string()),
                 ("depth".into(), plan.depth.to_string()),
@@ -241,10 +232,10 @@ impl Measured {
             latency: all.summary(),
             by_kind: tenths().map(|(n, (_, latencies))| (name(n), latencies.summary())).collect(),
             further,
-            disk: DiskSize { data: self.at_once, ..server.instance().size_on_disk()? },
+            disk: DiskSize { data: self.at_once, ..run.disk },
             usage: self.usage,
             ..run
-        })
+        }
     }
 }
 

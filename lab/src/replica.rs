@@ -20,16 +20,17 @@
 
 use crate::churn::{Cast, Churn, Hand};
 use crate::copies::differences;
-use crate::crash::{check_tables, fail_if};
+use crate::crash::{check_tables, fail_if, join_all};
 use crate::definer::{self, Definer};
-use crate::engine::{Conditions, Kind};
+use crate::drive::Control;
+use crate::engine::Conditions;
 use crate::held::{self, Held};
 use crate::leaks;
 use crate::ledger::{self, Writer};
-use crate::options::{Isolation, Site, seed_of_now};
+use crate::options::{Isolation, Trial, seed_of_now};
 use crate::server::{Instance, Server};
 use crate::tpcc::bench::load_warehouses;
-use crate::tpcc::drive::{Control, Load, Outcome, drive};
+use crate::tpcc::drive::{Load, Outcome, drive};
 use crate::tpcc::txn::Order;
 use crate::tpcc::{Scale, check};
 use anyhow::{Context, Result, bail, ensure};
@@ -55,32 +56,17 @@ const STEPS: [&str; 6] =
 /// Options of `replica`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How often to end the replica
-    #[arg(long, default_value_t = 2)]
-    rounds: u32,
-    /// The engine, on both sides
-    #[arg(long, default_value = "strata")]
-    engine: Kind,
-    /// Sessions of the ledger, and as many of TPC-C
-    #[arg(long, default_value_t = 4)]
-    threads: u32,
+    #[command(flatten)]
+    trial: Trial,
     /// Workers of the replica
     #[arg(long, default_value_t = 6)]
     workers: u32,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 32)]
-    cache_mb: u64,
     /// Each kill comes so many seconds after a start at the latest
     #[arg(long, default_value_t = 3.0)]
     max_seconds: f64,
-    /// Seed of moments and inputs [default: from the clock]
-    #[arg(long)]
-    seed: Option<u64>,
     /// Every round is as this one: its format, mode, log, and who is ended how
     #[arg(long)]
     like: Option<u32>,
-    #[command(flatten)]
-    site: Site,
 }
 
 /// One side.
@@ -108,29 +94,29 @@ struct Pair {
 
 /// The command `replica`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.seed.unwrap_or_else(seed_of_now);
+    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
     let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.site.folder()?.join("replica");
+    let folder = args.trial.site.folder()?.join("replica");
     let mut side = |number: u32, name: &str| -> Result<Side> {
-        Ok(Side { instance: Instance::new(&folder.join(name), args.engine)?, port: free_port(&mut rng)?, number })
+        Ok(Side { instance: Instance::new(&folder.join(name), args.trial.engine)?, port: free_port(&mut rng)?, number })
     };
     let (source, replica) = (side(1, "source")?, side(2, "replica")?);
-    println!("{}: {} rounds with a replica, seed {seed}", args.engine.title(), args.rounds);
+    println!("{}: {} rounds with a replica, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut pair = Pair {
         source,
         replica,
         scale: Scale::small(1),
-        writers: (1..=args.threads).map(|number| Writer::new(number, seed)).collect(),
+        writers: (1..=args.trial.threads).map(|number| Writer::new(number, seed)).collect(),
         definers: (1..=DEFINERS).map(|number| Definer::new(number, seed)).collect(),
         held: Held::default(),
         orders: Vec::new(),
-        churn: Churn::new(args.engine.sql(), Cast { tables: 0, others: true, xa: false }, seed),
-        tables: Churn::new(args.engine.sql(), Cast { tables: 2, others: false, xa: false }, seed),
+        churn: Churn::new(args.trial.engine.sql(), Cast { tables: 0, others: true, xa: false }, seed),
+        tables: Churn::new(args.trial.engine.sql(), Cast { tables: 2, others: false, xa: false }, seed),
         rng,
         args,
     };
     let mut servers = pair.prepare()?;
-    for round in 1..=pair.args.rounds {
+    for round in 1..=pair.args.trial.rounds {
         servers = pair.round(servers, round, pair.args.like.unwrap_or(round)).with_context(|| {
             format!(
                 "round {round}, seed {seed}; logs of the servers are {} and {}",
@@ -142,7 +128,7 @@ pub fn run(args: Args) -> Result<()> {
     pair.try_comparison()?;
     let (mut source, mut replica) = servers;
     for (server, what) in [(&mut source, "source"), (&mut replica, "replica")] {
-        leaks::check(server, pair.args.cache_mb)
+        leaks::check(server, pair.args.trial.cache_mb)
             .with_context(|| format!("the {what} after the last round, seed {seed}"))?;
     }
     replica.stop()?;
@@ -150,8 +136,8 @@ pub fn run(args: Args) -> Result<()> {
     println!(
         "{}: {} rounds, the replica equals its source; {} ledger transactions, {} orders and {} XA transactions \
          acknowledged",
-        pair.args.engine.title(),
-        pair.args.rounds,
+        pair.args.trial.engine.title(),
+        pair.args.trial.rounds,
         pair.writers.iter().map(|writer| writer.acknowledged).sum::<u64>(),
         pair.orders.len(),
         pair.held.ended
@@ -188,7 +174,7 @@ impl Side {
 impl Pair {
     fn source_conditions(&self, round: u32) -> Conditions {
         let format = FORMATS[round as usize % FORMATS.len()];
-        self.source.conditions(self.args.cache_mb, vec![format!("binlog-format={format}")])
+        self.source.conditions(self.args.trial.cache_mb, vec![format!("binlog-format={format}")])
     }
 
     fn replica_conditions(&self, round: u32) -> Conditions {
@@ -201,7 +187,7 @@ impl Pair {
             format!("slave-parallel-threads={}", self.args.workers),
             format!("slave-parallel-mode={}", MODES[round as usize % MODES.len()]),
         ];
-        self.replica.conditions(self.args.cache_mb, further)
+        self.replica.conditions(self.args.trial.cache_mb, further)
     }
 
     /// Both servers, the tables, and a replica that follows.
@@ -217,7 +203,7 @@ impl Pair {
         conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
         let mut conn = self.replica.connect()?;
         conn.query_drop("SET SESSION sql_log_bin = 0")?;
-        conn.query_drop(format!("ALTER TABLE mysql.gtid_slave_pos ENGINE = {}", self.args.engine.sql()))?;
+        conn.query_drop(format!("ALTER TABLE mysql.gtid_slave_pos ENGINE = {}", self.args.trial.engine.sql()))?;
         conn.query_drop(format!(
             "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
              master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
@@ -251,7 +237,7 @@ impl Pair {
         });
         let load = Load {
             scale: self.scale,
-            threads: self.args.threads,
+            threads: self.args.trial.threads,
             seconds: 3600,
             seed: u64::from(self.rng.random::<u32>()),
             rate: None,
@@ -313,11 +299,7 @@ impl Pair {
             }
             stop.store(true, Ordering::Relaxed);
             control.stop.store(true, Ordering::Relaxed);
-            for handle in handles {
-                if let Err(error) = handle.join().expect("a session does not panic") {
-                    wrong.push(format!("{error:#}"));
-                }
-            }
+            join_all(handles, &mut wrong);
             (driver.join().expect("the driver does not panic"), replica, wrong)
         });
         let outcome = match outcome {
@@ -326,7 +308,7 @@ impl Pair {
             Err(_) if end_source => Outcome::default(),
             Err(error) => return Err(error),
         };
-        wrong.extend(outcome.errors.iter().cloned());
+        wrong.extend(outcome.seen.errors.iter().cloned());
         fail_if("under load", &wrong)?;
         self.orders.extend(outcome.orders);
         let mut replica = replica.context("the replica's restart under load")?;
@@ -354,7 +336,7 @@ impl Pair {
             again.filter(|_| !clean).map_or("", |_| " and while recovering"),
             if end_source { format!(", source {:.1} s later", second.as_secs_f64()) } else { String::new() },
             done.load(Ordering::Relaxed),
-            outcome.transactions,
+            outcome.seen.transactions,
             defined.load(Ordering::Relaxed),
             others.load(Ordering::Relaxed),
         );

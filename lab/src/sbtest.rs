@@ -2,7 +2,7 @@
 
 use crate::engine::Conditions;
 use crate::meter::settle;
-use crate::options::Comparison;
+use crate::options::Budgeted;
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Size};
 use anyhow::Result;
@@ -10,8 +10,10 @@ use mysql::prelude::Queryable;
 use std::path::Path;
 
 /// Options for the tables.
-#[derive(clap::Args, Clone, Copy, Debug)]
-pub struct TableArgs {
+#[derive(clap::Args, Clone, Debug)]
+pub struct TableArgs<const MB: u64> {
+    #[command(flatten)]
+    pub given: Budgeted<MB>,
     /// Tables
     #[arg(long, default_value_t = 2)]
     tables: u32,
@@ -36,17 +38,17 @@ pub struct Tables {
     reuse: bool,
 }
 
-impl TableArgs {
+impl<const MB: u64> TableArgs<MB> {
     /// Loads the tables for each engine, with ample memory, and saves them; what an earlier call saved may do.
-    pub fn load(self, comparison: &Comparison, lab: &Path, budget_mb: u64) -> Result<Tables> {
+    pub fn load(&self, lab: &Path) -> Result<Tables> {
         let tables = Tables {
-            instances: comparison.instances(lab)?,
-            conditions: comparison.conditions(budget_mb),
+            instances: self.given.comparison.instances(lab)?,
+            conditions: self.given.conditions(),
             size: Size { tables: self.tables, rows: self.rows },
             saved: format!("sbtest-{}-{}", self.tables, self.rows),
             reuse: self.reuse,
         };
-        let ample = Conditions { budget_mb: budget_mb.max(1024), ..tables.conditions.clone() };
+        let ample = Conditions { budget_mb: self.given.cache_mb.max(1024), ..tables.conditions.clone() };
         for instance in &tables.instances {
             if self.reuse && instance.has_saved(&tables.saved) {
                 println!("{}: using the tables of an earlier call", instance.kind().title());

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 /// How long a server may take to start or to stop before that is an error.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(20);
+/// A start is measured with it.
+const START_POLL: Duration = Duration::from_millis(2);
 
 /// The folder of one engine's server. No server needs to run.
 #[derive(Clone, Debug)]
@@ -199,8 +201,9 @@ impl Instance {
             .stderr(log)
             .spawn()
             .with_context(|| format!("{} cannot be started", mariadbd.display()))?;
+        let spawned = Instant::now();
         fs::write(self.pid_file(), child.id().to_string())?;
-        Ok(Server { instance: self.clone(), child, gone: false })
+        Ok(Server { instance: self.clone(), child, gone: false, spawned, answered_in: Duration::ZERO })
     }
 
     /// The last lines of the server's log.
@@ -373,6 +376,8 @@ pub struct Server {
     instance: Instance,
     child: Child,
     gone: bool,
+    spawned: Instant,
+    answered_in: Duration,
 }
 
 impl Server {
@@ -398,6 +403,7 @@ impl Server {
         let began = Instant::now();
         loop {
             if self.instance.connect(None).is_ok() {
+                self.answered_in = self.spawned.elapsed();
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -412,8 +418,13 @@ impl Server {
                     self.said()
                 );
             }
-            sleep(POLL);
+            sleep(START_POLL);
         }
+    }
+
+    /// How long its process took to answer the first session.
+    pub fn answered_in(&self) -> Duration {
+        self.answered_in
     }
 
     /// An error when the server has ended by itself.

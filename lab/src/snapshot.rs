@@ -5,18 +5,15 @@
 //! row, the one it can see, and none of those that came and went meanwhile: the bound that the disk space is compared
 //! with. In the end the snapshot must read what it read at first; then it is closed, and the space should come back.
 
-use crate::engine::DiskSize;
 use crate::leaks;
-use crate::meter::{Usage, settle};
+use crate::meter::settle;
 use crate::oltp::put_under_load;
-use crate::options::Comparison;
 use crate::paths;
-use crate::report::{MIB, Report, Run, Variables};
+use crate::report::{MIB, Report, Run};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::Instance;
 use crate::stats::{evenness, whole};
-use crate::sysbench::{self, Call, Outcome, Size};
-use crate::tpcc::bench::version;
+use crate::sysbench::{self, Call, Size};
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -32,9 +29,7 @@ const ROW_BYTES: u64 = 190;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    comparison: Comparison,
-    #[command(flatten)]
-    tables: TableArgs,
+    tables: TableArgs<64>,
     /// The script that makes the load
     #[arg(long, value_parser = SCRIPTS, default_value = SCRIPTS[0])]
     script: String,
@@ -47,9 +42,6 @@ pub struct Args {
     /// Seconds of the load
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 64)]
-    cache_mb: u64,
     /// Distribution of row numbers: special (sysbench's default), uniform, gaussian, pareto
     #[arg(long, default_value = "special")]
     rand_type: String,
@@ -58,8 +50,8 @@ pub struct Args {
 /// The command `snapshot`.
 pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
-    let lab = args.comparison.site.folder()?;
-    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
+    let lab = args.tables.given.comparison.site.folder()?;
+    let tables = args.tables.load(&lab)?;
     let bench = Bench {
         tables: &tables,
         call: Call {
@@ -73,10 +65,10 @@ pub fn run(args: Args) -> Result<()> {
     };
     let title = format!("{}, {} transactions/s, with and without a snapshot", args.script, args.rate);
     let mut report = Report::new(&lab, &title)?.in_full();
-    for round in 1..=args.comparison.rounds {
+    for round in 1..=args.tables.given.comparison.rounds {
         println!(
             "{}, {} transactions/s for {} s, {} x {} rows, {} MB of memory, round {round}",
-            args.script, args.rate, args.seconds, tables.size.tables, tables.size.rows, args.cache_mb
+            args.script, args.rate, args.seconds, tables.size.tables, tables.size.rows, args.tables.given.cache_mb
         );
         for instance in &tables.instances {
             bench.compare(instance, round, &mut report).with_context(|| instance.kind().title())?;
@@ -94,37 +86,32 @@ struct Bench<'a> {
 
 /// What a run without or with a snapshot measured.
 struct Measured {
-    outcome: Outcome,
-    usage: Usage,
+    /// The load, and data and log on disk when settled after it.
+    run: Run,
     /// The first scan, before the load.
     scan_before: Duration,
     /// A scan by a new session after it.
     scan_after: Duration,
     /// A scan in the snapshot after the load, when there is one.
     scan_held: Option<Duration>,
-    /// Data on disk in bytes: before the load, when settled after it, and when settled after the snapshot was closed.
+    /// Data on disk in bytes: before the load, and when settled after the snapshot was closed.
     disk_before: u64,
-    disk_after: u64,
     disk_closed: Option<u64>,
-    /// Bytes of the engine's log when settled after the load.
-    log_after: u64,
-    version: String,
-    variables: Variables,
 }
 
 impl Bench<'_> {
     /// Both runs on an engine.
     fn compare(&self, instance: &Instance, round: u32, report: &mut Report) -> Result<()> {
-        let (without, with) = (self.run(instance, false)?, self.run(instance, true)?);
+        let (without, with) = (self.run(instance, round, false)?, self.run(instance, round, true)?);
         print_runs(instance.kind().title(), &without, &with);
         print_scans(&without, &with);
         print_space(self.tables.size, &without, &with);
-        report.add(self.stored(instance, round, false, without))?;
-        report.add(self.stored(instance, round, true, with))
+        report.add(self.stored(without))?;
+        report.add(self.stored(with))
     }
 
     /// As it is stored.
-    fn stored(&self, instance: &Instance, round: u32, held: bool, measured: Measured) -> Run {
+    fn stored(&self, measured: Measured) -> Run {
         let Call { threads, seconds, rand_type, rate, .. } = self.call;
         let mut further = BTreeMap::from([
             ("all rows read before the load, s".to_string(), measured.scan_before.as_secs_f64()),
@@ -136,8 +123,6 @@ impl Bench<'_> {
         let closed = measured.disk_closed.map(|bytes| bytes as f64 / MIB);
         further.extend(closed.map(|mb| ("data on disk when the snapshot is closed, MB".into(), mb)));
         Run {
-            version: measured.version,
-            variables: measured.variables,
             settings: BTreeMap::from([
                 ("script".into(), self.call.script.to_string()),
                 ("threads".into(), threads.to_string()),
@@ -147,20 +132,12 @@ impl Bench<'_> {
                 ("tables".into(), self.tables.size.tables.to_string()),
                 ("rows a table".into(), self.tables.size.rows.to_string()),
             ]),
-            seconds: measured.outcome.seconds,
-            transactions: measured.outcome.transactions,
-            deadlocks: measured.outcome.deadlocks,
-            latency: measured.outcome.latency(),
-            errors: measured.outcome.errors,
-            series: measured.outcome.series,
             further,
-            usage: measured.usage,
-            disk: DiskSize { data: measured.disk_after, log: measured.log_after },
-            ..Run::new("snapshot", title(held).into(), instance, &self.tables.conditions, round)
+            ..measured.run
         }
     }
 
-    fn run(&self, instance: &Instance, held: bool) -> Result<Measured> {
+    fn run(&self, instance: &Instance, round: u32, held: bool) -> Result<Measured> {
         let mut server = self.tables.server(instance)?;
         let mut session = server.connect(Some(sysbench::DATABASE))?;
         session.query_drop("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
@@ -173,8 +150,8 @@ impl Bench<'_> {
         let disk_before = instance.size_on_disk()?.data;
         let (outcome, usage) = put_under_load(&mut server, self.tables.size, &self.call, title(held))?;
         settle(server.pid())?;
-        let DiskSize { data: disk_after, log: log_after } = instance.size_on_disk()?;
-        let (version, variables) = (version(&server)?, Variables::read(&server)?);
+        let run = Run::of("snapshot", title(held).into(), &server, &self.tables.conditions, round)?;
+        let run = run.with(outcome.seen(), usage);
         // The new session goes first: what it brings into the cache may spare the snapshot reads, and not the reverse.
         let (new_sums, scan_after) = scan(&mut server.connect(Some(sysbench::DATABASE))?, self.tables.size)?;
         ensure!(new_sums != sums, "the load has changed nothing");
@@ -190,19 +167,7 @@ impl Bench<'_> {
         server.ensure_alive()?;
         drop(session);
         leaks::end(server, self.tables.conditions.budget_mb)?;
-        Ok(Measured {
-            outcome,
-            usage,
-            scan_before,
-            scan_after,
-            scan_held,
-            disk_before,
-            disk_after,
-            disk_closed,
-            log_after,
-            version,
-            variables,
-        })
+        Ok(Measured { run, scan_before, scan_after, scan_held, disk_before, disk_closed })
     }
 }
 
@@ -232,26 +197,26 @@ fn print_runs(engine: &str, without: &Measured, with: &Measured) {
         "{engine:<21}{:>7} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7} {:>8} {:>8} {:>8}",
         "tx/s", "p50, ms", "p99, ms", "p99.9, ms", "worst s", "CPU us", "KB/tx", "RSS, MB", "disk, MB", "end", "closed"
     );
-    for (held, run) in [(false, without), (true, with)] {
-        let transactions = run.outcome.transactions.max(1) as f64;
-        let latency = run.outcome.latency();
+    for measured in [without, with] {
+        let run = &measured.run;
+        let transactions = run.transactions.max(1) as f64;
         println!(
             "  {:<19}{:>7.0} {:>8.2} {:>8.2} {:>9.2} {:>9.2} {:>8.0} {:>7.2} {:>7.0} {:>8.1} {:>8.1} {:>8}",
-            title(held),
-            run.outcome.transactions as f64 / run.outcome.seconds.max(0.001),
-            latency.p50_us as f64 / 1e3,
-            latency.p99_us as f64 / 1e3,
-            latency.p999_us as f64 / 1e3,
-            evenness(whole(&run.outcome.series)),
+            run.label,
+            run.tps(),
+            run.latency.p50_us as f64 / 1e3,
+            run.latency.p99_us as f64 / 1e3,
+            run.latency.p999_us as f64 / 1e3,
+            evenness(whole(&run.series)),
             run.usage.cpu_us as f64 / transactions,
             run.usage.write_bytes as f64 / 1024.0 / transactions,
             run.usage.rss_most() as f64 / MIB,
-            run.disk_before as f64 / MIB,
-            run.disk_after as f64 / MIB,
-            run.disk_closed.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / MIB))
+            measured.disk_before as f64 / MIB,
+            run.disk.data as f64 / MIB,
+            measured.disk_closed.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / MIB))
         );
-        if !run.outcome.errors.is_empty() {
-            println!("  ERRORS: {}", run.outcome.errors.join("; "));
+        if !run.errors.is_empty() {
+            println!("  ERRORS: {}", run.errors.join("; "));
         }
     }
 }
@@ -268,7 +233,7 @@ fn print_scans(without: &Measured, with: &Measured) {
 }
 
 fn print_space(size: Size, without: &Measured, with: &Measured) {
-    let (extra, bound) = (with.disk_after as f64 - without.disk_after as f64, visible_bytes(size) as f64);
+    let (extra, bound) = (with.run.disk.data as f64 - without.run.disk.data as f64, visible_bytes(size) as f64);
     println!(
         "  the snapshot costs {:.1} MB on disk, {:.2} of the {:.1} MB of versions that it can see",
         extra / MIB,

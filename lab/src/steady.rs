@@ -14,7 +14,6 @@
 use crate::leaks;
 use crate::meter::settle;
 use crate::oltp::{chosen, measure};
-use crate::options::Comparison;
 use crate::paths;
 use crate::report::{DISTURBED, Report, Run, STEADY};
 use crate::sbtest::{TableArgs, Tables};
@@ -38,8 +37,6 @@ const HIGH: u64 = 20;
 /// Options of `steady`.
 #[derive(clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    comparison: Comparison,
     /// Scripts of sysbench that write (oltp_delete soon finds nothing to delete)
     #[arg(
         long,
@@ -51,16 +48,13 @@ pub struct Args {
     #[arg(long, default_value_t = 8)]
     threads: u32,
     #[command(flatten)]
-    tables: TableArgs,
+    tables: TableArgs<512>,
     /// Seconds at 95%
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Seconds in which the highest rate is found
     #[arg(long, default_value_t = 30)]
     most_seconds: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 512)]
-    cache_mb: u64,
     /// Leaves out the slow second, for which root is needed
     #[arg(long)]
     no_stall: bool,
@@ -70,12 +64,12 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let scripts = chosen(&args.scripts)?;
-    let lab = args.comparison.site.folder()?;
-    let tables = args.tables.load(&args.comparison, &lab, args.cache_mb)?;
+    let lab = args.tables.given.comparison.site.folder()?;
+    let tables = args.tables.load(&lab)?;
     let size = tables.size;
     let title = format!("Steady writes, {} sessions, {} x {} rows", args.threads, size.tables, size.rows);
     let mut report = Report::new(&lab, &title)?.with(STEADY);
-    for round in 1..=args.comparison.rounds {
+    for round in 1..=args.tables.given.comparison.rounds {
         for script in &scripts {
             for instance in &tables.instances {
                 let mut server = tables.server(instance)?;
@@ -88,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
                     rate: None,
                 };
                 Bench { args: &args, tables: &tables, round }.run(&mut server, &call, &mut report)?;
-                leaks::end(server, args.cache_mb)?;
+                leaks::end(server, args.tables.given.cache_mb)?;
             }
         }
     }

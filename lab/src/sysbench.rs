@@ -1,5 +1,6 @@
 //! Runs the packaged sysbench and understands what it prints.
 
+use crate::drive::Seen;
 use crate::server::Instance;
 use crate::stats::Latency;
 use anyhow::{Context, Result, bail};
@@ -75,10 +76,18 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Latencies in the report's form.
-    pub fn latency(&self) -> Latency {
+    /// The same as of the lab's own drivers.
+    pub fn seen(self) -> Seen {
         let [p50_us, p95_us, p99_us, p999_us] = self.latency.unwrap_or_default();
-        Latency { count: self.transactions, p50_us, p95_us, p99_us, p999_us, max_us: self.max_us }
+        Seen {
+            seconds: self.seconds,
+            transactions: self.transactions,
+            deadlocks: self.deadlocks,
+            errors: self.errors,
+            series: self.series,
+            latency: Latency { count: self.transactions, p50_us, p95_us, p99_us, p999_us, max_us: self.max_us },
+            ..Seen::default()
+        }
     }
 }
 

@@ -11,10 +11,9 @@
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{Meter, settle};
-use crate::options::Comparison;
-use crate::report::{ROWS, Report, Run, Variables};
+use crate::options::Rows;
+use crate::report::{ROWS, Report, Run};
 use crate::server::{Instance, Server};
-use crate::tpcc::bench::version;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -37,13 +36,7 @@ const RANGES: u64 = 20;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    comparison: Comparison,
-    /// Rows of a table
-    #[arg(long, default_value_t = 10_000_000)]
-    rows: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = 4096)]
-    cache_mb: u64,
+    table: Rows<4096>,
     /// How often each scan is repeated, engines in turn
     #[arg(long, default_value_t = 5)]
     scans: u32,
@@ -118,13 +111,14 @@ fn expected(rows: u64) -> (u64, u64, u64) {
 
 /// The command `tables`.
 pub fn run(args: Args) -> Result<()> {
-    let lab = args.comparison.site.folder()?;
-    let conditions = args.comparison.conditions(args.cache_mb);
-    let file = rows_file(&lab, args.rows)?;
-    let bench = Bench { conditions, rows: args.rows, file, sums: expected(args.rows) };
-    let title = format!("Tables of {} rows; a row counts as a transaction", args.rows);
+    let lab = args.table.given.comparison.site.folder()?;
+    let conditions = args.table.given.conditions();
+    let file = rows_file(&lab, args.table.rows)?;
+    let bench = Bench { conditions, rows: args.table.rows, file, sums: expected(args.table.rows) };
+    let title = format!("Tables of {} rows; a row counts as a transaction", args.table.rows);
     let mut report = Report::new(&lab, &title)?.with(ROWS);
-    let outcome = (1..=args.comparison.rounds).try_for_each(|round| bench.round(&args, &lab, round, &mut report));
+    let outcome =
+        (1..=args.table.given.comparison.rounds).try_for_each(|round| bench.round(&args, &lab, round, &mut report));
     std::fs::remove_file(&bench.file)?;
     outcome?;
     report.finish()
@@ -140,7 +134,7 @@ struct Bench {
 impl Bench {
     fn round(&self, args: &Args, lab: &Path, round: u32, report: &mut Report) -> Result<()> {
         let mut servers = Vec::new();
-        for &kind in &args.comparison.engines {
+        for &kind in &args.table.given.comparison.engines {
             let instance = Instance::new(lab, kind)?;
             instance.reset()?;
             let server = instance.start(&self.conditions)?;
@@ -193,16 +187,12 @@ impl Bench {
             seconds,
             transactions: if step == Step::Ranges { RANGES * RANGE.min(self.rows) } else { self.rows },
             usage: meter.end()?,
-            disk: instance.size_on_disk()?,
-            version: version(server)?,
-            variables: Variables::read(server)?,
             slice,
-            ..Run::new("tables", step.title().into(), instance, &self.conditions, round)
+            ..Run::of("tables", step.title().into(), server, &self.conditions, round)?
         };
         println!(
-            "{}, round {round}: {}: {seconds:.2} s, {:.0} rows/s, {:.1} s of the processor, {} MB written",
-            run.engine.title(),
-            run.label,
+            "{}: {seconds:.2} s, {:.0} rows/s, {:.1} s of the processor, {} MB written",
+            run.name(),
             run.tps(),
             run.usage.cpu_us as f64 / 1e6,
             run.usage.write_bytes >> 20,

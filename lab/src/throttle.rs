@@ -3,9 +3,9 @@
 //! The kernel counts requests as they go to the device, direct ones and those of a sync alike. Both versions of control groups
 //! are known; root may make a group.
 
+use crate::kernel::device_below;
 use anyhow::{Context, Result};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -66,10 +66,7 @@ impl Drop for Throttle {
 
 /// Number of the whole device, not of a partition, which has no limits of its own.
 fn device_of(dir: &Path) -> Result<String> {
-    let id = fs::metadata(dir)?.dev();
-    let (major, minor) = ((id >> 8) & 0xfff | (id >> 32) & !0xfff, id & 0xff | (id >> 12) & !0xff);
-    let known = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
-        .with_context(|| format!("{} is on no block device", dir.display()))?;
+    let known = device_below(dir)?;
     let whole = if known.join("partition").exists() { known.parent().unwrap_or(&known) } else { &known };
     Ok(fs::read_to_string(whole.join("dev"))?.trim().to_owned())
 }

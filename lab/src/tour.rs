@@ -2,6 +2,7 @@
 //! small data and for seconds only: it shows that all of it works, and roughly
 //! how fast; `tpcc` and `oltp` measure.
 
+use crate::course::Course;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::settle;
@@ -58,11 +59,11 @@ pub fn run(args: Args) -> Result<()> {
         let mut server = instance.start(&conditions)?;
         load_warehouses(instance, scale)?;
         settle(server.pid())?;
-        let bench =
-            Bench { scale, threads: THREADS, warmup: 2, seconds: args.tpcc_seconds, round: 1, iops: None, rate: None };
-        let (run, outcome) = measure(&mut server, &conditions, bench)?;
+        let course = Course::of_seconds(2, args.tpcc_seconds);
+        let bench = Bench { scale, threads: THREADS, round: 1, rate: None, course };
+        let (run, orders) = measure(&mut server, &conditions, bench)?;
         report.add(run)?;
-        run_check(instance, scale, &outcome)?;
+        run_check(instance, scale, &orders)?;
         sbtest::fill(instance, SIZE)?;
         sbtest::warm(&server, SIZE)?;
         settle(server.pid())?;

@@ -52,6 +52,13 @@ int error_of_failure(int result, THD *thd)
   case STRATA_SAME: return HA_ERR_RECORD_IS_THE_SAME;
   case STRATA_AUTOINC_EXHAUSTED: return HA_ERR_AUTOINC_READ_FAILED;
   case STRATA_TABLE_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
+  case STRATA_NO_REFERENCED_ROW: return HA_ERR_NO_REFERENCED_ROW;
+  case STRATA_ROW_IS_REFERENCED: return HA_ERR_ROW_IS_REFERENCED;
+  case STRATA_CASCADE_TOO_DEEP: return HA_ERR_FK_DEPTH_EXCEEDED;
+  case STRATA_FOREIGN_DUPLICATE: return HA_ERR_FOREIGN_DUPLICATE_KEY;
+  case STRATA_CANNOT_ADD_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN;
+  case STRATA_INDEX_OF_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN; /* the server's own asks for an open table */
+  case STRATA_FOREIGN_NAME_TAKEN: return HA_ERR_FOUND_DUPP_KEY;
   default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
   }
 }

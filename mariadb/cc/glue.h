@@ -68,4 +68,11 @@ struct ha_table_option_struct
   uint compression; /* 0 default, 1 none, 2 lz4, 3 zstd */
 };
 
+namespace strata {
+/* As a definition has it. */
+inline int compression_of(const ha_table_option_struct *options) { return options ? (int) options->compression - 1 : -1; }
+/* handlerton::check_version */
+int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *version, ulonglong create_id);
+} // namespace strata
+
 #endif

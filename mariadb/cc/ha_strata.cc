@@ -4,6 +4,7 @@
 
 #include "ha_strata.h"
 #include "errors.h"
+#include "foreign.h"
 #include "my_check_opt.h"
 #include "sql_alter.h"
 #include <service_versions.h>
@@ -24,24 +25,13 @@ ha_create_table_option table_options[]= {
 
 namespace {
 
-int compression_of(const ha_table_option_struct *options) { return options ? (int) options->compression - 1 : -1; }
-
-/* Clauses of CREATE TABLE that the server leaves to the engine, and that would be forgotten silently: refused where the
-   data would not be what was asked for, else ignored with a warning. */
-int check_left_out(HA_CREATE_INFO *create_info)
+/* Clauses of CREATE TABLE that the server leaves to the engine, and that would be forgotten silently. */
+void warn_left_out(const HA_CREATE_INFO *create_info)
 {
   if (create_info->data_file_name)
     strata::warn_option_ignored("DATA DIRECTORY");
   if (create_info->index_file_name)
     strata::warn_option_ignored("INDEX DIRECTORY");
-  if (Alter_info *alter_info= strata::create_alter_info(create_info))
-  {
-    List_iterator_fast<Key> keys(alter_info->key_list);
-    while (Key *key= keys++)
-      if (key->type == Key::FOREIGN_KEY)
-        return strata::unsupported_option("FOREIGN KEY");
-  }
-  return 0;
 }
 
 /* Does the server look up rows of other keys before it writes one? It has to find those just written. */
@@ -110,8 +100,12 @@ ulong ha_strata::index_flags(uint index, uint, bool) const
 
 bool ha_strata::get_error_message(int error, String *out)
 {
-  if (error == strata::ERROR_MESSAGE)
-    strata::error_message(out);
+  switch (error)
+  {
+  case strata::ERROR_MESSAGE: strata::error_message(out); break;
+  case HA_ERR_NO_REFERENCED_ROW:
+  case HA_ERR_ROW_IS_REFERENCED: strata::append_failed_reference(ha_thd(), out); break;
+  }
   return false;
 }
 
@@ -140,6 +134,8 @@ int ha_strata::attach()
   int result= strata_table_open(strata::store, name_.c_str(), definition.get(), &table_);
   if (result == STRATA_OK)
     result= strata_cursor_new(table_, &cursor_);
+  if (result == STRATA_OK)
+    related_= strata_table_related(table_);
   if (result != STRATA_OK)
   {
     if (result != STRATA_NO_TABLE)
@@ -162,6 +158,7 @@ void ha_strata::release()
     strata_table_close(table_);
   cursor_= nullptr;
   table_= nullptr;
+  related_= nullptr;
   scan_index_= NO_SCAN;
   condition_= columns_known_= all_columns_= bounded_= false;
 }
@@ -215,15 +212,18 @@ int ha_strata::close()
 
 int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info)
 {
-  if (int error= check_left_out(create_info))
-    return error;
+  warn_left_out(create_info);
   if (int error= strata::wait_for_earlier_commits(ha_thd()))
     return error;
-  Definition definition;
-  if (int error= definition.describe(form, create_info->tmp_table(), compression_of(form->s->option_struct)))
+  strata::ForeignKeys keys;
+  if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;
-  int error= handler_error(
-      strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value), ha_thd());
+  Definition definition;
+  if (int error= definition.describe(form, create_info->tmp_table(), strata::compression_of(form->s->option_struct)))
+    return error;
+  int result= strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value, keys.get(),
+                                  keys.count(), strata::Ddl(ha_thd()).get());
+  int error= keys.tell_failure(ha_thd(), result, handler_error(result, ha_thd()));
   if (error == strata::ERROR_MESSAGE)
     print_error(error, MYF(0)); /* the server would show the number only */
   return error;
@@ -233,19 +233,27 @@ int ha_strata::delete_table(const char *name)
 {
   if (int error= strata::wait_for_earlier_commits(current_thd))
     return error;
-  return handler_error(strata_table_drop(strata::store, name, strata::drops_whole_tables(current_thd)), nullptr);
+  if (int error= strata::lock_parent(current_thd, name))
+    return error;
+  return handler_error(strata_table_drop(strata::store, name, strata::drops_whole_tables(current_thd),
+                                         strata::Ddl(current_thd).get()),
+                       nullptr);
 }
 
 int ha_strata::rename_table(const char *from, const char *to)
 {
   if (int error= strata::wait_for_earlier_commits(current_thd))
     return error;
-  return handler_error(strata_table_rename(strata::store, from, to), nullptr);
+  if (int error= strata::lock_parent(current_thd, from))
+    return error;
+  return handler_error(strata_table_rename(strata::store, from, to, strata::Ddl(current_thd).get()), nullptr);
 }
 
 int ha_strata::truncate()
 {
   if (int error= strata::wait_for_earlier_commits(thd()))
+    return error;
+  if (int error= strata::lock_parent(thd(), name_.c_str()))
     return error;
   int result= strata_table_truncate(strata::store, name_.c_str());
   if (result != STRATA_OK)
@@ -395,7 +403,7 @@ int ha_strata::extra(ha_extra_function operation)
   {
   case HA_EXTRA_BEGIN_COPY:
   {
-    if (server_checks_keys(table))
+    if (server_checks_keys(table) || (is_related() && strata_table_relation(table_, STRATA_IS_CHECKED)))
       return 0;
     int result= strata_bulk_begin(cursor_);
     bulk_= result == STRATA_OK;
@@ -465,8 +473,10 @@ int ha_strata::info(uint what)
       stats.create_time= (time_t) now.create_time;
       stats.block_size= 16384;
       stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
-      fill_rec_per_key();
     }
+    /* A table that has grown since it was opened is joined by what it is now. */
+    if ((what & HA_STATUS_CONST) || now.sample_is_old)
+      fill_rec_per_key();
   }
   return 0;
 }

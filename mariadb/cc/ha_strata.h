@@ -17,7 +17,7 @@ public:
   /* ---- what the engine can do ---- */
   Table_flags table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "LSM"; }
+  const char *index_type(uint) override { return "BTREE"; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
@@ -35,11 +35,24 @@ public:
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO *create_info) override;
-  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *, Alter_inplace_info *) override
-  {
-    return HA_ALTER_INPLACE_NOT_SUPPORTED; /* ALTER TABLE copies */
-  }
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+
+  /* ---- ALTER TABLE in place ---- */
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *, Alter_inplace_info *) override { return false; }
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+
+  /* ---- foreign keys ---- */
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  bool get_foreign_dup_key(char *child, uint child_length, char *key, uint key_length) override;
 
   /* ---- statements ---- */
   uint lock_count() const override { return 0; } /* the server's table locks are not used */
@@ -118,6 +131,7 @@ private:
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
+  bool is_instant(TABLE *altered, Alter_inplace_info *info);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);
   void fill_rec_per_key();
@@ -142,6 +156,8 @@ private:
 
   void raise_auto_increment();
   THD *thd() const { return table->in_use; }
+  /* Has the table foreign keys, or is it named by some? They come and go while it is open. */
+  bool is_related() const noexcept { return related_ && __atomic_load_n(related_, __ATOMIC_RELAXED); }
 
   /* The index that the thread's last write has violated. Not of one handler: where a row moves to another partition, the
      server asks the handler of the one that it leaves. */
@@ -150,6 +166,7 @@ private:
   std::string name_;
   StrataTable *table_= nullptr;
   StrataCursor *cursor_= nullptr;
+  const uint8_t *related_= nullptr; /* see is_related() */
   std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index */
   struct IndexTraits
   {

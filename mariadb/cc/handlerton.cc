@@ -442,8 +442,12 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   /* NOWAIT and WAIT n set the server's timeout for the statement. */
   ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
-  strata_session_snapshot_isolation(*session, snapshot_isolation(thd));
-  int result= strata_statement_begin(*session, isolation_of(thd), seconds * 1000000);
+  uint32_t how= isolation_of(thd);
+  if (snapshot_isolation(thd))
+    how|= STRATA_SNAPSHOT_ISOLATION;
+  if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+    how|= STRATA_NO_FOREIGN_KEY_CHECKS;
+  int result= strata_statement_begin(*session, how, seconds * 1000000);
   int error= handler_error(result, thd);
   String text;
   /* The server would say that it cannot lock a file. */
@@ -494,6 +498,7 @@ void install_transaction_hooks(handlerton *hton)
   hton->prepare_for_backup= prepare_for_backup;
   hton->drop_database= drop_database;
   hton->signal_ddl_recovery_done= ddl_recovery_done;
+  hton->check_version= check_version;
   hton->show_status= show_status;
 }
 

@@ -3,6 +3,7 @@
 /* The plugin: its declaration, start and stop, system and status variables. */
 
 #include "errors.h"
+#include "foreign.h"
 #include "glue.h"
 #include "ha_strata.h"
 #include "schema_tables.h"
@@ -136,7 +137,8 @@ int init(void *p)
   handlerton *hton= static_cast<handlerton *>(p);
   engine= hton;
   hton->create= create_handler;
-  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS |
+               HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
   hton->table_options= table_options;
   install_transaction_hooks(hton);
   ignore_db_dirs_append(DIRECTORY);
@@ -144,6 +146,7 @@ int init(void *p)
   StrataCallbacks callbacks= {};
   install_collation_callbacks(&callbacks);
   install_transaction_callbacks(&callbacks);
+  callbacks.identifier= sql_identifier;
   callbacks.log= log_line;
   callbacks.killed= killed;
   StrataConfig config= {};
@@ -204,5 +207,6 @@ maria_declare_plugin(strata){
     strata::system_variables,
     "0.1",
     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
-    strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics
+    strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics,
+    strata::schema_foreign_keys
     maria_declare_plugin_end;

@@ -1,6 +1,6 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS: columns here, in the order of the row layer's cells. */
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS: columns here, in the order of the row layer's cells. */
 
 #include "schema_tables.h"
 #include "errors.h"
@@ -89,6 +89,17 @@ ST_FIELD_INFO metric_fields[]= {Column("NAME", Varchar(64), NOT_NULL),
                                 Column("COMMENT", Varchar(192), NOT_NULL),
                                 CEnd()};
 
+ST_FIELD_INFO foreign_key_fields[]= {Column("CONSTRAINT_NAME", Varchar(NAME_LEN), NOT_NULL),
+                                     Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                                     Column("REFERENCED_TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                                     Column("COLUMN_NAMES", Varchar(1024), NOT_NULL),
+                                     Column("REFERENCED_COLUMN_NAMES", Varchar(1024), NOT_NULL),
+                                     Column("DELETE_RULE", Varchar(16), NOT_NULL),
+                                     Column("UPDATE_RULE", Varchar(16), NOT_NULL),
+                                     Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                                     Column("REFERENCED_INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                                     CEnd()};
+
 template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
@@ -119,5 +130,7 @@ const st_maria_plugin schema_transactions= declare("STRATA_TRX", "Open transacti
                                                    init<transaction_fields, STRATA_REPORT_TRANSACTIONS>);
 const st_maria_plugin schema_metrics= declare("STRATA_METRICS", "Figures about the store, with their meaning",
                                               init<metric_fields, STRATA_REPORT_METRICS>);
+const st_maria_plugin schema_foreign_keys= declare("STRATA_FOREIGN_KEYS", "Foreign keys, with the indexes that they use",
+                                                   init<foreign_key_fields, STRATA_REPORT_FOREIGN_KEYS>);
 
 } // namespace strata

@@ -7,7 +7,8 @@
 #include "compat.h"
 
 namespace strata {
-extern const st_maria_plugin schema_locks, schema_lock_waits, schema_transactions, schema_metrics;
+extern const st_maria_plugin schema_locks, schema_lock_waits, schema_transactions, schema_metrics,
+    schema_foreign_keys;
 }
 
 #endif

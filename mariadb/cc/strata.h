@@ -44,6 +44,13 @@ enum StrataResult {
   STRATA_INVALID = 20,        /* bad argument or option: see the message */
   STRATA_IN_USE = 21,         /* the directory is locked by another process */
   STRATA_NO_XID = 22,         /* no prepared transaction has this id */
+  STRATA_NO_REFERENCED_ROW = 23, /* a row of a child without its parent row: strata_failed_reference */
+  STRATA_ROW_IS_REFERENCED = 24, /* rows of a child refer to the row, or its key to the table: strata_failed_reference */
+  STRATA_CASCADE_TOO_DEEP = 25,
+  STRATA_FOREIGN_DUPLICATE = 26, /* a cascade violates a unique key: strata_failed_name 0 the child, 1 the index */
+  STRATA_CANNOT_ADD_FOREIGN = 27, /* the message says why; strata_failed_name 0 the key's name, quoted, or its columns */
+  STRATA_INDEX_OF_FOREIGN = 28,  /* strata_failed_name 0: the index that a foreign key needs */
+  STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
 
@@ -92,6 +99,8 @@ typedef struct {
   /* Name of the binary log that is written now: its length, 0 if there is none. Asked for before a transaction is prepared; may
      take the server's mutex over that log. */
   size_t (*binlog)(char *name, size_t cap);
+  /* How a part of a table's path, the database's or the table's, is written in SQL (without quotes): its length. Any thread. */
+  size_t (*identifier)(const char *part, char *out, size_t cap);
 } StrataCallbacks;
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */
@@ -147,6 +156,32 @@ typedef struct {
   int32_t compression;        /* COMPRESSION= table option: -1 default, 0 none, 1 lz4, 2 zstd */
 } StrataTableDef;
 
+/* ---- foreign keys --------------------------------------------------------------------------------------------------- */
+enum StrataAction { STRATA_RESTRICT = 0, STRATA_NO_ACTION = 1, STRATA_CASCADE = 2, STRATA_SET_NULL = 3 };
+typedef struct {
+  const char *name;           /* empty: one is made */
+  const char *parent;         /* the parent's name in the catalog; there may be no such table */
+  uint32_t column_count;
+  const char *const *columns, *const *parent_columns;
+  uint8_t on_delete, on_update; /* StrataAction */
+  uint8_t inherited;          /* a key of the table that is altered: the rows that are copied are not checked */
+} StrataForeignKey;
+/* What a statement says that changes tables. */
+typedef struct {
+  int checks;                 /* foreign_key_checks */
+  int drops_database;         /* keys between tables of the database are no obstacle */
+  const char *altered;        /* the table that the statement alters, or NULL: a name "#sql..." stands for it */
+} StrataDdl;
+/* A foreign key of a table, for the time of a call. */
+typedef struct {
+  const char *name, *child, *parent; /* tables by their names in the catalog */
+  const char *parent_index;   /* name; NULL if there is no parent that fits */
+  const char *const *columns, *const *parent_columns;
+  const uint8_t *nullable;    /* of the child's columns, then of the parent's */
+  uint32_t column_count;
+  uint8_t on_delete, on_update;
+} StrataReference;
+
 /* ---- store ---------------------------------------------------------------------------------------------------------- */
 typedef struct {
   const char *dir;
@@ -166,7 +201,8 @@ void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
 /* Tables of information_schema: emit is called once per row. */
-enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3 };
+enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3,
+                    STRATA_REPORT_FOREIGN_KEYS = 4 };
 typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
 int strata_report(StrataStore *store, uint32_t which, void (*emit)(void *ctx, const StrataCell *cells, size_t count), void *ctx);
 /* The figures of STRATA_REPORT_METRICS, without rows. Fills at most cap entries; returns how many there are. */
@@ -176,11 +212,12 @@ int strata_status(StrataStore *store, void (*emit)(void *ctx, const char *text, 
 
 /* ---- catalog: every call is atomic and durable when it returns --------------------------------------------------------- */
 /* Names are the server's paths: "./db/table", partitions and temporary tables included. */
-int strata_table_create(StrataStore *store, const char *name, const StrataTableDef *def, uint64_t autoinc_start);
+int strata_table_create(StrataStore *store, const char *name, const StrataTableDef *def, uint64_t autoinc_start,
+                        const StrataForeignKey *keys, uint32_t key_count, const StrataDdl *ddl);
 int strata_has_tables(StrataStore *store);                               /* non-zero if there is any table */
 /* `whole`: the statement drops whole tables, not partitions of one that stays. STRATA_NO_TABLE if absent */
-int strata_table_drop(StrataStore *store, const char *name, int whole);
-int strata_table_rename(StrataStore *store, const char *from, const char *to);
+int strata_table_drop(StrataStore *store, const char *name, int whole, const StrataDdl *ddl);
+int strata_table_rename(StrataStore *store, const char *from, const char *to, const StrataDdl *ddl);
 int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
 int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */
 /* Opens by name; checks that `def` agrees with the catalog (column layout, indexes in any order, collations). */
@@ -188,6 +225,24 @@ int strata_table_open(StrataStore *store, const char *name, const StrataTableDef
 /* An error if the table could not be opened with `def`. The order of indexes may differ. */
 int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
+/* Gives tables, all or none, the columns of `def` and the names of its indexes; rows stay. `kept` says for each column which of
+   the present ones it is, -1: a new one, whose value in all rows is that of `record`. On a `trial` nothing changes. The tables
+   are to be opened again. */
+int strata_table_alter(StrataStore *store, StrataTable *const *tables, size_t count, const StrataTableDef *def,
+                       const int32_t *kept, const uint8_t *record, int trial);
+/* The version of a table's definition, or of those of its partitions. */
+int strata_table_version(StrataStore *store, const char *name, uint8_t *version);
+/* Foreign keys of a table: those it has, or, as_parent, those that refer to it. */
+int strata_table_references(StrataTable *table, int as_parent, void (*emit)(void *ctx, const StrataReference *key), void *ctx);
+/* A byte that is not 0 while the table has foreign keys or is named by some; to be loaded as it is. Valid while the table is open. */
+const uint8_t *strata_table_related(const StrataTable *table);
+/* Does any refer to the table, has it any, has it any that rows put into it are checked against? */
+enum StrataRelation { STRATA_IS_PARENT = 0, STRATA_IS_CHILD = 1, STRATA_IS_CHECKED = 2 };
+int strata_table_relation(const StrataTable *table, uint32_t which);
+int strata_is_parent(const StrataStore *store, const char *name); /* do keys of other tables name this one? */
+/* What the last failure of this thread was about: STRATA_NOT_FOUND, or a length of 0, if it was about nothing of the kind. */
+int strata_failed_reference(const StrataStore *store, void (*emit)(void *ctx, const StrataReference *key), void *ctx);
+size_t strata_failed_name(uint32_t which, char *buf, size_t cap);
 /* At start, after the server's DDL recovery: temporary tables of the last run, and tables without a definition in the server. */
 int strata_temporary_drop_all(StrataStore *store);
 
@@ -199,9 +254,13 @@ void strata_session_kill(StrataSession *session);          /* any thread: wakes 
 /* Begins a transaction if none is open, sets the statement savepoint. Called at the first external_lock/start_stmt of a
    statement; repeating within a statement is harmless. */
 int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
+/* Beside the isolation: locking a row that has changed since the snapshot is a STRATA_CONFLICT, from REPEATABLE READ on; foreign
+   keys are not checked and do not cascade. */
+enum { STRATA_SNAPSHOT_ISOLATION = 16, STRATA_NO_FOREIGN_KEY_CHECKS = 32 };
 void strata_session_connection(StrataSession *session, uint64_t connection); /* its number, for reports */
-/* Before strata_statement_begin: is locking a row that has changed since the snapshot a STRATA_CONFLICT? From REPEATABLE READ on. */
-int strata_session_snapshot_isolation(StrataSession *session, int on);
+/* Before another table, or none, comes to be under a name that foreign keys refer to: waits for transactions that rely on the one
+   that there is, and keeps others away until the transaction ends. In a statement. */
+int strata_session_lock_name(StrataSession *session, const char *name);
 int strata_statement_end(StrataSession *session);          /* success: drops the savepoint and an RC snapshot */
 int strata_statement_rollback(StrataSession *session);     /* undoes the statement's writes; locks stay */
 /* Durable per flush_log. users: the id is not the server's own, so after a crash the server cannot tell what was decided. */
@@ -286,7 +345,8 @@ int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit valu
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
-typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */ } StrataStats;
+typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
+                 uint32_t sample_is_old; /* ask for rec_per_key again */ } StrataStats;
 int strata_table_stats(StrataTable *table, StrataStats *stats);
 /* Rows per distinct value for 1..n leading parts, primary-key suffix included; fills at most cap entries, returns count in *n. */
 int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t cap, size_t *n);

@@ -2,10 +2,13 @@
 
 use crate::outcome::text;
 use crate::types::{CCallbacks, CCollation};
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::sync::Arc;
 use strata_row::def::{Collation, CollationTraits, Library};
 use strata_row::{Error, Result};
+
+/// Bytes of an identifier, in UTF-8, and its end: 64 characters.
+const IDENTIFIER_MAX: usize = 64 * 4 + 1;
 
 const PAD: u32 = 1;
 const BYTES: u32 = 2;
@@ -88,6 +91,15 @@ impl ServerCollation {
 pub struct ServerLibrary(pub CCallbacks);
 
 impl Library for ServerLibrary {
+    fn identifier(&self, part: &str) -> String {
+        let Ok(from) = CString::new(part) else { return part.to_owned() };
+        let mut to = vec![0u8; IDENTIFIER_MAX];
+        // SAFETY: a text that ends with 0, and a buffer of the length that is told.
+        let len = self.0.identifier.map(|decode| unsafe { decode(from.as_ptr(), to.as_mut_ptr().cast(), to.len()) });
+        to.truncate(len.unwrap_or(0));
+        String::from_utf8(to).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| part.to_owned())
+    }
+
     fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>> {
         let (name_ptr, cs) = (std::ptr::null(), std::ptr::null());
         let mut found = CCollation { id: 0, flags: 0, mbminlen: 0, mbmaxlen: 0, name: name_ptr, cs };

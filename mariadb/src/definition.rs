@@ -1,9 +1,11 @@
-//! Table definitions: from the header's structures to the row layer's.
+//! Definitions of tables and foreign keys: from the header's structures to the row layer's.
 
 use crate::collation::ServerCollation;
 use crate::outcome::{bytes, reference, text};
-use crate::types::{CCallbacks, CColumn, CIndex, CTableDef};
+use crate::types::{CCallbacks, CColumn, CDdl, CForeignKey, CIndex, CTableDef};
+use std::ffi::c_char;
 use strata_row::def::{Column, ColumnType, Compression, Index, IndexKind, KeyPart, TableDef};
+use strata_row::foreign::{Action, ForeignKey, Statement};
 use strata_row::{Error, Result};
 
 const COL_UNSIGNED: u8 = 1;
@@ -89,4 +91,40 @@ fn index(i: &CIndex, columns: usize) -> Result<Index> {
             })
             .collect(),
     })
+}
+
+fn action(number: u8) -> Result<Action> {
+    Action::from_number(number).ok_or_else(|| Error::invalid(format!("unknown action {number} of a foreign key")))
+}
+
+/// Translates the keys of a statement.
+pub(crate) unsafe fn foreign_keys(keys: *const CForeignKey, count: u32) -> Result<Vec<ForeignKey>> {
+    // SAFETY: the header promises arrays of the lengths given, and texts that end with 0.
+    unsafe {
+        let names = |names: *const *const c_char, count: u32| -> Result<Vec<String>> {
+            bytes(names, count as usize).iter().map(|name| text(*name).map(str::to_owned)).collect()
+        };
+        let key = |key: &CForeignKey| {
+            Ok(ForeignKey {
+                name: text(key.name)?.to_owned(),
+                columns: names(key.columns, key.column_count)?,
+                parent: text(key.parent)?.to_owned(),
+                parent_columns: names(key.parent_columns, key.column_count)?,
+                on_delete: action(key.on_delete)?,
+                on_update: action(key.on_update)?,
+                inherited: key.inherited != 0,
+            })
+        };
+        bytes(keys, count as usize).iter().map(key).collect()
+    }
+}
+
+/// Translates what a statement says that changes tables.
+pub(crate) unsafe fn statement(ddl: *const CDdl) -> Result<Statement> {
+    // SAFETY: the header asks for a structure, and a text that ends with 0, or null.
+    unsafe {
+        let ddl = reference(ddl)?;
+        let altered = if ddl.altered.is_null() { None } else { Some(text(ddl.altered)?.to_owned()) };
+        Ok(Statement { checks: ddl.checks != 0, altered, drops_database: ddl.drops_database != 0 })
+    }
 }

@@ -4,16 +4,19 @@
 //! pointers into references, call `strata-row`, and translate results into numbers.
 //!
 //! - `types`: the structures of the header
+//! - `failure`: what the last failure was about
 //! - `outcome`: result numbers, the last error, and the guard that lets no panic out
 //! - `orphans`: tables that the server does not know any more
 //! - `collation`: the server's collations behind the row layer's trait
-//! - `definition`: table definitions
+//! - `definition`: definitions of tables and foreign keys
 //! - `machine`: defaults derived from the machine
 //! - `waits`: waits for row locks, reported for replication
 //! - `binlog`: which transactions the server's binary logs have
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `crash`: ends the process at a step of a transaction (tests)
+//! - `foreign`: foreign keys
+//! - `alter`: ALTER TABLE in place
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -26,6 +29,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod types;
+pub mod failure;
 pub mod outcome;
 pub mod orphans;
 pub mod collation;
@@ -39,6 +43,8 @@ pub mod crash;
 pub mod store;
 pub mod auto_increment;
 pub mod session;
+pub mod foreign;
+pub mod alter;
 pub mod cursor;
 pub mod stats;
 pub mod maintenance;

@@ -34,6 +34,13 @@ pub mod code {
     pub const INVALID: c_int = 20;
     pub const IN_USE: c_int = 21;
     pub const NO_XID: c_int = 22;
+    pub const NO_REFERENCED_ROW: c_int = 23;
+    pub const ROW_IS_REFERENCED: c_int = 24;
+    pub const CASCADE_TOO_DEEP: c_int = 25;
+    pub const FOREIGN_DUPLICATE: c_int = 26;
+    pub const CANNOT_ADD_FOREIGN: c_int = 27;
+    pub const INDEX_OF_FOREIGN: c_int = 28;
+    pub const FOREIGN_NAME_TAKEN: c_int = 29;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -70,6 +77,13 @@ pub fn code_of(error: &Error) -> c_int {
         Error::NoXid => code::NO_XID,
         Error::Corruption { .. } => code::CORRUPTION,
         Error::Interrupted => code::INTERRUPTED,
+        Error::NoReferencedRow(_) => code::NO_REFERENCED_ROW,
+        Error::RowIsReferenced(_) => code::ROW_IS_REFERENCED,
+        Error::CascadeTooDeep => code::CASCADE_TOO_DEEP,
+        Error::ForeignDuplicate { .. } => code::FOREIGN_DUPLICATE,
+        Error::CannotAddForeign { .. } => code::CANNOT_ADD_FOREIGN,
+        Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
+        Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
         Error::Condition => code::INTERNAL,
     }
 }
@@ -105,6 +119,7 @@ pub fn guard(body: impl FnOnce() -> strata_row::Result<c_int>) -> c_int {
         Ok(Err(error)) => {
             let code = code_of(&error);
             // Expected in normal work, many times per second: not worth a text of their own.
+            crate::failure::note(&error);
             let quiet = matches!(code, code::DUPLICATE | code::LOCK_BUSY | code::LOCK_TIMEOUT | code::DEADLOCK);
             set_last(if quiet { String::new() } else { error.to_string() });
             code
@@ -177,20 +192,20 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> strata_row::Result<&'a str> {
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_error_message(buf: *mut c_char, cap: usize) -> usize {
-    guard_value(0, || {
-        LAST.with(|last| {
-            let text = last.borrow();
-            let n = text.len().min(cap.saturating_sub(1));
-            if !buf.is_null() && cap > 0 {
-                // SAFETY: the buffer has `cap` bytes.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n);
-                    buf.add(n).write(0);
-                }
-            }
-            text.len()
-        })
-    })
+    guard_value(0, || LAST.with(|last| unsafe { copy_out(&last.borrow(), buf, cap) }))
+}
+
+/// Copies as much of a text as there is room for, and a 0; returns its length.
+pub(crate) unsafe fn copy_out(text: &str, buf: *mut c_char, cap: usize) -> usize {
+    let n = text.len().min(cap.saturating_sub(1));
+    if !buf.is_null() && cap > 0 {
+        // SAFETY: the caller vouches for a buffer of `cap` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n);
+            buf.add(n).write(0);
+        }
+    }
+    text.len()
 }
 
 #[cfg(test)]

@@ -29,6 +29,9 @@ impl SessionHandle {
     }
 }
 
+const SNAPSHOT_ISOLATION: u32 = 16;
+const NO_FOREIGN_KEY_CHECKS: u32 = 32;
+
 pub(crate) fn isolation(number: u32) -> Result<Isolation> {
     match number {
         0 => Ok(Isolation::ReadUncommitted),
@@ -102,14 +105,15 @@ pub unsafe extern "C" fn strata_session_connection(session: *mut SessionHandle, 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_session_snapshot_isolation(session: *mut SessionHandle, on: c_int) -> c_int {
-    unsafe { on_session(session, |s| s.set_snapshot_isolation(on != 0)) }
-}
-
-/// See the header.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_statement_begin(session: *mut SessionHandle, level: u32, timeout_us: u64) -> c_int {
-    unsafe { on_session(session, |s| s.statement_begin(isolation(level)?, Duration::from_micros(timeout_us))) }
+    unsafe {
+        on_session(session, |s| {
+            s.set_snapshot_isolation(level & SNAPSHOT_ISOLATION != 0);
+            s.set_foreign_key_checks(level & NO_FOREIGN_KEY_CHECKS == 0);
+            let level = isolation(level & !(SNAPSHOT_ISOLATION | NO_FOREIGN_KEY_CHECKS))?;
+            s.statement_begin(level, Duration::from_micros(timeout_us))
+        })
+    }
 }
 
 /// See the header.

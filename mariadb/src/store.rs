@@ -3,12 +3,12 @@
 use crate::collation::ServerLibrary;
 use crate::crash;
 use crate::decisions::{self, Decisions, Start};
-use crate::definition::table_def;
+use crate::definition::{foreign_keys, statement, table_def};
 use crate::fault;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out, text};
-use crate::types::{CCallbacks, CConfig, CTableDef, EmitBytes};
+use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -201,11 +201,15 @@ pub unsafe extern "C" fn strata_table_create(
     name: *const c_char,
     def: *const CTableDef,
     autoinc_start: u64,
+    keys: *const CForeignKey,
+    key_count: u32,
+    ddl: *const CDdl,
 ) -> c_int {
     unsafe {
         on_running(store, |s| {
             let def = table_def(def, &s.calls)?;
-            s.store.create_table_unless(text(name)?, &def, autoinc_start, &|| s.calls.is_killed())
+            let (keys, statement) = (foreign_keys(keys, key_count)?, statement(ddl)?);
+            s.store.create_table_with(text(name)?, &def, autoinc_start, (&keys, &statement), &|| s.calls.is_killed())
         })
     }
 }
@@ -218,19 +222,29 @@ pub unsafe extern "C" fn strata_has_tables(store: *mut StoreHandle) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_drop(store: *mut StoreHandle, name: *const c_char, whole: c_int) -> c_int {
+pub unsafe extern "C" fn strata_table_drop(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    whole: c_int,
+    ddl: *const CDdl,
+) -> c_int {
     unsafe {
         on_running(store, |s| match text(name)? {
             name if whole != 0 && is_partition(name) => s.store.drop_partition(name),
-            name => s.store.drop_table(name),
+            name => s.store.drop_table_with(name, &statement(ddl)?),
         })
     }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_rename(store: *mut StoreHandle, from: *const c_char, to: *const c_char) -> c_int {
-    unsafe { on_running(store, |s| s.store.rename_table(text(from)?, text(to)?)) }
+pub unsafe extern "C" fn strata_table_rename(
+    store: *mut StoreHandle,
+    from: *const c_char,
+    to: *const c_char,
+    ddl: *const CDdl,
+) -> c_int {
+    unsafe { on_running(store, |s| s.store.rename_table_with(text(from)?, text(to)?, &statement(ddl)?)) }
 }
 
 /// See the header.

@@ -53,6 +53,8 @@ pub struct CCallbacks {
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
     /// The binary log that the server writes now; returns the length of its name, 0 if there is none.
     pub binlog: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
+    /// How a part of a table's path is written in SQL; returns the length.
+    pub identifier: Option<unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize>,
 }
 
 impl CCallbacks {
@@ -143,6 +145,69 @@ pub struct CTableDef {
     pub compression: i32,
 }
 
+/// `StrataForeignKey`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CForeignKey {
+    /// Name; empty for one that is to be made.
+    pub name: *const c_char,
+    /// The parent's name in the catalog.
+    pub parent: *const c_char,
+    /// Number of columns.
+    pub column_count: u32,
+    /// The child's columns.
+    pub columns: *const *const c_char,
+    /// The parent's columns.
+    pub parent_columns: *const *const c_char,
+    /// `StrataAction` on DELETE.
+    pub on_delete: u8,
+    /// `StrataAction` on UPDATE.
+    pub on_update: u8,
+    /// Not 0: of the table that is altered.
+    pub inherited: u8,
+}
+
+/// `StrataDdl`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CDdl {
+    /// Are foreign keys checked?
+    pub checks: c_int,
+    /// Is the database dropped?
+    pub drops_database: c_int,
+    /// The table that is altered, or null.
+    pub altered: *const c_char,
+}
+
+/// `StrataReference`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CReference {
+    /// Name of the key.
+    pub name: *const c_char,
+    /// The child's name in the catalog.
+    pub child: *const c_char,
+    /// The parent's name in the catalog.
+    pub parent: *const c_char,
+    /// The parent's index, or null.
+    pub parent_index: *const c_char,
+    /// The child's columns.
+    pub columns: *const *const c_char,
+    /// The parent's columns.
+    pub parent_columns: *const *const c_char,
+    /// For each column of the child and then of the parent: may it be NULL?
+    pub nullable: *const u8,
+    /// Number of columns.
+    pub column_count: u32,
+    /// `StrataAction` on DELETE.
+    pub on_delete: u8,
+    /// `StrataAction` on UPDATE.
+    pub on_update: u8,
+}
+
+/// Receives references.
+pub type EmitReference = unsafe extern "C" fn(*mut c_void, *const CReference);
+
 /// `StrataConfig`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -201,6 +266,8 @@ pub struct CStats {
     pub mean_row_bytes: u32,
     /// Unix seconds.
     pub create_time: u64,
+    /// Rows per value are to be asked for again.
+    pub sample_is_old: u32,
 }
 
 /// Receives pieces of text.
@@ -219,7 +286,11 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 104);
+        assert_eq!(size_of::<CCallbacks>(), 112);
+        assert_eq!(size_of::<CForeignKey>(), 48);
+        assert_eq!(offset_of!(CForeignKey, on_delete), 40);
+        assert_eq!(size_of::<CDdl>(), 16);
+        assert_eq!(size_of::<CReference>(), 64);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);
         assert_eq!(offset_of!(CColumn, collation), 24);

@@ -13,6 +13,7 @@ use strata_mariadb::types::*;
 use strata_row::def::Library;
 
 const RECORD: usize = 9;
+const DDL: CDdl = CDdl { checks: 1, drops_database: 0, altered: null() };
 
 unsafe extern "C" fn never(_: *const c_void) -> c_int {
     0
@@ -33,6 +34,7 @@ fn callbacks() -> CCallbacks {
         blocking_begins: None,
         blocking_ends: None,
         binlog: None,
+        identifier: None,
     }
 }
 
@@ -121,8 +123,10 @@ fn run(primary: bool) {
         let mut store = null_mut();
         assert_eq!(strata_open(&config, &callbacks(), &mut store), code::OK);
         let name = c"./db/t".as_ptr();
-        with_def(primary, |def| assert_eq!(strata_table_create(store, name, def, 0), code::OK));
-        with_def(primary, |def| assert_eq!(strata_table_create(store, name, def, 0), code::TABLE_EXISTS));
+        with_def(primary, |def| assert_eq!(strata_table_create(store, name, def, 0, null(), 0, &DDL), code::OK));
+        with_def(primary, |def| {
+            assert_eq!(strata_table_create(store, name, def, 0, null(), 0, &DDL), code::TABLE_EXISTS)
+        });
         let mut table = null_mut();
         with_def(primary, |def| assert_eq!(strata_table_open(store, name, def, &mut table), code::OK));
         let mut session = null_mut();
@@ -184,8 +188,8 @@ fn run(primary: bool) {
         strata_cursor_free(cursor);
         strata_session_free(session);
         strata_table_close(table);
-        assert_eq!(strata_table_drop(store, name, 0), code::OK);
-        assert_eq!(strata_table_drop(store, name, 0), code::NO_TABLE);
+        assert_eq!(strata_table_drop(store, name, 0, &DDL), code::OK);
+        assert_eq!(strata_table_drop(store, name, 0, &DDL), code::NO_TABLE);
         assert_eq!(strata_close(store), code::OK);
     }
 }
@@ -202,7 +206,7 @@ fn null_pointers_are_refused() {
         assert_eq!(strata_sync(null_mut()), code::INVALID);
         assert_eq!(strata_commit(null_mut()), code::INVALID);
         assert_eq!(strata_next(null_mut(), null_mut()), code::INVALID);
-        assert_eq!(strata_table_create(null_mut(), null(), null(), 0), code::INVALID);
+        assert_eq!(strata_table_create(null_mut(), null(), null(), 0, null(), 0, &DDL), code::INVALID);
     }
 }
 

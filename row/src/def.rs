@@ -38,6 +38,10 @@ pub trait Collation: Send + Sync {
 pub trait Library: Send + Sync {
     /// The collation of this number and name; `None` if there is none.
     fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>>;
+    /// How a part of a table's name in the catalog, the database's or the table's, is written in SQL.
+    fn identifier(&self, part: &str) -> String {
+        part.to_owned()
+    }
     /// What finds the terms of rows for an index of this kind with these options; `None` if nobody knows it.
     fn terms(&self, _kind: IndexKind, _options: &[u8]) -> Option<Arc<dyn Terms>> {
         None

@@ -3,10 +3,12 @@
 //! Outcomes that are part of normal work (no row found, end of a scan, an update that changes nothing) are not errors
 //! here: functions return them as values. [`Error::Duplicate`] is an error because it undoes the row it belongs to.
 
+use crate::foreign::Reference;
 use crate::keycode::CodecError;
 use crate::kv::limits::KEY_BYTES_MAX;
 use crate::kv::{self, Engine};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Result of a row layer call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -65,6 +67,37 @@ pub enum Error {
     /// The statement was killed.
     #[error("interrupted")]
     Interrupted,
+    /// A row of a child has values that no row of the parent has.
+    #[error("foreign key '{}' of table '{}': no such row in '{}'", .0.key.name, .0.child, .0.parent)]
+    NoReferencedRow(Arc<Reference>),
+    /// Rows of a child refer to a row, or the child to a table, that is to go or to change.
+    #[error("foreign key '{}' of table '{}' refers to '{}'", .0.key.name, .0.child, .0.parent)]
+    RowIsReferenced(Arc<Reference>),
+    /// Cascades follow one another over too many levels.
+    #[error("foreign keys cascade over too many levels")]
+    CascadeTooDeep,
+    /// A cascade would give two rows of a child the same unique value.
+    #[error("foreign keys of table '{child}': duplicate value in index '{index}'")]
+    ForeignDuplicate {
+        /// The child's name in the catalog.
+        child: String,
+        /// The violated index.
+        index: String,
+    },
+    /// A foreign key cannot be made.
+    #[error("{why}")]
+    CannotAddForeign {
+        /// Its name, quoted, or its columns.
+        name: String,
+        /// Why, as a sentence.
+        why: String,
+    },
+    /// The name of a foreign key is that of another one of the database.
+    #[error("there is a foreign key '{0}' already")]
+    ForeignNameTaken(String),
+    /// An index, or the order of its columns, is needed for a foreign key.
+    #[error("index '{0}' is needed for a foreign key")]
+    IndexOfForeign(String),
     /// A condition callback of the server reported an error; the server knows which.
     #[error("the pushed condition failed")]
     Condition,

@@ -1,7 +1,7 @@
 //! Figures about the database: those of the engine and those that only this layer knows, in one list.
 
 use crate::kv::{Figure, Metric, Subsystem::Transaction, Unit, engine_metrics};
-use crate::report::{Cell, Row};
+use crate::report::{self, Cell, Row};
 use crate::store::Store;
 
 /// A sample of what the engine does not know.
@@ -67,7 +67,7 @@ pub fn rows(store: &Store) -> Vec<Row> {
     values(store).into_iter().map(row).collect()
 }
 
-/// The state of the store as text: figures, failures, the latest deadlock.
+/// The state of the store as text: figures, failures, the latest deadlock and error of a foreign key.
 pub fn status_text(store: &Store) -> String {
-    store.engine().status_text_with(&own_values(store)) + &crate::report::deadlock(store)
+    store.engine().status_text_with(&own_values(store)) + &report::deadlock(store) + &report::foreign_error(store)
 }

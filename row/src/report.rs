@@ -3,7 +3,9 @@
 //! Of a key the integers and NULLs are shown as such; from the first part of another type on, the bytes. The catalog is
 //! enough for that, so locks of tables that nobody has open are shown as well.
 
+use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
+use crate::foreign::key::is_passive;
 use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
 use crate::schema::{StoredIndex, TableMeta};
 use crate::store::Store;
@@ -36,10 +38,10 @@ struct IndexOwner {
 }
 
 /// All indexes, by number.
-struct Names(HashMap<IndexId, IndexOwner>);
+struct IndexNames(HashMap<IndexId, IndexOwner>);
 
-impl Names {
-    fn new(store: &Store) -> Names {
+impl IndexNames {
+    fn new(store: &Store) -> IndexNames {
         let mut places = HashMap::new();
         for name in store.catalog().names("") {
             // Dropped since it was listed.
@@ -53,7 +55,7 @@ impl Names {
                 places.insert(hidden, place(None));
             }
         }
-        Names(places)
+        IndexNames(places)
     }
 
     /// Names of the table and the index, and the key's values.
@@ -166,7 +168,7 @@ fn connections(store: &Store) -> HashMap<u64, u64> {
 
 /// All locks: transaction, connection, state, type, table, index, key, end of an interval.
 pub fn locks(store: &Store) -> Vec<Row> {
-    let (names, connections) = (Names::new(store), connections(store));
+    let (names, connections) = (IndexNames::new(store), connections(store));
     let row = |lock: crate::kv::LockInfo| {
         let [table, index, key] = names.describe_lock(&lock.key, &lock.kind);
         let end = match &lock.kind {
@@ -189,7 +191,7 @@ pub fn locks(store: &Store) -> Vec<Row> {
 
 /// Who waits for whom: transaction, connection, type, table, index, key, blocking transaction and connection.
 pub fn lock_waits(store: &Store) -> Vec<Row> {
-    let (names, connections) = (Names::new(store), connections(store));
+    let (names, connections) = (IndexNames::new(store), connections(store));
     let mut rows = Vec::new();
     for wait in store.engine().locks().waits() {
         let [table, index, key] = names.describe_lock(&wait.key, &wait.kind);
@@ -233,7 +235,7 @@ pub fn deadlock(store: &Store) -> String {
     let Some(deadlock) = store.engine().locks().latest_deadlock() else {
         return String::new();
     };
-    let names = Names::new(store);
+    let names = IndexNames::new(store);
     let who = |wait: &WaitInfo| format!("transaction {} of connection {}", wait.owner, wait.tag);
     let mut out = "\nLATEST DEADLOCK\n".to_owned();
     for (i, wait) in deadlock.waits.iter().enumerate() {
@@ -256,4 +258,43 @@ pub fn deadlock(store: &Store) -> String {
         let _ = writeln!(out, "{} was rolled back: it had changed least", who(victim));
     }
     out
+}
+
+/// What a foreign key refused last, as a part of the status report; empty if there was nothing.
+pub fn foreign_error(store: &Store) -> String {
+    let Some((at_us, what)) = store.latest_foreign_error() else {
+        return String::new();
+    };
+    let seconds = store.engine().now_us().saturating_sub(at_us) / 1_000_000;
+    format!("\nLATEST FOREIGN KEY ERROR\n{seconds} s ago: {what}\n")
+}
+
+/// The foreign keys of all tables as rows: name, child, parent, columns of both, actions when the parent row is deleted and
+/// updated, the child's and the parent's index. Names of tables are those of the catalog.
+pub fn foreign_keys(store: &Store) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for name in store.catalog().names("") {
+        let Some(relations) = store.catalog().related(&name).ok().and_then(|related| related.get()) else { continue };
+        for reference in relations.parents.iter().filter(|_| !is_passive(&name)) {
+            let key = &reference.key;
+            let index = |table: &str, number: Option<usize>| {
+                let meta = store.catalog().get(table).ok();
+                let index =
+                    number.zip(meta).and_then(|(number, meta)| meta.indexes.get(number).map(|i| i.name.clone()));
+                text(index.unwrap_or_default())
+            };
+            rows.push(vec![
+                text(&key.name),
+                text(Names::quoted(store, &name)),
+                text(Names::quoted(store, &key.parent)),
+                text(key.columns.join(", ")),
+                text(key.parent_columns.join(", ")),
+                text(key.on_delete.sql()),
+                text(key.on_update.sql()),
+                index(&name, reference.child_index),
+                index(&key.parent, reference.parent_index),
+            ]);
+        }
+    }
+    rows
 }

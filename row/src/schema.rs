@@ -12,7 +12,9 @@
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
 use crate::def::{Column, ColumnType, Compression, Index, IndexKind, TableDef};
+use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
+use std::sync::Arc;
 
 /// The schema version of a new table.
 pub const FIRST_VERSION: u32 = 1;
@@ -134,6 +136,8 @@ pub struct TableMeta {
     pub former: Vec<Schema>,
     /// Indexes in order.
     pub indexes: Vec<StoredIndex>,
+    /// The foreign keys of which the table is the child.
+    pub foreign: Vec<Arc<ForeignKey>>,
 }
 
 impl StoredColumn {
@@ -192,6 +196,12 @@ impl TableMeta {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()
     }
 
+    /// True if a table that is open with `other` has the right definition: foreign keys alone are looked up elsewhere.
+    pub fn has_rows_of(&self, other: &TableMeta) -> bool {
+        let bare = |meta: &TableMeta| TableMeta { foreign: Vec::new(), ..meta.clone() };
+        bare(self) == bare(other)
+    }
+
     /// The table has no rows: it is as if it had been created with its present columns.
     pub fn forget_former(&mut self) {
         self.former.clear();
@@ -220,6 +230,7 @@ impl TableMeta {
             columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
             former: Vec::new(),
             indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index, IndexState::Live)).collect(),
+            foreign: Vec::new(),
         }
     }
 }

@@ -20,9 +20,11 @@
 //!
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
+use crate::catalog::graph::name_lock;
 use crate::error::{Error, Result};
+use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
-use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, Wait};
+use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use crate::table::TableState;
@@ -138,6 +140,7 @@ pub struct Session {
     prepared: bool,
     isolation: Isolation,
     snapshot_isolation: bool,
+    foreign_key_checks: bool,
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
@@ -154,6 +157,9 @@ pub struct Session {
     probe: KillProbe,
     /// Tables that the transaction fills before anybody else may see them.
     filled: Vec<Arc<TableState>>,
+    /// What the checks of foreign keys keep, from the first one on.
+    workspace: Option<Box<Workspace>>,
+    computing: Option<Box<dyn Computing>>,
 }
 
 impl Session {
@@ -171,6 +177,7 @@ impl Session {
             prepared: false,
             isolation: Isolation::RepeatableRead,
             snapshot_isolation: false,
+            foreign_key_checks: true,
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
@@ -183,6 +190,8 @@ impl Session {
             kill,
             probe,
             filled: Vec::new(),
+            workspace: None,
+            computing: None,
         }
     }
 
@@ -207,6 +216,11 @@ impl Session {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         self.store.engine()
+    }
+
+    /// The database.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// The transaction's writes, for reading.
@@ -246,10 +260,57 @@ impl Session {
         self.snapshot_isolation = on;
     }
 
+    /// Whether foreign keys are checked, and cascade.
+    pub fn set_foreign_key_checks(&mut self, on: bool) {
+        self.foreign_key_checks = on;
+    }
+
+    /// Whether they are.
+    pub fn foreign_key_checks(&self) -> bool {
+        self.foreign_key_checks
+    }
+
     /// The snapshot that locking reads are held to.
     pub(crate) fn protected_snapshot(&self) -> Option<SeqNo> {
         let point = self.point.as_ref().filter(|_| self.snapshot_isolation && protects_snapshot(self.isolation))?;
         Some(point.seq())
+    }
+
+    /// With snapshot isolation, an error if the row at `key`, just locked, is not what the transaction's snapshot shows.
+    pub(crate) fn check_snapshot(&self, key: &[u8], newest: SeqNo) -> Result<()> {
+        let Some(snapshot) = self.protected_snapshot().filter(|&s| s != newest) else {
+            return Ok(());
+        };
+        if self.txn.wrote(key)? {
+            return Ok(());
+        }
+        let (mut then, mut now) = (ValueBuf::default(), ValueBuf::default());
+        let was = self.txn.get(key, snapshot, &mut then)?;
+        let is = self.txn.get(key, newest, &mut now)?;
+        match was == is && (!is || *then == *now) {
+            true => Ok(()),
+            false => Err(kv::Error::Conflict.into()),
+        }
+    }
+
+    /// Who computes virtual columns of child rows that change by cascades.
+    pub fn set_computing(&mut self, computing: Option<Box<dyn Computing>>) {
+        self.computing = computing;
+    }
+
+    /// The same, for a child of this name.
+    pub(crate) fn computing(&self, name: &str) -> Result<&dyn Computing> {
+        self.computing.as_deref().ok_or_else(|| {
+            Error::invalid(format!("nobody computes the virtual columns of table '{name}', which indexes have"))
+        })
+    }
+
+    pub(crate) fn take_workspace(&mut self) -> Box<Workspace> {
+        self.workspace.take().unwrap_or_default()
+    }
+
+    pub(crate) fn give_workspace(&mut self, workspace: Box<Workspace>) {
+        self.workspace = Some(workspace);
     }
 
     /// Begins a transaction unless one is open, and a statement unless one is running.
@@ -350,6 +411,12 @@ impl Session {
         }
     }
 
+    /// Locks the name of a table for the transaction, before something else comes to be under it: waits for transactions that
+    /// rely on the parent of that name, and keeps others away.
+    pub fn lock_name(&mut self, name: &str) -> Result<()> {
+        self.lock(&name_lock(name), LockMode::Exclusive, Waiting::Wait).map(drop)
+    }
+
     /// Announces a new key of an index, unless somebody else has locked its place: then false. A key that the transaction
     /// has written before is its own to bring back: it holds the row, or was the first to bring the key in.
     pub(crate) fn try_intend_insert(&mut self, key: &[u8]) -> Result<bool> {
@@ -384,6 +451,12 @@ impl Session {
     pub(crate) fn lock_range(&mut self, from: &[u8], to: &[u8], read: u64) -> kv::RangeGrant {
         self.used = true;
         self.txn.lock_range(from, to, read)
+    }
+
+    /// The first key in `[from, to)` of an index that another transaction is bringing in, see [`Txn::inserting`].
+    pub(crate) fn inserting(&mut self, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        self.used = true;
+        self.txn.inserting(from, to)
     }
 
     /// True if the key is known to be locked exclusively: mostly that of a row that was read to be written. False says nothing.

@@ -7,11 +7,14 @@
 
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
+use crate::catalog::define::Names;
 use crate::catalog::format::{self, DecisionLog};
 use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
 use crate::def::{Index, IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
+use crate::foreign::key::database;
+use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
@@ -37,6 +40,8 @@ pub struct Store {
     library: OnceLock<Arc<dyn Library>>,
     /// Of the unique indexes whose building this store has begun: whether two rows with one value were met.
     building: Mutex<HashMap<IndexId, Arc<AtomicBool>>>,
+    /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
+    latest_foreign_error: Mutex<Option<(u64, String)>>,
 }
 
 impl Store {
@@ -62,6 +67,7 @@ impl Store {
             sessions: Mutex::default(),
             library: OnceLock::new(),
             building: Mutex::default(),
+            latest_foreign_error: Mutex::default(),
         }))
     }
 
@@ -86,6 +92,16 @@ impl Store {
         self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// A foreign key has refused something: kept for reports, until the next time.
+    pub fn note_foreign_error(&self, what: String) {
+        *self.latest_foreign_error.lock() = Some((self.engine.now_us(), what));
+    }
+
+    /// What was noted last, and when by the engine's clock, in microseconds.
+    pub fn latest_foreign_error(&self) -> Option<(u64, String)> {
+        self.latest_foreign_error.lock().clone()
+    }
+
     /// Writes the exact counters, gives back what drops have left and closes the engine cleanly.
     pub fn close(&self) -> Result<()> {
         let states: Vec<_> = self.tables.lock().drain().map(|e| e.1).collect();
@@ -98,16 +114,20 @@ impl Store {
 
     /// Creates a table; its auto-increment column starts at `autoinc_start` (0 = 1).
     pub fn create_table(&self, name: &str, def: &TableDef, autoinc_start: u64) -> Result<()> {
-        self.create_table_unless(name, def, autoinc_start, &|| false)
+        self.create_table_with(name, def, autoinc_start, (&[], &Statement::default()), &|| false)
     }
 
-    /// As [`Store::create_table`], for a statement that can be killed while it waits for memory: `Interrupted`, and nothing has
-    /// happened.
-    pub fn create_table_unless(
+    /// As [`Store::create_table`], with foreign keys, and for a statement that can be killed while it waits for memory:
+    /// `Interrupted`, and nothing has happened. A key with an empty name gets one.
+    ///
+    /// Errors: `CannotAddForeign`, `ForeignNameTaken`; `IndexOfForeign` if a table that is to replace another lacks an index that
+    /// a key needs.
+    pub fn create_table_with(
         &self,
         name: &str,
         def: &TableDef,
         autoinc_start: u64,
+        (keys, statement): (&[ForeignKey], &Statement),
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         limits::check(def)?;
@@ -120,14 +140,22 @@ impl Store {
             }
             _ => Vec::new(),
         };
-        self.catalog.create(name, def, counters, is_killed)?;
-        Ok(())
+        let created = self.catalog.create(name, def, (keys, statement, self), counters, is_killed);
+        self.noting(name, created.map(drop))
     }
 
-    /// Drops a table. A temporary one that a prepared transaction has written to loses its name now and goes later.
+    /// Drops a table, whatever foreign keys refer to it. A temporary one that a prepared transaction has written to loses its name now
+    /// and goes later.
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.drop_table_with(name, &Statement::default())
+    }
+
+    /// As [`Store::drop_table`], for a statement that may check foreign keys.
+    ///
+    /// Errors: `RowIsReferenced` if a table that stays has a foreign key with this parent, and the statement checks that.
+    pub fn drop_table_with(&self, name: &str, statement: &Statement) -> Result<()> {
         let temporary = self.catalog.get(name)?.temporary;
-        match self.drop_tables(&[name.to_owned()]) {
+        match self.drop_tables(&[name.to_owned()], statement) {
             Err(error) if temporary && error.is_lock_timeout() => self.set_aside(name),
             other => other,
         }
@@ -137,15 +165,22 @@ impl Store {
     /// one that cannot be dropped: refused, nothing of the table would be left but that. So one that a prepared transaction has
     /// written to loses its name now and goes at the next start at which the transaction has ended.
     pub fn drop_partition(&self, name: &str) -> Result<()> {
-        match self.drop_tables(&[name.to_owned()]) {
+        match self.drop_tables(&[name.to_owned()], &Statement::default()) {
             Err(error) if error.is_lock_timeout() => self.set_aside(name),
             other => other,
         }
     }
 
-    /// Renames a table; an existing target is an error.
+    /// Renames a table; an existing target is an error. Foreign keys go with the names.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.catalog.rename(from, to)?;
+        self.rename_table_with(from, to, &Statement::default())
+    }
+
+    /// As [`Store::rename_table`], for a statement that may check foreign keys.
+    ///
+    /// Errors: as of [`Store::create_table_with`].
+    pub fn rename_table_with(&self, from: &str, to: &str, statement: &Statement) -> Result<()> {
+        self.noting(from, self.catalog.rename(from, to, statement, self))?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.remove(from) {
             state.set_name(to);
@@ -154,25 +189,22 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a table the columns of `def`, which come from where `sources` says, and leaves its rows as they are. Handlers that
-    /// have it open must open it again with that definition. While memory is full this waits until `is_killed` says that it need not:
-    /// nothing has happened then.
+    /// Gives tables, all or none, the columns of `def`, which come from where `sources` says, and the names of its indexes, and leaves
+    /// their rows as they are. Handlers that have them open must open them again with that definition. While memory is full this
+    /// waits until `is_killed` says that it need not: nothing has happened then.
     pub fn alter_columns(
         &self,
-        name: &str,
+        names: &[String],
         def: &TableDef,
         sources: &[Source],
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        limits::check(def)?;
-        self.alter(name, Urgency::Waits(is_killed), |old, _| {
-            let next = old.with_columns(def, sources)?;
-            compare::check(name, &next, def)?;
-            // What could not be read afterwards is not to happen.
-            let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
-            RowCodec::versioned(&next, def, &Arc::new(clustered))?;
-            Ok((next, Vec::new()))
-        })
+        self.alter(names, Urgency::Waits(is_killed), |name, old, _| Ok((altered(name, old, def, sources)?, Vec::new())))
+    }
+
+    /// An error where [`Store::alter_columns`] would have one for what is asked of it.
+    pub fn check_alter(&self, name: &str, def: &TableDef, sources: &[Source]) -> Result<()> {
+        altered(name, &*self.catalog.get(name)?, def, sources).map(drop)
     }
 
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
@@ -185,7 +217,7 @@ impl Store {
         let mut def = self.definition(name)?;
         def.indexes.push(index.clone());
         limits::check(&def)?;
-        self.alter(name, Urgency::Waits(is_killed), |old, next_id| {
+        self.alter(&[name.to_owned()], Urgency::Waits(is_killed), |_, old, next_id| {
             let id = next_id();
             if index.unique {
                 self.building.lock().entry(id).or_default();
@@ -197,7 +229,7 @@ impl Store {
     /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
     /// open it again. A unique index must have been built by this store from the beginning to the end.
     pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
-        self.alter(name, Urgency::Relief, |old, _| {
+        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
             let next = old.with_state(index, state)?;
             let live = next.indexes.iter().zip(&old.indexes).find(|(new, old)| new.is_live() && !old.is_live());
             if let Some((live, _)) = live.filter(|(live, _)| live.unique) {
@@ -227,7 +259,7 @@ impl Store {
 
     /// Removes an index that nobody uses any more.
     pub fn drop_index(&self, name: &str, index: &str) -> Result<()> {
-        self.alter(name, Urgency::Relief, |old, _| {
+        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
             let (next, gone) = old.without_index(index)?;
             Ok((next, vec![gone]))
         })
@@ -235,15 +267,17 @@ impl Store {
 
     fn alter(
         &self,
-        name: &str,
+        names: &[String],
         urgency: Urgency<'_>,
-        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
     ) -> Result<()> {
-        let (meta, min_snapshot) = self.catalog.alter(name, urgency, plan)?;
+        let altered = self.catalog.alter(names, urgency, plan)?;
         let mut tables = self.tables.lock();
-        if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            let state = Arc::new(state.successor(meta, min_snapshot));
-            tables.insert(name.to_owned(), state);
+        for (name, (meta, min_snapshot)) in names.iter().zip(altered) {
+            if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
+                let state = Arc::new(state.successor(meta, min_snapshot));
+                tables.insert(name.clone(), state);
+            }
         }
         Ok(())
     }
@@ -253,7 +287,10 @@ impl Store {
         let (meta, seq) = self.catalog.truncate(name)?;
         let mut tables = self.tables.lock();
         if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            tables.insert(name.to_owned(), Arc::new(TableState::new(&self.engine, name, meta, seq)));
+            tables.insert(
+                name.to_owned(),
+                Arc::new(TableState::new(&self.engine, name, meta, seq, self.catalog.related(name)?)),
+            );
         }
         Ok(())
     }
@@ -262,7 +299,7 @@ impl Store {
     /// it fails.
     pub fn drop_database(&self, prefix: &str) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.names(prefix));
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         if held.is_empty() { Ok(()) } else { Err(kv::Error::LockTimeout.into()) }
     }
 
@@ -270,7 +307,7 @@ impl Store {
     /// to give their names free and wait for the next start.
     pub fn drop_temporary(&self) -> Result<()> {
         let (held, free) = self.split_held(self.catalog.temporary());
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         held.iter().try_for_each(|name| self.set_aside(name))
     }
 
@@ -280,7 +317,7 @@ impl Store {
         let mut names = self.catalog.names("");
         names.retain(|name| self.catalog.get(name).is_ok_and(|meta| !meta.temporary) && is_orphan(name));
         let (_, free) = self.split_held(names);
-        self.drop_tables(&free)?;
+        self.drop_tables(&free, &Statement::default())?;
         Ok(free)
     }
 
@@ -360,11 +397,13 @@ impl Store {
         compare::keep_forms(name, &meta, &mut def)?;
         let state = {
             let mut tables = self.tables.lock();
-            match tables.get(name).filter(|state| Arc::ptr_eq(&state.meta, &meta)) {
+            let is_of = |state: &&Arc<TableState>| Arc::ptr_eq(&state.meta, &meta) || state.meta.has_rows_of(&meta);
+            match tables.get(name).filter(is_of) {
                 Some(state) => state.clone(),
                 None => {
                     let min_snapshot = self.catalog.min_snapshot(name)?;
-                    let state = Arc::new(TableState::new(&self.engine, name, meta, min_snapshot));
+                    let state =
+                        Arc::new(TableState::new(&self.engine, name, meta, min_snapshot, self.catalog.related(name)?));
                     tables.insert(name.to_owned(), state.clone());
                     state
                 }
@@ -375,15 +414,69 @@ impl Store {
         Ok(table)
     }
 
-    fn drop_tables(&self, names: &[String]) -> Result<()> {
+    /// Keeps what foreign keys have against a change of this table, for reports.
+    fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
+        let table = |name: &str| Names::quoted(self, name);
+        let what = match &result {
+            Err(Error::CannotAddForeign { name: key, why }) => {
+                format!("foreign key {key} of table {} cannot be made: {why}", table(name))
+            }
+            Err(Error::ForeignNameTaken(key)) => {
+                format!("table {} cannot have foreign key '{key}': the database has one of this name", table(name))
+            }
+            Err(Error::IndexOfForeign(index)) => {
+                format!("table {} needs index '{index}' for a foreign key", table(name))
+            }
+            Err(Error::RowIsReferenced(reference)) => {
+                let (child, parent) = (table(&reference.child), table(&reference.parent));
+                format!(
+                    "table {parent} cannot be dropped: foreign key '{}' of table {child} refers to it",
+                    reference.key.name
+                )
+            }
+            _ => return result,
+        };
+        self.note_foreign_error(what);
+        result
+    }
+
+    fn drop_tables(&self, names: &[String], statement: &Statement) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
-        self.catalog.drop_tables(names)?;
+        self.noting(&names[0], self.catalog.drop_tables(names, statement))?;
         let mut tables = self.tables.lock();
         for name in names {
             tables.remove(name);
         }
         Ok(())
     }
+}
+
+impl Names for Store {
+    fn table(&self, name: &str) -> String {
+        let table = name.rsplit('/').next().unwrap_or_default();
+        self.library.get().map_or_else(|| table.to_owned(), |library| library.identifier(table))
+    }
+
+    fn quoted(&self, name: &str) -> String {
+        let database = database(name).rsplit('/').next().unwrap_or_default();
+        let database = self.library.get().map_or_else(|| database.to_owned(), |library| library.identifier(database));
+        let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
+        format!("{}.{}", quote(&database), quote(&self.table(name)))
+    }
+}
+
+/// The entry `old` of table `name` with the columns of `def`, and its names.
+fn altered(name: &str, old: &TableMeta, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+    limits::check(def)?;
+    let mut next = old.with_columns(def, sources)?;
+    let places = compare::check(name, &next, def)?;
+    for (index, place) in def.indexes.iter().zip(places) {
+        next.indexes[place].name.clone_from(&index.name);
+    }
+    // What could not be read afterwards is not to happen.
+    let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
+    RowCodec::versioned(&next, def, &Arc::new(clustered))?;
+    Ok(next)
 }

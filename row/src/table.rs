@@ -8,7 +8,9 @@ use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::foreign::{Related, Relations};
 use crate::index::entries::Written;
+use crate::integrity::links::Links;
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
@@ -22,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 /// Run-time state of a table.
 pub struct TableState {
     name: RwLock<String>,
-    /// The catalog's entry.
+    /// The catalog's entry. Its foreign keys may be out of date: see [`TableState::relations`].
     pub meta: Arc<TableMeta>,
     /// Sequence number below which a snapshot cannot know this table's present contents.
     min_snapshot: AtomicU64,
@@ -33,12 +35,19 @@ pub struct TableState {
     pub(crate) autonomous: Mutex<()>,
     /// What the optimizer is told.
     pub(crate) statistics: Statistics,
+    related: Arc<Related>,
     engine: Engine,
 }
 
 impl TableState {
     /// The state of a table just found in, or put into, the catalog.
-    pub fn new(engine: &Engine, name: &str, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
+    pub(crate) fn new(
+        engine: &Engine,
+        name: &str,
+        meta: Arc<TableMeta>,
+        min_snapshot: SeqNo,
+        related: Arc<Related>,
+    ) -> TableState {
         TableState {
             name: RwLock::new(name.to_owned()),
             meta,
@@ -48,13 +57,14 @@ impl TableState {
             counters_starting: Mutex::new(()),
             autonomous: Mutex::new(()),
             statistics: Statistics::default(),
+            related,
             engine: engine.clone(),
         }
     }
 
     /// The state of the same table after a change of its entry. It goes on with the counters.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
-        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot);
+        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone());
         // A fill may have raised it, of which the catalog knows nothing.
         next.raise_min_snapshot(self.min_snapshot());
         let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
@@ -64,6 +74,23 @@ impl TableState {
             }
         }
         next
+    }
+
+    /// The foreign keys of the table and those that name it, as they are now. `None` costs a load.
+    #[inline]
+    pub fn relations(&self) -> Option<Arc<Relations>> {
+        self.related.get()
+    }
+
+    /// Where it is told, not 0, that there are any: a relaxed load is enough. Lives as long as the state.
+    pub fn related_flag(&self) -> *const u8 {
+        self.related.flag()
+    }
+
+    /// True if there are any. A load.
+    #[inline]
+    pub(crate) fn is_related(&self) -> bool {
+        self.related.any()
     }
 
     /// The table's name, for messages.
@@ -141,6 +168,8 @@ pub struct Table {
     pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
+    /// Its foreign keys, as they were when they were used last.
+    pub(crate) links: Mutex<Option<Arc<Links>>>,
 }
 
 impl Table {
@@ -173,7 +202,19 @@ impl Table {
             written.push(Written { is_building: true, spoiled, ..index });
         }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
-        Ok(Table { store: store.clone(), state, def, clustered, row, indexes, secondary, written, places, has_blobs })
+        Ok(Table {
+            store: store.clone(),
+            state,
+            def,
+            clustered,
+            row,
+            indexes,
+            secondary,
+            written,
+            places,
+            has_blobs,
+            links: Mutex::default(),
+        })
     }
 
     /// The database.

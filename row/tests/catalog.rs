@@ -245,8 +245,7 @@ fn a_snapshot_does_not_read_a_younger_table() {
     assert_eq!(t.scan(None, true).unwrap().len(), 1);
     // A younger temporary table belongs to the session that reads it.
     let temporary = TableDef { temporary: true, ..definition(false) };
-    store.create_table("/tmp/#sql-1", &temporary, 0).unwrap();
-    let own = store.open_table("/tmp/#sql-1", temporary).unwrap();
+    let own = made(&store, "/tmp/#sql-1", temporary);
     t.cursor = strata_row::scan::RowCursor::new(&own);
     t.insert(&row(1, 1, None, None)).unwrap();
     assert_eq!(t.scan(None, true).unwrap().len(), 1);
@@ -336,8 +335,7 @@ fn rows_of_a_table_without_rollback_are_there_at_once() {
     def.no_rollback = true;
     def.indexes.clear();
     def.autoinc_column = None;
-    store.create_table("./db/s", &def, 0).unwrap();
-    let table = store.open_table("./db/s", def).unwrap();
+    let table = made(&store, "./db/s", def);
     let mut a = Client::new(&store, &table);
     let mut b = Client::new(&store, &table);
     a.insert(&row(1, 0, None, None)).unwrap();
@@ -379,8 +377,7 @@ fn a_sequence_keeps_what_it_handed_out_and_locks_nothing() {
     let store = open(dir.path());
     // The row of a new sequence is as durable as its definition, whatever is set.
     store.engine().set_durability(Durability::EverySecond);
-    store.create_table("./db/s", &def, 0).unwrap();
-    let table = store.open_table("./db/s", def.clone()).unwrap();
+    let table = made(&store, "./db/s", def.clone());
     Client::new(&store, &table).insert(&value(1)).unwrap();
     drop((table, store));
     for (durability, from) in [(Durability::EveryCommit, 1), (Durability::OsEveryCommit, 2001)] {
@@ -452,8 +449,7 @@ fn what_was_written_to_a_temporary_table_goes_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let (store, table) = fresh(dir.path());
         let temporary = TableDef { temporary: true, ..definition(false) };
-        store.create_table("/tmp/#sql-temptable-1", &temporary, 0).unwrap();
-        let own = store.open_table("/tmp/#sql-temptable-1", temporary).unwrap();
+        let own = made(&store, "/tmp/#sql-temptable-1", temporary);
         let mut t = Client::new(&store, &own);
         (0..rows).for_each(|c| t.insert(&row(c, 0, Some("temporary"), Some(c as i32))).unwrap());
         store.drop_table("/tmp/#sql-temptable-1").unwrap();

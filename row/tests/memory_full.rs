@@ -12,6 +12,7 @@ use strata_engine::io::MemDisk;
 use strata_row::Result;
 use strata_row::def::TableDef;
 use strata_row::error::Error;
+use strata_row::foreign::Statement;
 use strata_row::kv::{self, CrashPoint, IndexId, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::RowCursor;
@@ -109,7 +110,13 @@ fn who_waits_for_memory_obeys_a_kill_and_has_done_nothing() {
     let asked = AtomicU64::new(0);
     let killed = || asked.fetch_add(1, Ordering::SeqCst) > 0;
     let waited = |what: &str| assert_eq!(asked.swap(0, Ordering::SeqCst), 2, "{what} waits until it is killed");
-    assert!(is_interrupted(store.create_table_unless("./db/new", &definition(false), 7, &killed)));
+    assert!(is_interrupted(store.create_table_with(
+        "./db/new",
+        &definition(false),
+        7,
+        (&[], &Statement::default()),
+        &killed
+    )));
     waited("CREATE TABLE");
     assert!(matches!(store.open_table("./db/new", definition(false)), Err(Error::NoTable(_))));
     let counter = table.state.autoinc().unwrap();

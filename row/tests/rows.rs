@@ -366,8 +366,7 @@ fn check_compares_what_covering_reads_are_answered_from() {
 fn hidden_row_ids_find_their_rows_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    store.create_table("./db/h", &definition(true), 0).unwrap();
-    let table = store.open_table("./db/h", definition(true)).unwrap();
+    let table = made(&store, "./db/h", definition(true));
     assert_eq!(table.ref_length(), 10);
     let mut t = Client::new(&store, &table);
     for i in 0..6 {
@@ -408,15 +407,19 @@ fn filling(dir: &Path) -> (Arc<Store>, Arc<Table>, Client) {
     (store, table, t)
 }
 
+/// Inserts so many rows of this size, in no order of their keys.
+fn fill(t: &mut Client, rows: i64, bytes: usize) {
+    for i in 0..rows {
+        let c = i * 7 % rows;
+        t.insert(&Row { d: Some(vec![i as u8; bytes]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
+    }
+}
+
 #[test]
 fn a_fill_is_spread_over_many_files() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _table, mut t) = filling(dir.path());
-    for i in 0..900 {
-        // Not in key order, and with rows of 16 KiB.
-        let c = i * 7 % 900;
-        t.insert(&Row { d: Some(vec![i as u8; 16 << 10]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
-    }
+    fill(&mut t, 900, 16 << 10);
     // A search sees what was filled so far.
     let last = t.get(BY_E, &image_e(Some(893))).unwrap().unwrap();
     assert_eq!(last.c, 893);
@@ -434,8 +437,7 @@ fn a_hash_that_is_looked_up_is_locked_even_if_absent() {
     let mut def = definition(false);
     def.indexes[BY_E].long_hash = true;
     def.indexes[BY_E].unique = false;
-    store.create_table("./db/l", &def, 0).unwrap();
-    let table = store.open_table("./db/l", def).unwrap();
+    let table = made(&store, "./db/l", def);
     let (mut a, mut b) = (Client::new(&store, &table), Client::new(&store, &table));
     a.locking(Some(LockMode::Exclusive));
     assert_eq!(a.get(BY_E, &image_e(Some(5))).unwrap(), None);
@@ -466,10 +468,7 @@ fn an_aborted_fill_leaves_nothing() {
 fn a_kill_ends_the_last_merge_of_a_fill() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, mut t) = filling(dir.path());
-    for i in 0..1500 {
-        let c = i * 7 % 1500;
-        t.insert(&Row { d: Some(vec![i as u8; 1000]), ..row(c, 0, Some("b"), Some(c as i32)) }).unwrap();
-    }
+    fill(&mut t, 1500, 1000);
     t.session.kill_switch().kill();
     let ended = t.cursor.bulk_end(false);
     assert!(matches!(ended, Err(Error::Engine(kv::Error::Interrupted))), "{ended:?}");

@@ -209,7 +209,7 @@ fn rows_of_every_schema_version_are_read_as_what_they_are_now() {
         let mut watcher = User::new(&store, &store.open_by_catalog(T).unwrap());
         watcher.scan(None).unwrap();
         let def = definition(step.columns);
-        store.alter_columns(T, &def, &step.sources, &|| false).unwrap();
+        store.alter_columns(&[T.to_owned()], &def, &step.sources, &|| false).unwrap();
         assert_eq!(store.catalog().get(T).unwrap().former.len(), number + 1);
         model.iter_mut().for_each(step.turn);
         compare(&store, &def, &model, &what);
@@ -276,7 +276,7 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
             let disk = disk.copy();
             let store = open(&disk);
             disk.fail_from(n, kind);
-            let outcome = store.alter_columns(T, &new_def, &step.sources, &|| false);
+            let outcome = store.alter_columns(&[T.to_owned()], &new_def, &step.sources, &|| false);
             let struck = disk.struck().is_some();
             let killed = disk.crash(n);
             disk.clear_fault();
@@ -289,7 +289,7 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
                     1 => {
                         assert!(outcome.is_err(), "{what}: an acknowledged change is lost");
                         compare(&store, &old_def, &model, &what);
-                        store.alter_columns(T, &new_def, &step.sources, &|| false).unwrap();
+                        store.alter_columns(&[T.to_owned()], &new_def, &step.sources, &|| false).unwrap();
                         not_made += 1;
                     }
                     _ => made += 1,
@@ -311,7 +311,7 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
 fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     let (_disk, store, def, model) = start();
     let refuse = |columns: &[&str], sources: &[Source], reason: &str| {
-        let outcome: Result<()> = store.alter_columns(T, &definition(columns), sources, &|| false);
+        let outcome: Result<()> = store.alter_columns(&[T.to_owned()], &definition(columns), sources, &|| false);
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
         compare(&store, &def, &model, reason);
@@ -339,7 +339,9 @@ fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     let mut other = definition(FIRST);
     other.indexes.swap(1, 2);
     other.indexes[1].parts = other.indexes[2].parts.clone();
-    assert!(store.alter_columns(T, &other, &kept(), &|| false).unwrap_err().to_string().contains("index 'u'"));
+    assert!(
+        store.alter_columns(&[T.to_owned()], &other, &kept(), &|| false).unwrap_err().to_string().contains("index 'u'")
+    );
 }
 
 /// Whether a row has changed, since it was read or by an update, is told by its bytes: nobody makes the row of an earlier version
@@ -349,7 +351,7 @@ fn a_row_of_an_earlier_version_is_compared_by_what_was_read() {
     let (_disk, store, _, _) = start();
     let step = &steps()[0];
     let def = definition(step.columns);
-    store.alter_columns(T, &def, &step.sources, &|| false).unwrap();
+    store.alter_columns(&[T.to_owned()], &def, &step.sources, &|| false).unwrap();
     let table = store.open_table(T, def.clone()).unwrap();
     let row_of = |id: i64, n: i64| {
         let mut row = first_row(id);
@@ -415,7 +417,7 @@ fn a_filled_table_stays_unknown_to_older_snapshots() {
     user.cursor.bulk_end(false).unwrap();
     assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
     let step = &steps()[0];
-    store.alter_columns(FILLED, &definition(step.columns), &step.sources, &|| false).unwrap();
+    store.alter_columns(&[FILLED.to_owned()], &definition(step.columns), &step.sources, &|| false).unwrap();
     watcher.reopen(&store.open_table(FILLED, definition(step.columns)).unwrap());
     assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
     watcher.commit();
@@ -436,7 +438,7 @@ fn a_store_says_that_it_has_schema_versions_before_it_has_them() {
         let (disk, store, def, model) = start();
         assert!(!has_versions(&store));
         disk.fail_after(n, FaultKind::StorageFull);
-        let outcome = store.alter_columns(T, &definition(step.columns), &step.sources, common::NEVER);
+        let outcome = store.alter_columns(&[T.to_owned()], &definition(step.columns), &step.sources, common::NEVER);
         whole = disk.clear_fault();
         for seed in 0..2 {
             let image = disk.crash(seed);

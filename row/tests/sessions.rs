@@ -576,8 +576,7 @@ fn a_stopped_store_serves_nobody() {
     let disk = MemDisk::new();
     let options = kv::Options { disk: Arc::new(disk.clone()), ..kv::Options::default() };
     let store = Store::open(std::path::Path::new("/store"), options).unwrap();
-    store.create_table("./t/t", &definition(false), 0).unwrap();
-    let table = store.open_table("./t/t", definition(false)).unwrap();
+    let table = made(&store, "./t/t", definition(false));
     let mut writer = Client::new(&store, &table);
     let mut reader = Client::new(&store, &table);
     writer.insert(&row(1, 0, Some("k"), None)).unwrap();
@@ -655,8 +654,7 @@ fn check_computes_virtual_columns() {
     let store = open(dir.path());
     let mut def = definition(false);
     def.columns[4].is_virtual = true;
-    store.create_table("./db/v", &def, 0).unwrap();
-    let table = store.open_table("./db/v", def).unwrap();
+    let table = made(&store, "./db/v", def);
     let mut client = Client::new(&store, &table);
     client.begin();
     for c in 0..20 {

@@ -30,8 +30,7 @@ fn sizes_that_nothing_has_changed_are_not_counted_anew() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { clock: Arc::new(Counting::default()), ..Options::default() };
     let store = Store::open(dir.path(), options).unwrap();
-    store.create_table("./db/t", &definition(false), 0).unwrap();
-    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let table = made(&store, "./db/t", definition(false));
     let mut client = Client::new(&store, &table);
     let looks = |times: usize| {
         let before = LOOKS.get();

@@ -96,6 +96,8 @@ pub enum FlushReason {
     DeadRows,
     /// Somebody asked for it.
     Asked,
+    /// The store is being closed, and the next opening would be long to read the log of it.
+    Closing,
     /// The store was opened, and its log held more than one memtable.
     Recovery,
 }

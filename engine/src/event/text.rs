@@ -143,6 +143,7 @@ fn flush_reason(reason: FlushReason) -> &'static str {
         FlushReason::LargeTransaction => "a large transaction",
         FlushReason::DeadRows => "dead rows",
         FlushReason::Asked => "asked for",
+        FlushReason::Closing => "the store is closed",
         FlushReason::Recovery => "from the log",
     }
 }

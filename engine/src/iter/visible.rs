@@ -74,6 +74,7 @@ pub struct VisibleIter<I> {
     scratch: Vec<u8>,
     skipped: u64,
     poll_at: u64,
+    skips_max: u64,
     interrupt: Option<Arc<AtomicBool>>,
 }
 
@@ -92,6 +93,7 @@ impl<I: VersionIter> VisibleIter<I> {
             scratch: Vec::new(),
             skipped: 0,
             poll_at: SKIPS_PER_POLL,
+            skips_max: u64::MAX,
             interrupt: None,
         };
         iter.reopen(read, lower, upper);
@@ -104,6 +106,7 @@ impl<I: VersionIter> VisibleIter<I> {
         self.upper.set(upper);
         self.skipped = 0;
         self.poll_at = SKIPS_PER_POLL;
+        self.skips_max = u64::MAX;
         self.read_anew(read)
     }
 
@@ -130,6 +133,12 @@ impl<I: VersionIter> VisibleIter<I> {
         if self.interrupt.as_ref().is_none_or(|known| !Arc::ptr_eq(known, interrupt)) {
             self.interrupt = Some(interrupt.clone());
         }
+    }
+
+    /// Movements end with [`Error::Interrupted`] once so many versions have been skipped since the opening.
+    pub fn set_skips_max(&mut self, most: u64) {
+        self.skips_max = most;
+        self.poll_at = self.poll_at.min(most);
     }
 
     /// Tombstones and too new versions, going backward also superseded ones, that were stepped over since creation.
@@ -292,8 +301,9 @@ impl<I: VersionIter> VisibleIter<I> {
         if self.skipped < self.poll_at {
             return Ok(());
         }
-        self.poll_at = self.skipped + SKIPS_PER_POLL;
+        self.poll_at = (self.skipped + SKIPS_PER_POLL).min(self.skips_max);
         match &self.interrupt {
+            _ if self.skipped >= self.skips_max => Err(Error::Interrupted),
             Some(interrupt) if interrupt.load(Ordering::Relaxed) => Err(Error::Interrupted),
             _ => Ok(()),
         }

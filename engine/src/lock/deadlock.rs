@@ -9,10 +9,11 @@
 //! as often as sixteen do.
 //!
 //! The victim is the one that the [`WaitObserver`](super::WaitObserver) prefers, else the one that has done the least work;
-//! of equals, the youngest.
+//! of equals, the one whose wait closed the cycle: the last to begin.
 //!
 //! Rejected: detection on every wait (pays for what short waits never need).
 
+use std::cmp::Reverse;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -127,7 +128,10 @@ impl LockTable {
             }
             waits.push(guards.wait_info(waiter, *place, blockers));
         }
-        let lightest = cycle.iter().min_by_key(|(owner, _)| (owner.weight(), std::cmp::Reverse(owner.id)));
+        let lightest = cycle.iter().min_by_key(|(owner, _)| {
+            let began = owner.wait_number.load(Ordering::Relaxed);
+            (owner.weight(), Reverse(began))
+        });
         let Some((victim, place)) = cycle.iter().find(|(owner, _)| Some(owner.id) == preferred).or(lightest) else {
             return Search::Done;
         };

@@ -231,6 +231,20 @@ impl LockTable {
         grant
     }
 
+    /// The first key in `[from, to)` of one index that another owner is bringing in, to be waited for by its point lock; the key may
+    /// be a stand-in for many. Nothing is locked for `owner`. If there is none, a read from now on sees every key in there whose
+    /// owner has come before.
+    pub fn inserting(&self, owner: &Arc<LockOwner>, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        let index = IndexId::of(from);
+        let indexes = self.ranges.join(owner, index);
+        let ranges = indexes.get(&index)?;
+        let key = ranges.inserting(owner.id, from, to)?;
+        for other in ranges.inserters_of(owner.id, &key) {
+            self.lock_in_the_name_of(other, &key);
+        }
+        Some(key)
+    }
+
     /// Gives `other` the point lock of a key that it is known to bring in, unless somebody has it.
     fn lock_in_the_name_of(&self, other: &Arc<LockOwner>, key: &[u8]) {
         let hash = hash_bytes(key);

@@ -32,6 +32,8 @@ pub struct LockOwner {
     beyond: AtomicU8,
     pub(super) bulk: RwLock<Bulk>,
     pub(super) wait: Mutex<WaitState>,
+    /// Of its waits, the latest one's number among all of the table, in the order in which they began.
+    pub(super) wait_number: AtomicU64,
     pub(super) wake: Condvar,
 }
 
@@ -47,6 +49,7 @@ impl LockOwner {
             beyond: AtomicU8::new(0),
             bulk: RwLock::default(),
             wait: Mutex::new(WaitState::Idle),
+            wait_number: AtomicU64::new(0),
             wake: Condvar::new(),
         }
     }

@@ -148,6 +148,28 @@ pub(super) fn stands_for(key: &[u8]) -> Option<IndexId> {
     Some(IndexId::of(about.get(size_of::<Id>()..).filter(|index| index.len() == IndexId::LEN)?))
 }
 
+/// The first intention in `[from, to)` of another than `id`: its key, or where a stretch begins, and whose that is.
+fn first_of_others<'a>(
+    inserting: &'a BTreeMap<Arc<[u8]>, Vec<Id>>,
+    stretches: &'a BTreeMap<Id, Stretch>,
+    id: Id,
+    from: &'a [u8],
+    to: &[u8],
+) -> Option<(&'a [u8], Option<Id>)> {
+    let foreign = inserting
+        .range::<[u8], _>((Included(from), Excluded(to)))
+        .find(|(_, ids)| ids.iter().any(|&other| other != id));
+    let key = foreign.map(|(key, _)| &**key);
+    let stretches = stretches.iter().filter(|&(&other, stretch)| other != id && stretch.meets(from, to));
+    if let Some((&other, stretch)) = stretches.min_by(|a, b| a.1.from.cmp(&b.1.from)) {
+        let begin = from.max(&stretch.from);
+        if key.is_none_or(|key| begin <= key) {
+            return Some((begin, Some(other)));
+        }
+    }
+    key.map(|key| (key, None))
+}
+
 struct Waiter<T> {
     id: Id,
     key: Vec<u8>,
@@ -210,25 +232,18 @@ impl<T: Clone> IndexRanges<T> {
         if from >= to || mine.version_of(from, to).is_some_and(|version| version <= read) {
             return RangeGrant::Clean;
         }
-        let foreign = self
-            .inserting
-            .range::<[u8], _>((Included(from), Excluded(to)))
-            .find(|(_, ids)| ids.iter().any(|&other| other != id));
-        let key = foreign.map(|(key, _)| &**key);
-        let stretches = self.stretches.iter().filter(|&(&other, stretch)| other != id && stretch.meets(from, to));
-        if let Some((&other, stretch)) = stretches.min_by(|a, b| a.1.from.cmp(&b.1.from)) {
-            let begin = from.max(&stretch.from);
-            if key.is_none_or(|key| begin <= key) {
-                mine.add(from, begin, self.version);
-                return RangeGrant::Inserting(stand_in(self.index, other));
-            }
-        }
-        if let Some(key) = key {
-            mine.add(from, key, self.version);
-            return RangeGrant::Inserting(key.to_vec());
+        if let Some((begin, stretch)) = first_of_others(&self.inserting, &self.stretches, id, from, to) {
+            mine.add(from, begin, self.version);
+            return RangeGrant::Inserting(stretch.map_or_else(|| begin.to_vec(), |other| stand_in(self.index, other)));
         }
         mine.add(from, to, self.version);
         if read == self.version { RangeGrant::Clean } else { RangeGrant::Stale }
+    }
+
+    /// The first key in `[from, to)` that others are bringing in, or a stand-in for it. Nothing is locked.
+    pub fn inserting(&self, id: Id, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        let (begin, stretch) = first_of_others(&self.inserting, &self.stretches, id, from, to)?;
+        Some(stretch.map_or_else(|| begin.to_vec(), |other| stand_in(self.index, other)))
     }
 
     /// The others who are bringing `key` in.
@@ -375,6 +390,10 @@ mod tests {
                 RangeGrant::Stale => "stale".to_owned(),
                 RangeGrant::Inserting(key) => format!("inserting {}", String::from_utf8_lossy(&key)),
             },
+            "inserting" => match ranges.inserting(id, key(2), key(3)) {
+                Some(key) => String::from_utf8_lossy(&key).into_owned(),
+                None => "nothing".to_owned(),
+            },
             "insert" => {
                 if ranges.intend_insert(id, key(2), &id) {
                     return "ok".to_owned();
@@ -447,6 +466,7 @@ mod tests {
                         let end = key + length;
                         let first = (key..end).find(|k| naive.inserting.iter().any(|&(o, e)| o != id && e == *k));
                         let fresh = (key..end).any(|k| !naive.locked.contains(&(id, k)));
+                        prop_assert_eq!(ranges.inserting(id, &[key], &[end]), first.map(|first| vec![first]));
                         let got = ranges.lock_range(id, &[key], &[end], read);
                         let want = match first {
                             Some(first) if fresh => RangeGrant::Inserting(vec![first]),

@@ -46,6 +46,7 @@ pub(super) enum WaitState {
 impl LockTable {
     /// Before the mutex of the queue is unlocked: a search that sees the queue must find its waiters here.
     pub(super) fn begin_wait(&self, owner: &Arc<LockOwner>, place: WaitPlace) {
+        owner.wait_number.store(self.waits.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         *owner.wait.lock() = WaitState::Waiting(place);
         self.waiting.lock().insert(owner.id, owner.clone());
     }
@@ -67,7 +68,6 @@ impl LockTable {
 
     #[cold]
     fn wait(&self, owner: &Arc<LockOwner>, place: WaitPlace, timeout_us: u64, length: usize) -> Result<()> {
-        self.waits.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting::begin(Blocking::Lock);
         let begin = Instant::now();
         // A timeout beyond the clock's range never comes.

@@ -545,11 +545,7 @@ fn the_rest_is_a_whole_state_wherever_it_is_lost() {
     for keep in (0..without_room(&content).len()).step_by(11) {
         for zeroed in [false, true] {
             let image = disk.copy();
-            let file = image.open(&path, Mode::ReadWrite, false).unwrap();
-            match zeroed {
-                true => file.write_all_at(&vec![0; content.len() - keep], keep as u64).unwrap(),
-                false => file.set_len(keep as u64).unwrap(),
-            }
+            image.cut(&path, keep as u64, zeroed).unwrap();
             match Manifest::load(&as_disk(&image), dir(), &[]) {
                 Ok(stored) => {
                     let at = states.iter().position(|state| *state == stored.state);

@@ -176,7 +176,12 @@ impl MemTable {
 
     /// Bytes of memory taken: arena chunks and hash index.
     pub fn bytes(&self) -> usize {
-        self.list.arena().bytes() + self.index.bytes()
+        self.arena_bytes() + self.index.bytes()
+    }
+
+    /// Bytes of the chunks that keys and values are in.
+    pub fn arena_bytes(&self) -> usize {
+        self.list.arena().bytes()
     }
 
     /// True until the first insertion.

@@ -287,6 +287,12 @@ impl Cursor {
         value
     }
 
+    /// From here on until the next `open`, movements fail with [`Error::Interrupted`] once [`Cursor::skipped`] has reached `most`:
+    /// for who wants to know how dense the rows lie, and not to wait for the next one.
+    pub fn set_skips_max(&mut self, most: u64) {
+        self.base.set_skips_max(most);
+    }
+
     /// Versions and tombstones stepped over since `open`.
     pub fn skipped(&self) -> u64 {
         self.base.skipped()

@@ -293,6 +293,12 @@ impl Txn {
         self.core.locks.lock_range(&self.owner, from, to, read)
     }
 
+    /// The first key in `[from, to)` of one index that another transaction is bringing in. Its end is waited for by locking that
+    /// key, which may be a stand-in for many. Nothing is locked here. `None`: what is read from now on is all that came before.
+    pub fn inserting(&mut self, from: &[u8], to: &[u8]) -> Option<Vec<u8>> {
+        self.core.locks.inserting(&self.owner, from, to)
+    }
+
     /// The owner of its locks; `LockOwner::interrupt` ends its waits from another thread.
     pub fn owner(&self) -> &Arc<LockOwner> {
         &self.owner

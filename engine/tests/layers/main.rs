@@ -45,7 +45,7 @@ fn mariadb() {
 /// The circles are explained in `docs/develop/architecture.md`.
 #[test]
 fn row() {
-    check("row", &[&["keycode", "rowcode"], &["session", "scan", "index", "stats", "table", "store"]]);
+    check("row", &[&["keycode", "rowcode"], &["session", "scan", "index", "integrity", "stats", "table", "store"]]);
 }
 
 /// A crate of three modules, the middle one of which has `text`.

@@ -66,12 +66,7 @@ impl Sequences {
 
     /// Runs a statement that changes sequences to what `after` says.
     fn change(&mut self, session: &mut Session<'_>, statement: &str, after: Own) -> Result<Flow> {
-        self.open = Some(after);
-        let flow = session.must(statement)?;
-        if flow == Flow::Goes {
-            self.own = self.open.take().unwrap_or_default();
-        }
-        Ok(flow)
+        session.change(statement, &mut self.own, &mut self.open, after)
     }
 
     fn take_common(&mut self, session: &mut Session<'_>) -> Result<Flow> {

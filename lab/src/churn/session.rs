@@ -1,8 +1,8 @@
 //! One session of an actor, and the statements that it has run.
 
 use super::Flow;
+use crate::drive::is_lost;
 use crate::server::Instance;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Result, bail};
 use mysql::Conn;
 use mysql::prelude::{FromRow, Queryable};
@@ -111,6 +111,22 @@ impl<'a> Session<'a> {
             Answer::Lost => Ok(Flow::Lost),
             Answer::Refused(code, text) => bail!("{code} {text}: {statement}"),
         }
+    }
+
+    /// The same of a statement that brings what the actor knows to `after`; as long as it is not answered, that is `open`.
+    pub fn change<S: Default>(
+        &mut self,
+        statement: &str,
+        known: &mut S,
+        open: &mut Option<S>,
+        after: S,
+    ) -> Result<Flow> {
+        *open = Some(after);
+        let flow = self.must(statement)?;
+        if flow == Flow::Goes {
+            *known = open.take().unwrap_or_default();
+        }
+        Ok(flow)
     }
 
     fn note<T>(&mut self, statement: &str, result: mysql::Result<T>) -> Answer<T> {

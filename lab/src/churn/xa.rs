@@ -47,12 +47,7 @@ impl Xa {
 
     /// As others see it afterwards.
     fn change(&mut self, session: &mut Session<'_>, statement: &str, after: State) -> Result<Flow> {
-        self.open = Some(after);
-        let flow = session.must(statement)?;
-        if flow == Flow::Goes {
-            self.state = self.open.take().unwrap_or_default();
-        }
-        Ok(flow)
+        session.change(statement, &mut self.state, &mut self.open, after)
     }
 
     fn prepare(&mut self, session: &mut Session<'_>) -> Result<Flow> {

@@ -2,6 +2,7 @@
 
 use super::files::Files;
 use crate::engine::Conditions;
+use crate::kernel;
 use crate::leaks;
 use crate::options::Isolation;
 use crate::server::{Instance, PATIENCE, Server};
@@ -154,11 +155,8 @@ impl Bench {
 
     /// Seconds of processor time that the server has spent.
     pub fn cpu(&self) -> Result<f64> {
-        let pid = self.pid()?;
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        Ok(ticks as f64 / 100.0)
+        let spent = kernel::spent(self.pid()?)?;
+        Ok((spent.user_us + spent.system_us) as f64 / 1e6)
     }
 
     /// A session.

@@ -18,9 +18,9 @@
 use super::rows::{DATABASE, Rows, absent, seen};
 use super::shared::{Kills, LONG, SLOTS, Shared};
 use super::{Action, Key, KeyKind, Outcome, Statement, Transaction, Value, Version};
+use crate::drive::{DEADLOCK, LOCK_WAIT, is_lost};
 use crate::options::Isolation;
 use crate::server::Instance;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result, bail};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -32,8 +32,6 @@ use std::time::{Duration, Instant};
 
 /// Groups that are scanned: 1 to this.
 const GROUPS: u32 = 3;
-const DEADLOCK: u16 = 1213;
-const TIMEOUT: u16 = 1205;
 const INTERRUPTED: u16 = 1317;
 const CHANGED_SINCE_READ: u16 = 1020;
 
@@ -486,7 +484,7 @@ impl<'a> Session<'a> {
                 self.errors.conflicts += 1;
                 Trouble::RolledBack
             }
-            Err(mysql::Error::MySqlError(error)) if error.code == TIMEOUT => {
+            Err(mysql::Error::MySqlError(error)) if error.code == LOCK_WAIT => {
                 self.errors.timeouts += 1;
                 Trouble::Failed
             }

@@ -1,20 +1,20 @@
 //! The command `linkbench`.
 
 use super::check::check;
-use super::drive::{Load as Requests, Nodes, Outcome, drive};
+use super::drive::{Load as Requests, Nodes, drive};
 use super::graph::Graph;
 use super::load::{Load, Loaded, load};
 use super::request::Access;
 use super::schema::Layout;
+use crate::course::Course;
+use crate::drive::Control;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
-use crate::meter::{Meter, Usage, settle};
+use crate::meter::{Meter, Usage, resident_without_data, settle};
 use crate::options::Comparison;
-use crate::report::{Report, Run, Variables};
+use crate::progress::bar;
+use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
-use crate::throttle::Throttle;
-use crate::tpcc::bench::{bar, base_memory, version, watched};
-use crate::tpcc::drive::Control;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use rand::rngs::SmallRng;
@@ -49,21 +49,8 @@ pub struct Args {
     /// Loaders of links and counts; one more inserts the nodes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     load_threads: u32,
-    /// Seconds measured
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: u64,
-    /// Seconds of the same load before that
-    #[arg(long, default_value_t = 10)]
-    warmup: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, conflicts_with = "cache_ratio")]
-    cache_mb: Option<u64>,
-    /// Memory for each engine: the size of the rows alone over this [default: 10]
-    #[arg(long)]
-    cache_ratio: Option<u64>,
-    /// Slow the device down to so many reads and as many writes a second while requests run (as root)
-    #[arg(long)]
-    iops: Option<u32>,
+    #[command(flatten)]
+    course: Course,
     /// When a commit is on the disk
     #[arg(long, value_enum, default_value = "commit")]
     durability: Durability,
@@ -76,9 +63,6 @@ pub struct Args {
     /// Leave the load out of the binary log
     #[arg(long)]
     load_without_binlog: bool,
-    /// Use a graph that an earlier call with the same options left, and leave it again; then no load is measured
-    #[arg(long)]
-    reuse: bool,
     /// Do not check the tables after the load and after each round
     #[arg(long)]
     no_check: bool,
@@ -120,8 +104,7 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let graph = Graph::new(args.nodes, args.seed);
     let raw_mb = graph.raw_bytes().div_ceil(1 << 20);
-    let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
-    let conditions = args.comparison.conditions(budget_mb);
+    let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
     let bench = Bench { access: Access::new(&graph), graph, raw_mb, args };
     let title = format!("LinkBench, {} nodes, {} requesters", bench.args.nodes, bench.args.requesters);
     let mut report = Report::new(&lab, &title)?.in_full();
@@ -129,7 +112,11 @@ pub fn run(args: Args) -> Result<()> {
     for instance in bench.args.comparison.instances(&lab)? {
         let conditions = bench.args.durability.apply(instance.kind(), &conditions);
         let sessions = 2 * bench.args.requesters;
-        engines.push(Engine { base: base_memory(&instance, &conditions, sessions, 0)?, instance, conditions });
+        engines.push(Engine {
+            base: resident_without_data(&instance, &conditions, sessions, 0)?,
+            instance,
+            conditions,
+        });
     }
     for engine in &engines {
         bench.prepare(engine, &mut report)?;
@@ -140,7 +127,7 @@ pub fn run(args: Args) -> Result<()> {
             bench.round(&engines[(n + round as usize - 1) % engines.len()], round, &mut report)?;
         }
     }
-    if !bench.args.reuse {
+    if !bench.args.course.reuse {
         engines.iter().try_for_each(|engine| engine.instance.forget(&bench.saved()))?;
     }
     report.finish()
@@ -180,7 +167,7 @@ impl Bench {
     /// Loads the graph under the conditions of the run, measures that, and saves it; what an earlier call saved may do.
     fn prepare(&self, engine: &Engine, report: &mut Report) -> Result<()> {
         let instance = &engine.instance;
-        if self.args.reuse && instance.has_saved(&self.saved()) {
+        if self.args.course.reuse && instance.has_saved(&self.saved()) {
             println!("{}: using the graph of an earlier call", engine.title());
             return Ok(());
         }
@@ -208,35 +195,25 @@ impl Bench {
     }
 
     fn loaded(&self, engine: &Engine, server: &Server, loaded: Loaded, usage: Usage) -> Result<Run> {
-        let run = Run {
-            version: version(server)?,
-            variables: Variables::read(server)?,
-            settings: self.settings(),
-            seconds: loaded.seconds,
-            transactions: loaded.rows,
-            deadlocks: loaded.deadlocks,
-            series: loaded.series,
-            latency: loaded.latency.summary(),
-            by_kind: loaded.by_table.iter().map(|(table, l)| ((*table).to_string(), l.summary())).collect(),
-            further: BTreeMap::from([
-                ("links loaded".into(), loaded.links as f64),
-                ("links a node".into(), loaded.links as f64 / self.graph.nodes() as f64),
-            ]),
-            usage,
-            disk: engine.instance.size_on_disk()?,
-            ..Run::new("linkbench-load", LOAD.into(), &engine.instance, &engine.conditions, 1)
-        };
+        let links = loaded.links as f64;
+        let run = Run::of("linkbench-load", LOAD.into(), server, &engine.conditions, 1)?.with(loaded.seen, usage);
         println!(
-            "{}: {} nodes, {} links, {} rows in all loaded in {:.1} s, {:.0} a second, {} deadlocks",
+            "{}: {} nodes, {links} links, {} rows in all loaded in {:.1} s, {:.0} a second, {} deadlocks",
             engine.title(),
             self.graph.nodes(),
-            loaded.links,
-            loaded.rows,
+            run.transactions,
             run.seconds,
             run.tps(),
             run.deadlocks
         );
-        Ok(run)
+        Ok(Run {
+            settings: self.settings(),
+            further: BTreeMap::from([
+                ("links loaded".into(), links),
+                ("links a node".into(), links / self.graph.nodes() as f64),
+            ]),
+            ..run
+        })
     }
 
     /// Warm-up, measurement, check, and the kills.
@@ -276,42 +253,16 @@ impl Bench {
 
     fn measure(&self, engine: &Engine, server: &mut Server, round: u32) -> Result<(Run, Nodes)> {
         let Engine { instance, conditions, .. } = engine;
-        let Args { warmup, seconds, iops, .. } = self.args;
-        let slow = iops.map(|iops| Throttle::begin(server.pid(), &instance.data(), iops)).transpose()?;
-        let mut warm = Outcome::default();
-        if warmup > 0 {
-            warm = drive(instance, self.requests(round, 0, warmup), &Control::default())?;
-        }
-        let meter = Meter::begin(server.pid(), instance)?;
-        let control = Control::default();
-        let title = format!("{}: LinkBench", engine.title());
-        let mut outcome =
-            watched(title, seconds, &control, || drive(instance, self.requests(round, 1, seconds), &control))?;
-        server.ensure_alive()?;
-        let usage = meter.end()?;
-        drop(slow);
-        outcome.errors.extend(warm.errors);
-        if outcome.lost + warm.lost > 0 {
-            outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
-        }
-        let lists = outcome.by_kind.get("get_link_list").map_or(0, |latencies| latencies.summary().count);
-        let a_list = outcome.listed as f64 / lists.max(1) as f64;
-        let run = Run {
-            version: version(server)?,
-            variables: Variables::read(server)?,
-            settings: self.settings(),
-            seconds: outcome.seconds,
-            transactions: outcome.transactions,
-            deadlocks: outcome.deadlocks,
-            errors: outcome.errors,
-            series: outcome.series,
-            latency: outcome.latency.summary(),
-            by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-            further: BTreeMap::from([("links a list".into(), a_list)]),
-            usage,
-            disk: instance.size_on_disk()?,
-            ..Run::new("linkbench", "requests".into(), instance, conditions, round)
-        };
+        let (seen, [before, measured], usage) =
+            self.args.course.run(server, "LinkBench", |seconds, part, control| {
+                let outcome = drive(instance, self.requests(round, part, seconds), control)?;
+                Ok((outcome.seen, (outcome.nodes, outcome.listed)))
+            })?;
+        let run = Run::of("linkbench", "requests".into(), server, conditions, round)?.with(seen, usage);
+        let lists = run.by_kind.get("get_link_list").map_or(0, |latency| latency.count);
+        let a_list = measured.1 as f64 / lists.max(1) as f64;
+        let further = BTreeMap::from([("links a list".into(), a_list)]);
+        let run = Run { settings: self.settings(), further, ..run };
         println!(
             "{}, round {round}: {:.0} operations/s, p99 {:.1} ms, {a_list:.1} links a list, {} deadlocks, {} errors",
             engine.title(),
@@ -320,8 +271,8 @@ impl Bench {
             run.deadlocks,
             run.errors.len()
         );
-        let mut nodes = warm.nodes;
-        nodes.merge(outcome.nodes);
+        let mut nodes = before.0;
+        nodes.merge(measured.0);
         Ok((run, nodes))
     }
 
@@ -349,17 +300,17 @@ impl Bench {
             control.stop.store(true, Ordering::Relaxed);
             let outcome = driver.join().expect("the driver does not panic")?;
             killed?;
-            ensure!(enough, "{} of {until} operations were done before the kill: {:?}", done(), outcome.errors);
+            ensure!(enough, "{} of {until} operations were done before the kill: {:?}", done(), outcome.seen.errors);
             Ok(outcome)
         })?;
-        ensure!(outcome.errors.is_empty(), "before the kill: {}", outcome.errors.join("; "));
+        ensure!(outcome.seen.errors.is_empty(), "before the kill: {}", outcome.seen.errors.join("; "));
         nodes.merge(outcome.nodes);
         let began = Instant::now();
         let server = instance.start(conditions).context("the restart failed")?;
         println!(
             "{}: killed after {} operations, started again in {:.1} s",
             engine.title(),
-            outcome.transactions,
+            outcome.seen.transactions,
             began.elapsed().as_secs_f64()
         );
         Ok(server)
@@ -372,7 +323,7 @@ impl Bench {
         }
         let began = Instant::now();
         let findings = check(&engine.instance, self.graph.nodes(), nodes, CHECKERS)?;
-        let rows = findings.into_result().with_context(|| format!("{} fails the check", engine.title()))?;
+        let rows = findings.into_result("LinkBench").with_context(|| format!("{} fails the check", engine.title()))?;
         println!(
             "{}: all LinkBench conditions hold, {} added nodes are there, {} deleted ones are not ({rows} rows read in {:.1} s)",
             engine.title(),
@@ -386,19 +337,18 @@ impl Bench {
     fn settings(&self) -> BTreeMap<String, String> {
         let args = &self.args;
         let or_not = |set: bool, yes: &str, no: &str| if set { yes.to_string() } else { no.to_string() };
-        BTreeMap::from([
+        let mut settings = args.course.settings();
+        settings.extend([
             ("nodes".into(), args.nodes.to_string()),
             ("seed".into(), args.seed.to_string()),
             ("requesters".into(), args.requesters.to_string()),
             ("loaders".into(), format!("{} and one of nodes", args.load_threads)),
             ("load".into(), or_not(args.load_without_binlog, "not in the binary log", "in the binary log")),
-            ("seconds".into(), args.seconds.to_string()),
-            ("warm-up".into(), format!("{} s", args.warmup)),
-            ("device".into(), args.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
             ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),
             ("collation".into(), or_not(args.binary, "latin1_bin", "latin1_swedish_ci")),
             ("raw data".into(), format!("{} MB", self.raw_mb)),
-        ])
+        ]);
+        settings
     }
 }
 

@@ -1,8 +1,5 @@
 //! What must hold of the tables after any number of operations, each whole or not done.
 //!
-//! Everything is read and compared here rather than in SQL, chunk of ids by chunk: the same scans for every engine, no plan that may differ, and each
-//! violation can be named. Nothing else may write meanwhile.
-//!
 //! | condition | what must hold |
 //! |---|---|
 //! | 1 | the count of a node and type is the number of its visible links; without a row it is zero |
@@ -19,107 +16,41 @@ use super::degrees::LINK_TYPES;
 use super::drive::Nodes;
 use super::graph::{CHUNK, FIRST_TYPE};
 use super::schema::{HIDDEN, LINK_COLUMNS, NODE_TYPE, VISIBLE};
+use crate::findings::{Findings, TOLD, each, in_parts};
 use crate::server::Instance;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mysql::Conn;
-use mysql::prelude::{FromRow, Queryable};
+use mysql::prelude::Queryable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Chunks of ids that are read at once.
 const CHUNKS: u64 = 8;
-/// Violations of a condition that are told in full.
-const TOLD: usize = 5;
-/// Number of conditions.
-const CONDITIONS: usize = 5;
 
 /// A link as it is read: both nodes, type, visibility, payload, time, version.
 type LinkRow = (u64, u64, u64, u8, Vec<u8>, u64, u32);
 
-/// What a check found.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// How often each condition, from 1, was found violated.
-    counts: [usize; CONDITIONS + 1],
-    told: Vec<String>,
-    rows: u64,
-}
-
-impl Findings {
-    /// Rows that were read; fails with the violations.
-    pub fn into_result(self) -> Result<u64> {
-        anyhow::ensure!(
-            self.counts.iter().all(|&count| count == 0),
-            "LinkBench conditions are violated ({} times in all):\n  {}",
-            self.counts.iter().sum::<usize>(),
-            self.told.join("\n  ")
-        );
-        Ok(self.rows)
-    }
-
-    fn expect(&mut self, condition: usize, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.counts[condition] += 1;
-            if self.counts[condition] <= TOLD {
-                self.told.push(format!("condition {condition}: {}", what()));
-            }
-        }
-    }
-
-    fn merge(&mut self, other: Findings) {
-        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
-            *mine += theirs;
-        }
-        self.told.extend(other.told);
-        self.rows += other.rows;
-    }
-}
-
 /// Checks the tables of a graph of so many nodes, of which these came and went.
 pub fn check(instance: &Instance, loaded: u64, nodes: &Nodes, threads: u32) -> Result<Findings> {
-    let findings = Mutex::new(Findings::default());
-    findings.lock().expect("nobody panicked").merge(beyond(&mut session(instance)?, loaded, nodes)?);
-    let next = AtomicU64::new(0);
-    let size = CHUNK * CHUNKS;
-    let gone = Gone::new(nodes);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| -> Result<()> {
-                    let mut conn = session(instance)?;
-                    loop {
-                        let first = 1 + next.fetch_add(1, Ordering::Relaxed) * size;
-                        if first > loaded {
-                            return Ok(());
-                        }
-                        let chunk = Chunk::read(&mut conn, first..=loaded.min(first + size - 1))?;
-                        findings.lock().expect("nobody panicked").merge(chunk.check(&gone));
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a checker does not panic"))
-    })?;
-    Ok(findings.into_inner().expect("nobody panicked"))
+    let mut findings = beyond(&mut session(instance)?, loaded, nodes)?;
+    let (size, gone) = (CHUNK * CHUNKS, Gone::new(nodes));
+    findings.merge(in_parts(
+        loaded.div_ceil(size),
+        threads,
+        || session(instance),
+        |conn, part| {
+            let first = 1 + part * size;
+            Ok(Chunk::read(conn, first..=loaded.min(first + size - 1))?.check(&gone))
+        },
+    )?);
+    Ok(findings)
 }
 
 fn session(instance: &Instance) -> Result<Conn> {
     let mut conn = instance.connect(Some(DATABASE))?;
     conn.query_drop("SET character_set_results = NULL")?;
     Ok(conn)
-}
-
-/// Rows of a query, one at a time; returns how many there were.
-fn each<R: FromRow>(conn: &mut Conn, query: String, mut visit: impl FnMut(R)) -> Result<u64> {
-    let mut rows = 0;
-    for row in conn.query_iter(&query).with_context(|| format!("this query failed: {query}"))? {
-        visit(R::from_row_opt(row?).context("a row has another form")?);
-        rows += 1;
-    }
-    Ok(rows)
 }
 
 /// What has ids that were not loaded.
@@ -234,7 +165,7 @@ impl Chunk {
     }
 
     fn check(&self, gone: &Gone) -> Findings {
-        let mut found = Findings { rows: self.rows, ..Findings::default() };
+        let mut found = Findings::of_rows(self.rows);
         let keys: BTreeSet<(u64, u64)> =
             self.by_table.keys().chain(self.by_index.keys()).chain(self.counts.keys()).copied().collect();
         for key in keys {
@@ -292,8 +223,7 @@ mod tests {
 
     /// Conditions that are violated.
     fn violated(chunk: &Chunk, nodes: &Nodes) -> Vec<usize> {
-        let found = chunk.check(&Gone::new(nodes));
-        (1..=CONDITIONS).filter(|&condition| found.counts[condition] > 0).collect()
+        chunk.check(&Gone::new(nodes)).violated()
     }
 
     #[test]

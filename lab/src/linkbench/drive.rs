@@ -1,21 +1,15 @@
-//! Requesters that ask for a time, and what they saw.
+//! Requesters that ask for a time, and what came of it.
 
 use super::graph::Graph;
 use super::load::AGAIN;
 use super::request::{Access, Request, Source};
 use super::seed_for;
 use super::session::{Done, Session};
+use crate::drive::{self, Client, Control, Seen};
 use crate::server::Instance;
-use crate::stats::{Latencies, Seconds};
-use crate::tpcc::drive::Control;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use std::collections::BTreeMap;
-use std::sync::Barrier;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Purpose of the seeds of requesters.
 const REQUESTERS: u64 = 1 << 40;
@@ -34,27 +28,13 @@ pub struct Load<'a> {
     pub run: u64,
 }
 
-/// What the requesters saw.
+/// What came of it.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Seconds until the last requester was done.
-    pub seconds: f64,
-    /// Operations that ended well.
-    pub transactions: u64,
-    /// Repetitions after deadlocks and waits for locks that took too long.
-    pub deadlocks: u64,
-    /// Errors; the requester that had one stopped.
-    pub errors: Vec<String>,
-    /// Requesters that stopped because the server went away.
-    pub lost: u32,
+    /// What the requesters saw.
+    pub seen: Seen,
     /// Links that lists had, of all lists.
     pub listed: u64,
-    /// Operations in each second.
-    pub series: Vec<f64>,
-    /// Latencies of all.
-    pub latency: Latencies,
-    /// Latencies by operation.
-    pub by_kind: BTreeMap<&'static str, Latencies>,
     /// What the tables must have.
     pub nodes: Nodes,
 }
@@ -84,107 +64,58 @@ impl Nodes {
 
 /// Lets the requesters ask. Returns when the time is over, `control.stop` is set, or all requesters have failed.
 pub fn drive(instance: &Instance, load: Load, control: &Control) -> Result<Outcome> {
-    let sessions = (0..load.requesters)
-        .map(|_| Session::open(instance))
-        .collect::<mysql::Result<Vec<_>>>()
-        .context("the sessions cannot be opened")?;
-    let began = Instant::now();
-    let seconds = Seconds::new(began, load.seconds);
-    let barrier = Barrier::new(sessions.len());
-    let mut outcome = Outcome::default();
-    std::thread::scope(|scope| {
-        let requesters: Vec<_> = (0u64..)
-            .zip(sessions)
-            .map(|(n, session)| {
-                let (barrier, seconds) = (&barrier, &seconds);
-                scope.spawn(move || {
-                    let purpose = REQUESTERS + (load.run << 16) + n;
-                    let rng = SmallRng::seed_from_u64(seed_for(load.graph.seed(), purpose));
-                    barrier.wait();
-                    let requester = Requester {
-                        session,
-                        source: Source::new(load.graph, load.access, rng),
-                        until: began + Duration::from_secs(load.seconds),
-                        seconds,
-                        control,
-                        outcome: Outcome::default(),
-                    };
-                    requester.run()
-                })
-            })
-            .collect();
-        for requester in requesters {
-            outcome.add(requester.join().expect("a requester does not panic"));
-        }
-    });
-    outcome.seconds = began.elapsed().as_secs_f64();
-    outcome.series = seconds.series();
-    Ok(outcome)
-}
-
-impl Outcome {
-    fn add(&mut self, part: Outcome) {
-        self.transactions += part.transactions;
-        self.deadlocks += part.deadlocks;
-        self.errors.extend(part.errors);
-        self.lost += part.lost;
-        self.listed += part.listed;
-        self.latency.merge(&part.latency);
-        self.nodes.merge(part.nodes);
-        for (kind, latency) in part.by_kind {
-            self.by_kind.entry(kind).or_default().merge(&latency);
-        }
+    let requester = |n: u32| -> Result<Requester> {
+        let purpose = REQUESTERS + (load.run << 16) + u64::from(n);
+        let rng = SmallRng::seed_from_u64(seed_for(load.graph.seed(), purpose));
+        let (session, source) = (Session::open(instance)?, Source::new(load.graph, load.access, rng));
+        Ok(Requester { session, source, listed: 0, nodes: Nodes::default() })
+    };
+    let requesters =
+        (0..load.requesters).map(requester).collect::<Result<_>>().context("the sessions cannot be opened")?;
+    let (seen, requesters) = drive::drive(requesters, load.seconds, None, control);
+    let mut outcome = Outcome { seen, ..Outcome::default() };
+    for requester in requesters {
+        outcome.listed += requester.listed;
+        outcome.nodes.merge(requester.nodes);
     }
+    Ok(outcome)
 }
 
 struct Requester<'a> {
     session: Session,
     source: Source<'a>,
-    until: Instant,
-    seconds: &'a Seconds,
-    control: &'a Control,
-    outcome: Outcome,
+    listed: u64,
+    nodes: Nodes,
 }
 
-impl Requester<'_> {
-    fn run(mut self) -> Outcome {
-        while Instant::now() < self.until && !self.control.stop.load(Ordering::Relaxed) {
-            let (kind, request) = self.source.draw();
-            let began = Instant::now();
-            match self.until_done(&request) {
-                Ok(done) => {
-                    let took = began.elapsed();
-                    self.seconds.add(1);
-                    self.control.transactions.fetch_add(1, Ordering::Relaxed);
-                    self.outcome.transactions += 1;
-                    self.outcome.latency.record(took);
-                    self.outcome.by_kind.entry(kind.name()).or_default().record(took);
-                    self.note(&request, done);
-                }
-                Err(error) => {
-                    match request {
-                        Request::AddNode(_) => self.outcome.nodes.perhaps_added += 1,
-                        Request::DeleteNode(id) => self.outcome.nodes.perhaps_deleted.push(id),
-                        _ => {}
-                    }
-                    if is_lost(&error) {
-                        self.outcome.lost += 1;
-                    } else {
-                        self.outcome.errors.push(format!("{}: {error}", kind.name()));
-                    }
-                    break;
-                }
-            }
-        }
-        self.outcome
+impl Client for Requester<'_> {
+    type Work = Request;
+    type Done = Done;
+
+    fn draw(&mut self) -> (&'static str, Request) {
+        let (kind, request) = self.source.draw();
+        (kind.name(), request)
+    }
+
+    fn attempt(&mut self, request: &Request) -> mysql::Result<Done> {
+        self.session.run(request)
+    }
+
+    fn roll_back(&mut self) -> mysql::Result<()> {
+        self.session.rollback()
+    }
+
+    /// An operation that waited for a lock for too long is repeated, too.
+    fn again(&self, code: u16) -> bool {
+        AGAIN.contains(&code)
     }
 
     fn note(&mut self, request: &Request, done: Done) {
         match done {
-            Done::Added(id) => self.outcome.nodes.added.push(id),
-            Done::Deleted(id) => self.outcome.nodes.deleted.push(id),
+            Done::Added(id) => self.nodes.added.push(id),
+            Done::Deleted(id) => self.nodes.deleted.push(id),
             Done::Listed(links, oldest) => {
-                self.outcome.listed += links;
+                self.listed += links;
                 if let Request::ListLinks(list) = request {
                     self.source.listed(*list, links, oldest);
                 }
@@ -193,16 +124,11 @@ impl Requester<'_> {
         }
     }
 
-    /// Repeats an operation that met a deadlock, or waited for a lock for too long. Any other error is returned.
-    fn until_done(&mut self, request: &Request) -> mysql::Result<Done> {
-        loop {
-            match self.session.run(request) {
-                Err(mysql::Error::MySqlError(error)) if AGAIN.contains(&error.code) => {
-                    self.outcome.deadlocks += 1;
-                    self.session.rollback()?;
-                }
-                other => return other,
-            }
+    fn note_unknown(&mut self, request: &Request) {
+        match request {
+            Request::AddNode(_) => self.nodes.perhaps_added += 1,
+            Request::DeleteNode(id) => self.nodes.perhaps_deleted.push(*id),
+            _ => {}
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::graph::{Count, Graph};
 use super::schema::{LINK_COLUMNS, Layout, NODE_TYPE, TABLES, push_bytes, push_link, statements};
 use super::{DATABASE, graph};
+use crate::drive::{DEADLOCK, LOCK_WAIT, Seen};
 use crate::server::Instance;
 use crate::stats::{Latencies, Seconds};
 use anyhow::{Context, Result, ensure};
@@ -22,7 +23,7 @@ const BATCH: usize = 1024;
 /// What a series may hold, in seconds.
 const SECONDS_MAX: u64 = 7 * 86_400;
 /// A deadlock; a lock that was waited for too long.
-pub const AGAIN: [u16; 2] = [1213, 1205];
+pub const AGAIN: [u16; 2] = [DEADLOCK, LOCK_WAIT];
 
 /// How the tables are filled.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +39,20 @@ pub struct Load {
 /// What was loaded.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Rows of all tables.
-    pub rows: u64,
-    /// Links among them.
+    /// What the loaders saw: a row counts as a transaction, latencies are those of the statements, all and by table.
+    pub seen: Seen,
+    /// Links among the rows.
     pub links: u64,
-    /// Seconds until the last loader was done.
-    pub seconds: f64,
-    /// Rows in each second.
-    pub series: Vec<f64>,
-    /// Repetitions after deadlocks.
-    pub deadlocks: u64,
-    /// Latencies of the statements, all and by table.
-    pub latency: Latencies,
-    pub by_table: BTreeMap<&'static str, Latencies>,
+}
+
+/// What one loader saw.
+#[derive(Debug, Default)]
+struct Part {
+    rows: u64,
+    links: u64,
+    deadlocks: u64,
+    latency: Latencies,
+    by_table: BTreeMap<&'static str, Latencies>,
 }
 
 /// Makes the database and fills it.
@@ -70,29 +72,38 @@ pub fn load(instance: &Instance, graph: &Graph, load: Load, progress: &ProgressB
         graph,
         progress,
     };
-    let mut loaded = Loaded::default();
+    let mut sum = Part::default();
     std::thread::scope(|scope| -> Result<()> {
         let mut loaders = vec![scope.spawn(|| shared.watched(Shared::nodes))];
         loaders.extend((0..load.threads).map(|_| scope.spawn(|| shared.watched(Shared::links))));
         let parts: Vec<_> = loaders.into_iter().map(|loader| loader.join().expect("a loader does not panic")).collect();
         for part in parts {
-            loaded.add(part?);
+            sum.add(part?);
         }
         Ok(())
     })?;
-    loaded.seconds = began.elapsed().as_secs_f64();
-    loaded.series = shared.seconds.series();
-    loaded.series.truncate(loaded.seconds.ceil() as usize);
+    let seconds = began.elapsed().as_secs_f64();
+    let mut series = shared.seconds.series();
+    series.truncate(seconds.ceil() as usize);
+    let seen = Seen {
+        seconds,
+        transactions: sum.rows,
+        deadlocks: sum.deadlocks,
+        series,
+        latency: sum.latency.summary(),
+        by_kind: sum.by_table.iter().map(|(table, latency)| ((*table).to_string(), latency.summary())).collect(),
+        ..Seen::default()
+    };
     let ids: Option<(u64, u64)> = conn.query_first("SELECT MIN(id), MAX(id) FROM nodetable")?;
     ensure!(ids == Some((1, graph.nodes())), "the ids of {} nodes are {ids:?}", graph.nodes());
     for table in TABLES {
         conn.query_drop(format!("ANALYZE TABLE {table}"))?;
     }
-    Ok(loaded)
+    Ok(Loaded { seen, links: sum.links })
 }
 
-impl Loaded {
-    fn add(&mut self, part: Loaded) {
+impl Part {
+    fn add(&mut self, part: Part) {
         self.rows += part.rows;
         self.links += part.links;
         self.deadlocks += part.deadlocks;
@@ -117,8 +128,8 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn watched(&self, work: impl Fn(&Self, &mut Loaded) -> Result<()>) -> Result<Loaded> {
-        let mut loaded = Loaded::default();
+    fn watched(&self, work: impl Fn(&Self, &mut Part) -> Result<()>) -> Result<Part> {
+        let mut loaded = Part::default();
         let done = work(self, &mut loaded);
         if done.is_err() {
             self.failed.store(true, Ordering::Relaxed);
@@ -134,7 +145,7 @@ impl Shared<'_> {
         Ok(conn)
     }
 
-    fn nodes(&self, loaded: &mut Loaded) -> Result<()> {
+    fn nodes(&self, loaded: &mut Part) -> Result<()> {
         let mut conn = self.session()?;
         let mut rows =
             Rows::new("nodetable", "INSERT INTO nodetable (type, version, time, data) VALUES ".into(), String::new());
@@ -156,7 +167,7 @@ impl Shared<'_> {
         rows.send(&mut conn, self, loaded)
     }
 
-    fn links(&self, loaded: &mut Loaded) -> Result<()> {
+    fn links(&self, loaded: &mut Part) -> Result<()> {
         let mut conn = self.session()?;
         let mut links = Rows::new(
             "linktable",
@@ -174,7 +185,7 @@ impl Shared<'_> {
                 break;
             }
             let mut batches: Vec<Count> = Vec::new();
-            let mut of_links = Loaded::default();
+            let mut of_links = Part::default();
             self.graph.chunk(
                 chunk,
                 |link| -> Result<()> {
@@ -227,7 +238,7 @@ impl Rows {
     }
 
     /// Inserts the rows, if there are any; again after a deadlock.
-    fn send(&mut self, conn: &mut Conn, shared: &Shared, loaded: &mut Loaded) -> Result<()> {
+    fn send(&mut self, conn: &mut Conn, shared: &Shared, loaded: &mut Part) -> Result<()> {
         if self.rows == 0 {
             return Ok(());
         }

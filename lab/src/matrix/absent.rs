@@ -5,7 +5,7 @@
 //! InnoDB's part of the same transaction was, also if the server ends itself once more while that is done.
 
 use super::{DATABASE, Matrix, PATIENCE, State, state};
-use crate::tpcc::txn::is_lost;
+use crate::drive::is_lost;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 

@@ -6,9 +6,9 @@
 //! or the server's own record of the statement does. The second picture's counters may be ahead, never behind.
 
 use super::{Matrix, PATIENCE};
+use crate::drive::is_lost;
 use crate::leaks;
 use crate::server::Instance;
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;

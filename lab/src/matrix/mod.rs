@@ -14,11 +14,11 @@ mod ddl;
 mod sequences;
 
 use crate::binlog;
+use crate::drive::is_lost;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::options::{Isolation, Site};
 use crate::server::{Instance, Server};
-use crate::tpcc::txn::is_lost;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;

@@ -5,7 +5,7 @@
 //! the second server, to which the binary log was applied.
 
 use super::{DATABASE, Matrix, PATIENCE};
-use crate::tpcc::txn::is_lost;
+use crate::drive::is_lost;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;

@@ -6,25 +6,15 @@ use super::drawing::{Drawing, Form};
 use super::look::Looks;
 use super::tests::every_chart;
 use super::{Page, Part, to_html};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
-/// A folder of its own for a test, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("strata-page-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+/// How long the browser may take for a page. It takes seconds; one that hangs would hang the tests.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// What Chromium made of a page: its document, and what was written to the console.
 struct Seen {
@@ -42,7 +32,9 @@ fn open(folder: &Path, html: &str, dark: bool) -> Option<Seen> {
     };
     let file = folder.join("page.html");
     std::fs::write(&file, html).unwrap();
-    let output = Command::new(program)
+    let (stdout, stderr) = (folder.join("stdout"), folder.join("stderr"));
+    let mut command = Command::new(program);
+    command
         .args([
             "--headless",
             "--no-sandbox",
@@ -55,14 +47,34 @@ fn open(folder: &Path, html: &str, dark: bool) -> Option<Seen> {
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .args(["--virtual-time-budget=5000", "--dump-dom"])
         .arg(format!("file://{}", file.display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let stderr = String::from_utf8_lossy(&output.stderr);
+        .stdout(File::create(&stdout).unwrap())
+        .stderr(File::create(&stderr).unwrap());
+    let status = within(command, LIMIT);
+    let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+    let (stdout, stderr) = (read(stdout), read(stderr));
+    let status = status.unwrap_or_else(|| panic!("Chromium has not drawn the page in {LIMIT:?}:\n{stderr}"));
+    assert!(status.success(), "{stderr}");
     let console = stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_string).collect();
     // Some versions write these two as they are within attributes.
-    let document = String::from_utf8_lossy(&output.stdout).replace("&lt;", "<").replace("&gt;", ">");
+    let document = stdout.replace("&lt;", "<").replace("&gt;", ">");
     Some(Seen { document, console })
+}
+
+/// Runs a program for so long at most, then ends it with all that it has started: how it ended by itself.
+fn within(mut command: Command, limit: Duration) -> Option<ExitStatus> {
+    let began = Instant::now();
+    // A group of its own, as a browser is many processes.
+    let mut child = command.process_group(0).spawn().unwrap();
+    while began.elapsed() < limit {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let group = Pid::from_raw(child.id() as i32).expect("a process has a number");
+    let _ = kill_process_group(group, Signal::KILL);
+    child.wait().unwrap();
+    None
 }
 
 /// How many marks a chart has under a label.
@@ -109,7 +121,7 @@ pub fn check(page: &Page, document: &str) {
 
 /// Opens a page on light and on dark ground and checks it.
 pub fn look_at(name: &str, page: &Page) {
-    let folder = Folder::new(name);
+    let folder = tempfile::tempdir().unwrap();
     let html = to_html(page);
     if let Some(out) = std::env::var_os("STRATA_PAGES") {
         std::fs::write(Path::new(&out).join(format!("{name}.html")), &html).unwrap();
@@ -122,11 +134,34 @@ pub fn look_at(name: &str, page: &Page) {
                 ${document.documentElement.scrollWidth <= innerWidth}`</script></body>";
     let html = html.replace("</body>", told);
     for (dark, ground) in [(false, "rgb(255, 255, 255)"), (true, "rgb(20, 24, 29)")] {
-        let Some(seen) = open(&folder.0, &html, dark) else { return };
+        let Some(seen) = open(folder.path(), &html, dark) else { return };
         assert_eq!(seen.console, Vec::<String>::new(), "dark {dark}");
         assert!(seen.document.contains(&format!("<title>{ground} true</title>")), "dark {dark}");
         check(page, &seen.document);
     }
+}
+
+#[test]
+fn who_hangs_is_ended_with_its_children() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("child");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("sleep 600 & echo $! >{}; wait", file.display())]);
+    assert!(within(command, Duration::from_secs(1)).is_none());
+    let child = std::fs::read_to_string(&file).unwrap();
+    // Gone, or dead and not waited for by who took it over.
+    let began = Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
+        if stat.is_empty() || stat.contains(") Z ") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{stat}");
+        std::thread::yield_now();
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "exit 3"]);
+    assert_eq!(within(command, LIMIT).and_then(|status| status.code()), Some(3));
 }
 
 #[test]
@@ -137,14 +172,14 @@ fn every_chart_has_its_marks() {
 /// The test sees what is written to the console, and that the page's own policy refuses the network.
 #[test]
 fn a_bad_page_is_noticed() {
-    let folder = Folder::new("bad");
+    let folder = tempfile::tempdir().unwrap();
     let html = to_html(&every_chart());
     let with = |script: &str| html.replace("</body>", &format!("<script>{script}</script></body>"));
-    let Some(seen) = open(&folder.0, &with("console.error('wrong')"), false) else { return };
+    let Some(seen) = open(folder.path(), &with("console.error('wrong')"), false) else { return };
     assert_eq!(seen.console.len(), 1, "{:?}", seen.console);
     let seen =
-        open(&folder.0, &html.replace("</body>", "<img src=\"http://example.com/a.png\"></body>"), false).unwrap();
+        open(folder.path(), &html.replace("</body>", "<img src=\"http://example.com/a.png\"></body>"), false).unwrap();
     assert_eq!(seen.console.len(), 1, "{:?}", seen.console);
-    let seen = open(&folder.0, &html.replace("const all = wide", "return; const all = wide"), false).unwrap();
+    let seen = open(folder.path(), &html.replace("const all = wide", "return; const all = wide"), false).unwrap();
     assert!(std::panic::catch_unwind(|| check(&every_chart(), &seen.document)).is_err(), "nothing is drawn");
 }

@@ -3,6 +3,10 @@
 //! Each is a Ruby process that has loaded Redmine and holds a connection, by `lab/redmine/work.rb`. They are told all at once to do
 //! an operation for a time. The mean leaves out the first and the last tenth of the operations, in the order of their beginnings,
 //! as the original did: the first ones warm up, at the end the processes stop one by one.
+//!
+//! Rejected: the sessions of the other workloads ([`crate::drive`]), one for each process. Their transactions are statements on a
+//! connection of the lab's; an operation here is many transactions of another process, which repeats and times it by itself, so
+//! that the way between the two processes is no part of its time.
 
 use super::app::App;
 use super::child::Bound;

@@ -13,12 +13,15 @@ pub use self::place::Place;
 pub use self::variables::Variables;
 
 use self::text::render;
+use crate::drive::Seen;
 use crate::engine::{Conditions, DiskSize, Kind};
+use crate::kernel::States;
 use crate::meter::Usage;
 use crate::page::to_html;
-use crate::server::Instance;
+use crate::server::{Instance, Server};
 use crate::stats::{Latency, evenness, longest_zero, median, minimum};
 use anyhow::Result;
+use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -114,6 +117,30 @@ impl Run {
         }
     }
 
+    /// The same of a server that has just been measured: what it says of itself, and the size of its files.
+    pub fn of(workload: &str, label: String, server: &Server, conditions: &Conditions, round: u32) -> Result<Run> {
+        let version: Option<String> = server.connect(None)?.query_first("SELECT VERSION()")?;
+        Ok(Run {
+            version: version.unwrap_or_default(),
+            variables: Variables::read(server)?,
+            disk: server.instance().size_on_disk()?,
+            ..Run::new(workload, label, server.instance(), conditions, round)
+        })
+    }
+
+    /// The same with what sessions saw, and what the server spent meanwhile. The words of the sessions are settings of the run.
+    pub fn with(self, seen: Seen, usage: Usage) -> Run {
+        let errors = seen.failures();
+        let Seen { seconds, transactions, deadlocks, series, latency, by_kind, further, words, .. } = seen;
+        let settings = self.settings.into_iter().chain(words).collect();
+        Run { seconds, transactions, deadlocks, errors, series, latency, by_kind, further, usage, settings, ..self }
+    }
+
+    /// As it is told while others are still to come: `Strata, round 2: oltp_insert, 8 threads`.
+    pub fn name(&self) -> String {
+        format!("{}, round {}: {}", self.engine.title(), self.round, self.label)
+    }
+
     /// Transactions per second.
     pub fn tps(&self) -> f64 {
         if self.seconds > 0.0 { self.transactions as f64 / self.seconds } else { 0.0 }
@@ -128,6 +155,10 @@ impl Run {
     pub fn undisturbed(&self) -> Vec<f64> {
         let seconds = self.series.iter().zip(&self.usage.stolen_series);
         seconds.filter(|(_, stolen)| **stolen < DISTURBED).map(|(tps, _)| *tps).collect()
+    }
+
+    fn states(&self) -> States {
+        self.usage.states.unwrap_or_default()
     }
 
     fn per_transaction(&self, amount: u64) -> f64 {
@@ -173,6 +204,11 @@ pub const METRICS: &[Metric] = &[
     Metric { name: "binlog syncs/tx", value: |run| run.per_transaction(run.usage.binlog_syncs) },
     Metric { name: "KB read/tx", value: |run| run.per_transaction(run.usage.read_bytes) / 1024.0 },
     Metric { name: "server CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_us) },
+    Metric { name: "of it in the kernel, CPU us/tx", value: |run| run.per_transaction(run.usage.cpu_system_us) },
+    Metric { name: "processors user, %", value: |run| run.states().user },
+    Metric { name: "processors system, %", value: |run| run.states().system },
+    Metric { name: "processors waiting for I/O, %", value: |run| run.states().wait },
+    Metric { name: "processors idle, %", value: |run| run.states().idle },
     Metric { name: "processors stolen, %", value: |run| run.usage.stolen * 100.0 },
     Metric { name: "data on disk, MB", value: |run| run.disk.data as f64 / MIB },
     Metric { name: "data on disk at most, MB", value: |run| run.usage.data_most as f64 / MIB },
@@ -341,6 +377,12 @@ fn utc_stamp(seconds: u64) -> String {
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// `2026-01-31`, in UTC.
+pub fn day(seconds: u64) -> String {
+    let stamp = utc_stamp(seconds);
+    format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
+}
+
 /// Processors and memory of this machine.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -412,6 +454,18 @@ mod tests {
         assert!(line.split_whitespace().collect::<Vec<_>>().ends_with(&["2.00", "2.00", "1.00"]), "{line}");
         assert!(text.contains("Strata/InnoDB"));
         assert!(text.contains("rows 10"));
+    }
+
+    #[test]
+    fn words_of_the_sessions_stand_among_the_settings() {
+        let words = BTreeMap::from([("Redmine".into(), "5.0".into())]);
+        let seen = Seen { words, lost: 2, ..Seen::default() };
+        let run = run(Kind::Strata, "a", 1, 1000).with(seen, Usage::default());
+        let settings: Vec<String> = run.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        assert_eq!(
+            (settings, run.errors),
+            (vec!["Redmine 5.0".into(), "rows 10".into()], vec!["2 sessions broke".into()])
+        );
     }
 
     #[test]

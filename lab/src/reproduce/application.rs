@@ -3,7 +3,7 @@
 use super::experiment::{Axis, Place, Value};
 use super::plan::Plan;
 use super::record::Record;
-use super::workload::Driven;
+use crate::drive::Seen;
 use crate::engine::Kind;
 use crate::redmine::app::App;
 use crate::redmine::disk::{self, Level, Load};
@@ -44,7 +44,7 @@ pub struct Task<'a> {
 }
 
 /// Migrations, a data set; with the first one of a run what the idle disk gives.
-pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &ProgressBar) -> Result<Driven> {
+pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &ProgressBar) -> Result<Seen> {
     let settings = &plan.settings;
     ensure!(
         instance.engine_clause() == instance.kind().sql(),
@@ -68,13 +68,13 @@ pub fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place, bar: &Pr
         ("projects", made.projects as f64),
         ("foreign keys", made.foreign_keys as f64),
     ];
-    Ok(Driven {
+    Ok(Seen {
         seconds: made.seconds,
         transactions: made.rows,
         deadlocks: made.repeated,
         further: further.map(|(name, value)| (name.to_string(), value)).into(),
         words,
-        ..Driven::default()
+        ..Seen::default()
     })
 }
 
@@ -112,7 +112,7 @@ impl Task<'_> {
     }
 
     /// Lets so many processes do the operation for a time.
-    pub fn drive(&mut self, processes: u32, seconds: u64, seed: u64) -> Result<Driven> {
+    pub fn drive(&mut self, processes: u32, seconds: u64, seed: u64) -> Result<Seen> {
         let before = self.load.operations()?;
         let done = self.workers.run(&self.operation, processes, seconds, seed)?;
         let took = done.seconds();
@@ -120,7 +120,7 @@ impl Task<'_> {
         let latency = done.latencies().summary();
         let mut further = BTreeMap::from([("load operations/s".to_string(), load)]);
         further.extend(done.mean().map(|mean| ("op s".to_string(), mean)));
-        Ok(Driven {
+        Ok(Seen {
             seconds: took,
             transactions: done.ops.len() as u64,
             deadlocks: done.repeated,
@@ -129,7 +129,7 @@ impl Task<'_> {
             by_kind: BTreeMap::from([(self.operation.clone(), latency)]),
             further,
             errors: done.errors,
-            ..Driven::default()
+            ..Seen::default()
         })
     }
 }

@@ -1,11 +1,11 @@
 //! A figure of an experiment: the section with its quotients, its chart or table, and what the original published of it.
 
 use super::experiment::{Axis, Figure, Form, Original, Place, Table as Published, Value, place_text};
-use super::grid;
 use super::metric;
 use super::record::Record;
 use super::results::{Measured, Results};
 use super::subject::Subject;
+use super::{grid, growth};
 use crate::page::{
     Axis as Scale, Bars, Cell, Chart, Column, Figure as Shown, Layer, Origin, Plot, Row, Samples, Section, Series,
     Table,
@@ -58,6 +58,8 @@ impl Drawn<'_> {
             Form::Scatter | Form::Box => section.chart(self.samples()),
             Form::Time => section.chart(self.time()),
             Form::Stacked => self.stacked(section),
+            Form::Growth => section.table(growth::table(self.results, self.figure, &self.subjects())),
+            // A grid has charts and tables of its own.
             Form::Grid => {}
         }
         if !self.figure.compare.is_empty() {
@@ -222,7 +224,10 @@ impl Drawn<'_> {
             Series::new(subject.title(), points)
         });
         let plot = Plot::Lines(series.collect());
-        Chart::new(&self.figure.title, Scale::new(axis.title(), ""), self.y(name), plot)
+        // Sizes double.
+        let x = Scale::new(axis.title(), "");
+        let x = if axis == Axis::Size { x.log() } else { x };
+        Chart::new(&self.figure.title, x, self.y(name), plot)
             .caption("Medians over rounds, from the smallest to the largest.")
     }
 

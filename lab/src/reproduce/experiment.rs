@@ -17,6 +17,7 @@
 //! Rejected: a type for each experiment (four times the same code around four lists of numbers).
 
 use super::metric;
+use super::settings::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +31,9 @@ pub const OWN: [(&str, &str); 5] = [
     ("xa", include_str!("../../experiments/xa.toml")),
     ("compressible", include_str!("../../experiments/compressible.toml")),
 ];
+
+/// The experiment of the command `scale`, which no one has published: how figures grow with the data.
+pub const SCALE: (&str, &str) = ("scale", include_str!("../../experiments/scale.toml"));
 
 /// A number or a word, as on an axis or in a table.
 #[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -64,6 +68,10 @@ impl fmt::Display for Value {
 pub enum Axis {
     /// Memory for caches and memtables over the size of the baseline's data after its load.
     Memory,
+    /// Data, in multiples of the smallest.
+    Size,
+    /// Memory for caches and memtables: `fixed` at all sizes of the data, or `growing` with them.
+    Budget,
     /// Sessions.
     Connections,
     /// The script or mix.
@@ -89,6 +97,8 @@ impl Axis {
     pub fn name(self) -> &'static str {
         match self {
             Axis::Memory => "memory",
+            Axis::Size => "size",
+            Axis::Budget => "budget",
             Axis::Connections => "connections",
             Axis::Case => "case",
             Axis::Commit => "commit",
@@ -105,6 +115,8 @@ impl Axis {
     pub fn title(self) -> &'static str {
         match self {
             Axis::Memory => "memory / InnoDB's data",
+            Axis::Size => "data / the smallest",
+            Axis::Budget => "memory",
             Axis::Connections => "connections",
             Axis::Case => "transactions",
             Axis::Commit => "commit",
@@ -164,7 +176,8 @@ pub struct Experiment {
     pub name: String,
     pub title: String,
     pub question: String,
-    /// Who published it, and when.
+    /// Who published it, and when; empty if nobody has.
+    #[serde(default)]
     pub origin: String,
     pub workload: Workload,
     /// Engines that are compared, the baseline first.
@@ -179,10 +192,30 @@ pub struct Experiment {
     pub scales: BTreeMap<String, Scale>,
     #[serde(default)]
     pub sweeps: Vec<Sweep>,
+    #[serde(default)]
     pub conditions: Vec<Condition>,
+    #[serde(default)]
     pub tables: BTreeMap<String, Table>,
+    #[serde(default)]
     pub claims: Vec<Claim>,
     pub figures: Vec<Figure>,
+    /// What of it the README shows.
+    #[serde(default)]
+    pub headline: Option<Headline>,
+}
+
+/// The few figures that stand for the experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Headline {
+    /// What was done, in words.
+    pub text: String,
+    pub metrics: Vec<String>,
+    #[serde(default)]
+    pub at: BTreeMap<Axis, At>,
+    /// The id of the figure whose chart stands beside.
+    #[serde(default)]
+    pub picture: Option<String>,
 }
 
 /// A size at which it is run.
@@ -331,6 +364,22 @@ pub enum Form {
     Bars,
     /// Bars over the places of several axes, and how many times as long the baseline takes.
     Grid,
+    /// How metrics grow with the data, beside what [`Law`] allows.
+    Growth,
+}
+
+/// How a figure may grow with the data, so that an engine keeps what an LSM tree promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Law {
+    /// A cost: as the depth of the tree.
+    Depth,
+    /// A rate: as one over that.
+    Rate,
+    /// As the data.
+    Data,
+    /// As the memory.
+    Memory,
 }
 
 /// A chart or table of the report.
@@ -350,6 +399,9 @@ pub struct Figure {
     pub x: Option<Axis>,
     /// Metrics, or series of seconds.
     pub y: Vec<String>,
+    /// For [`Form::Growth`]: how each of the metrics may grow.
+    #[serde(default)]
+    pub laws: BTreeMap<String, Law>,
     #[serde(default)]
     pub at: BTreeMap<Axis, At>,
     /// Of a grid: all combinations of the values of these axes, the last one changing fastest.
@@ -429,7 +481,8 @@ impl Experiment {
         ensure!(!self.scales.is_empty(), "there is no scale");
         for (name, scale) in &self.scales {
             ensure!(scale.factor > 0.0 && scale.rounds > 0, "scale {name} has no factor or no round");
-            super::settings::Settings::of(self, scale).with_context(|| format!("scale {name}"))?;
+            let settings = Settings::of(self, scale).with_context(|| format!("scale {name}"))?;
+            ensure!(!settings.restarts || self.workload == Workload::Tpcc, "servers are started anew with TPC-C only");
             for axis in scale.sweeps.keys() {
                 ensure!(self.sweep(*axis).is_some(), "scale {name} changes {}, which is not varied", axis.name());
             }
@@ -437,6 +490,8 @@ impl Experiment {
         for sweep in &self.sweeps {
             ensure!(!sweep.values.is_empty(), "{} has no values", sweep.axis.name());
             ensure!(sweep.axis != Axis::Window, "windows come from the settings");
+            let of_tpcc = !matches!(sweep.axis, Axis::Size | Axis::Budget) || self.workload == Workload::Tpcc;
+            ensure!(of_tpcc, "{} is varied with TPC-C only", sweep.axis.name());
         }
         for (name, table) in &self.tables {
             for row in &table.rows {
@@ -448,6 +503,17 @@ impl Experiment {
             ensure!(claim.equal >= 1.0, "{:?} calls nothing equal", claim.text);
             ensure!(claim.original.is_some() || claim.side.is_some(), "{:?} has neither number nor side", claim.text);
             self.check_axes(claim.at.keys().chain(claim.over_at.iter().flatten().map(|(axis, _)| axis)))?;
+        }
+        if let Some(headline) = &self.headline {
+            for name in &headline.metrics {
+                ensure!(metric::is_known(name), "there is no metric {name}");
+            }
+            let drawn = |id: &String| self.figures.iter().any(|figure| figure.id == *id && figure.form == Form::Line);
+            ensure!(
+                headline.picture.as_ref().is_none_or(drawn),
+                "the picture of the headline is no line of this experiment"
+            );
+            self.check_axes(headline.at.keys())?;
         }
         self.figures.iter().try_for_each(|figure| self.check_figure(figure).with_context(|| figure.id.clone()))
     }
@@ -466,6 +532,12 @@ impl Experiment {
         for name in &figure.y {
             let known = if over_seconds { metric::is_series(name) } else { metric::is_known(name) };
             ensure!(known, "there is no metric {name} of this form");
+        }
+        if figure.form == Form::Growth {
+            ensure!(self.sweep(Axis::Size).is_some(), "there is no growth without sizes");
+            let same =
+                figure.y.len() == figure.laws.len() && figure.y.iter().all(|name| figure.laws.contains_key(name));
+            ensure!(same, "each metric has a law, and no other");
         }
         for name in figure.ratios.iter().chain(&figure.compare) {
             ensure!(metric::is_known(name), "there is no metric {name}");

@@ -102,6 +102,8 @@ const METRICS: &[Metric] = &[
         title: "directory, at most / at first",
         of: |r| over(most(&r.watch.directory_mb), *r.watch.directory_mb.first()?),
     },
+    Metric { name: "open_ms", title: "start after SHUTDOWN, ms", of: |r| r.further("open ms") },
+    Metric { name: "recover_ms", title: "start after SIGKILL, ms", of: |r| r.further("recover ms") },
     Metric { name: "rss_mb", title: "resident at most, MB", of: |r| positive(r.run.usage.rss_most() as f64 / MIB) },
     Metric { name: "memory_mb", title: "memory, MB", of: |r| positive(r.run.conditions.budget_mb as f64) },
     Metric { name: "second_cv", title: "deviation / mean of seconds", of: |r| deviation(&r.seconds()) },

@@ -7,19 +7,22 @@
 //! | [`plan`], [`store`], [`progress`] | the steps, what of them is done, and going on |
 //! | [`workload`], [`rows`], [`prose`], [`application`] | loads and drivers |
 //! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
-//! | [`results`], [`rank`], [`verdict`], [`pages`], [`drawn`], [`grid`] | medians, tests, sentences, the page and its figures |
+//! | [`results`], [`rank`], [`verdict`], [`growth`], [`pages`], [`drawn`], [`grid`] | medians, tests, sentences, the page and its figures |
 //! | [`compare`] | the command `compare` |
+//! | [`publish`] | the command `publish` |
 
 mod application;
 pub mod compare;
 mod drawn;
 mod experiment;
 mod grid;
+mod growth;
 mod metric;
 mod pages;
 mod plan;
 mod progress;
 mod prose;
+pub mod publish;
 mod rank;
 mod record;
 mod results;
@@ -31,7 +34,7 @@ mod verdict;
 mod watch;
 mod workload;
 
-use self::experiment::{Experiment, OWN};
+use self::experiment::{Experiment, OWN, SCALE};
 use self::plan::Plan;
 use self::progress::{go_on, left, minutes};
 use self::results::Results;
@@ -48,8 +51,15 @@ use std::fs;
 /// Options of `reproduce`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// tpcc-memory, redmine, linkbench, xa, compressible, or the path of an experiment's file
+    /// tpcc-memory, redmine, linkbench, xa, compressible, scale, or the path of an experiment's file
     experiment: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Options of `scale`, and of every experiment.
+#[derive(clap::Args)]
+pub struct How {
     /// How large: 'short' is minutes on two cores, 'full' the original's size; a file may have others
     #[arg(long, default_value = "short")]
     scale: String,
@@ -75,8 +85,16 @@ pub struct Args {
 
 /// The command `reproduce`.
 pub fn run(args: Args) -> Result<()> {
-    let text = text_of(&args.experiment)?;
-    let plan = Plan::new(Experiment::parse(&text)?, &args.scale, &args.engines, args.rounds)?;
+    perform(&text_of(&args.experiment)?, args.how)
+}
+
+/// The command `scale`.
+pub fn scale(how: How) -> Result<()> {
+    perform(SCALE.1, how)
+}
+
+fn perform(text: &str, args: How) -> Result<()> {
+    let plan = Plan::new(Experiment::parse(text)?, &args.scale, &args.engines, args.rounds)?;
     if args.plan {
         for step in plan.steps.iter().filter(|step| plan.key(step).is_some()) {
             println!("{:>8}  {}", minutes(plan.estimate(step)), plan.text(step));
@@ -95,7 +113,7 @@ pub fn run(args: Args) -> Result<()> {
     if plan.experiment.workload == experiment::Workload::Redmine {
         builds.insert("redmine".into(), redmine::app::build()?);
     }
-    let mut store = Store::open(&lab, &plan, &text, builds, args.fresh)?;
+    let mut store = Store::open(&lab, &plan, text, builds, args.fresh)?;
     println!(
         "{}, about {}. Stored in {}.",
         plan.experiment.title,
@@ -146,10 +164,11 @@ fn report(store: &Store, plan: Plan) -> Result<()> {
 
 /// The text of an experiment: one of the lab's, or a file.
 fn text_of(name: &str) -> Result<String> {
-    if let Some((_, text)) = OWN.iter().find(|(known, _)| *known == name) {
+    let known = || OWN.iter().chain([&SCALE]);
+    if let Some((_, text)) = known().find(|(known, _)| *known == name) {
         return Ok((*text).to_string());
     }
-    let names: Vec<&str> = OWN.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = known().map(|(name, _)| *name).collect();
     fs::read_to_string(name).with_context(|| format!("{name} is neither {} nor a file", names.join(", ")))
 }
 

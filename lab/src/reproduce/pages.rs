@@ -5,10 +5,11 @@
 
 use super::drawn::{column, ratio, section, whole};
 use super::experiment::{Axis, Phase, Table as Published, place_text};
+use super::growth;
 use super::metric;
 use super::results::Results;
 use super::verdict::{sentences, verdicts};
-use super::workload::SCALE;
+use super::workload::SCALE_SETTING;
 use crate::page::{Attachment, Cell, Condition, Figure as Shown, Page, Row, Section, Table};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -20,16 +21,23 @@ pub fn page(results: &Results) -> Result<Page> {
     let mut page = Page::new(&experiment.title);
     let verdicts = verdicts(results);
     page.verdict = sentences(&verdicts);
+    page.verdict.extend(growth::sentences(results));
     let mut first = Section::new("The question");
     first.text(experiment.question.clone());
-    first.text(format!("The original: {}.", experiment.origin));
+    if !experiment.origin.is_empty() {
+        first.text(format!("The original: {}.", experiment.origin));
+    }
     first.text(scale_words(results));
-    first.table(claims(&verdicts));
+    if !experiment.claims.is_empty() {
+        first.table(claims(&verdicts));
+    }
     page.sections.push(first);
     for figure in &experiment.figures {
         page.sections.push(section(results, figure));
     }
-    page.sections.push(published(&experiment.tables));
+    if !experiment.tables.is_empty() {
+        page.sections.push(published(&experiment.tables));
+    }
     page.sections.push(left_out(results));
     page.conditions = conditions(results);
     page.attachments.push(Attachment {
@@ -72,6 +80,8 @@ fn toml_text(value: &toml::Value) -> String {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Float(number) => number.to_string(),
+        toml::Value::Boolean(true) => "yes".into(),
+        toml::Value::Boolean(false) => "no".into(),
         other => format!("{other:?}"),
     }
 }
@@ -161,7 +171,7 @@ fn conditions(results: &Results) -> Vec<Condition> {
         let record = results.records.iter().find(|r| r.subject == subject.id());
         let options = record.map_or(String::new(), |r| r.run.conditions.extra.join(", "));
         let isolation = record.map_or(String::new(), |r| r.run.isolation.clone());
-        let words = record.map(|r| &r.run.settings).into_iter().flatten().filter(|(name, _)| *name != SCALE);
+        let words = record.map(|r| &r.run.settings).into_iter().flatten().filter(|(name, _)| *name != SCALE_SETTING);
         let words = words.map(|(name, value)| format!("{name}: {value}"));
         let parts = [subject.about(), isolation, options].into_iter().chain(words);
         let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();

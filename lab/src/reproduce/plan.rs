@@ -4,10 +4,13 @@
 //! measured with one engine after the other. What is compared was so measured within minutes of each other, and each place begins
 //! with another engine. Sweeps within a server's life are measured at each stop of these.
 
-use super::experiment::{Axis, Experiment, How, Place, Scale, place_text};
+use super::experiment::{Axis, Experiment, How, Place, Scale, Value, place_text};
 use super::settings::Settings;
 use super::subject::Subject;
 use anyhow::{Result, ensure};
+
+/// The budget that does not grow with the data.
+pub const FIXED: &str = "fixed";
 
 /// A step; the keys of a plan are different, and fit for file names.
 #[derive(Clone, Debug)]
@@ -82,7 +85,8 @@ impl Plan {
                 }
             }
             for round in 1..=self.rounds {
-                for (at, place) in self.places(How::Start).into_iter().enumerate() {
+                let places = self.places(How::Start).into_iter();
+                for (at, place) in places.filter(|place| self.is_own(&data, place)).enumerate() {
                     for n in 0..self.compared {
                         steps.push(Step::Measure {
                             subject: (n + at + round as usize - 1) % self.compared,
@@ -97,6 +101,22 @@ impl Plan {
             steps.push(Step::Forget { data });
         }
         steps
+    }
+
+    /// Whether a place is none that is measured as another one: with the smallest data the memory has not grown yet.
+    fn is_own(&self, data: &Place, place: &Place) -> bool {
+        let whole: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
+        self.measured_as(&whole) == whole
+    }
+
+    /// Where what is asked for at a place was measured.
+    pub fn measured_as(&self, place: &Place) -> Place {
+        let mut place = place.clone();
+        let smallest = place.get(&Axis::Size).is_some_and(|size| self.axis(Axis::Size).first() == Some(size));
+        if smallest && place.contains_key(&Axis::Budget) {
+            place.insert(Axis::Budget, Value::Text(FIXED.into()));
+        }
+        place
     }
 
     /// All combinations of the values of these sweeps, the last one changing fastest.
@@ -155,10 +175,12 @@ impl Plan {
     pub fn estimate(&self, step: &Step) -> f64 {
         let Settings { warmup, seconds, .. } = self.settings;
         match step {
-            Step::Load { .. } => self.scale.times.load,
-            Step::Measure { inner, .. } => {
+            Step::Load { data, .. } => self.scale.times.load * size(data),
+            Step::Measure { inner, data, .. } => {
                 let each = warmup as f64 + seconds as f64 * f64::from(self.settings.windows());
-                self.scale.times.start + each * inner.len() as f64
+                // The load before the kill, and both starts.
+                let (more, starts) = if self.settings.restarts { (seconds as f64, 3.0) } else { (0.0, 1.0) };
+                self.scale.times.start * starts * size(data).sqrt() + (each + more) * inner.len() as f64
             }
             Step::Forget { .. } => 0.0,
         }
@@ -170,13 +192,18 @@ impl Plan {
     }
 
     /// The values of an axis, in their order.
-    pub fn axis(&self, axis: Axis) -> Vec<super::experiment::Value> {
+    pub fn axis(&self, axis: Axis) -> Vec<Value> {
         if axis == Axis::Window {
             let windows = 1..=self.settings.windows();
-            return windows.map(|n| super::experiment::Value::Number(f64::from(n))).collect();
+            return windows.map(|n| Value::Number(f64::from(n))).collect();
         }
         self.experiment.values(axis, &self.scale)
     }
+}
+
+/// The data in multiples of the smallest.
+fn size(data: &Place) -> f64 {
+    data.get(&Axis::Size).and_then(Value::number).unwrap_or(1.0)
 }
 
 fn behind(place: &Place) -> String {

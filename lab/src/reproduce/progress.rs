@@ -87,7 +87,6 @@ mod tests {
     use super::super::record::testing::record;
     use super::*;
     use std::cell::RefCell;
-    use std::path::PathBuf;
 
     /// Stops with an error after so many steps; loaded files stay as long as nobody forgets them.
     struct Fake {
@@ -120,23 +119,6 @@ mod tests {
         }
     }
 
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let dir = std::env::temp_dir().join(format!("strata-lab-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&dir);
-            std::fs::create_dir_all(&dir).unwrap();
-            Scratch(dir)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     fn plan() -> Plan {
         Plan::new(Experiment::parse(OWN[0].1).unwrap(), "short", &["innodb".into()], Some(1)).unwrap()
     }
@@ -159,12 +141,12 @@ mod tests {
 
     #[test]
     fn a_run_that_is_ended_goes_on() {
-        let scratch = Scratch::new("goes-on");
+        let scratch = tempfile::tempdir().unwrap();
         let plan = plan();
         let all = plan.steps.iter().filter_map(|step| plan.key(step)).collect::<Vec<_>>();
         let ran = RefCell::new(Vec::new());
         let mut files = Vec::new();
-        let mut first = store(&scratch.0, &plan);
+        let mut first = store(scratch.path(), &plan);
         for n in [3, 1, 0, 100] {
             let mut runner = Fake { left: n, ran: Vec::new(), files };
             let ended = go_on(&plan, &mut first, &mut runner);
@@ -172,7 +154,7 @@ mod tests {
             ran.borrow_mut().extend(runner.ran);
             files = runner.files;
             // As the next process sees it.
-            first = Store::read(&scratch.0).unwrap();
+            first = Store::read(scratch.path()).unwrap();
         }
         assert_eq!(*ran.borrow(), all, "each step once, in order");
         assert_eq!(first.records().unwrap().len(), all.len());
@@ -182,9 +164,9 @@ mod tests {
 
     #[test]
     fn a_load_whose_files_are_gone_is_done_again() {
-        let scratch = Scratch::new("again");
+        let scratch = tempfile::tempdir().unwrap();
         let plan = plan();
-        let mut store = store(&scratch.0, &plan);
+        let mut store = store(scratch.path(), &plan);
         assert!(go_on(&plan, &mut store, &mut Fake { left: 2, ran: vec![], files: vec![] }).is_err());
         let mut second = Fake { left: 100, ran: Vec::new(), files: Vec::new() };
         go_on(&plan, &mut store, &mut second).unwrap();
@@ -196,20 +178,20 @@ mod tests {
 
     #[test]
     fn a_step_whose_file_is_lost_is_not_done() {
-        let scratch = Scratch::new("lost");
+        let scratch = tempfile::tempdir().unwrap();
         let plan = plan();
-        let mut store = store(&scratch.0, &plan);
+        let mut store = store(scratch.path(), &plan);
         store.add("a", 1.0, &[]).unwrap();
         assert!(store.has("a"));
-        std::fs::remove_file(scratch.0.join("points/a.json")).unwrap();
+        std::fs::remove_file(scratch.path().join("points/a.json")).unwrap();
         assert!(!store.has("a"));
     }
 
     #[test]
     fn time_left() {
-        let scratch = Scratch::new("left");
+        let scratch = tempfile::tempdir().unwrap();
         let plan = plan();
-        let mut store = store(&scratch.0, &plan);
+        let mut store = store(scratch.path(), &plan);
         let whole = left(&plan, &store);
         assert_eq!(whole, plan.seconds());
         // Twice as slow as expected.

@@ -32,6 +32,11 @@ impl Measured {
         let values: Vec<f64> = rounds.values().copied().collect();
         Some(Measured { figure: Figure::median_of(&values)?, rounds, disturbed })
     }
+
+    /// Each round's figure changed in this way.
+    pub fn map(&self, change: impl Fn(f64) -> f64) -> Option<Measured> {
+        Measured::of(self.rounds.iter().map(|(round, value)| (*round, change(*value))).collect(), self.disturbed)
+    }
 }
 
 impl Results {
@@ -67,6 +72,7 @@ impl Results {
 
     /// Records of an engine at a place: those that count, or all if none does.
     pub fn at(&self, subject: &Subject, phase: Phase, place: &Place) -> (Vec<&Record>, bool) {
+        let place = &self.plan.measured_as(place);
         // A load is shared by all that have the same files.
         let has = |record: &&Record| {
             record.phase == phase

@@ -8,9 +8,8 @@
 //! unindexed columns, a delete and an insert of the same id. One that meets a deadlock is repeated.
 
 use super::prose::Prose;
-use super::workload::Driven;
+use crate::drive::{Client, Control, Seen, drive};
 use crate::server::Instance;
-use crate::stats::{Latencies, Seconds};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use mysql::Conn;
@@ -19,7 +18,6 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 /// The database of the tables.
 pub const DATABASE: &str = "prose";
@@ -27,7 +25,6 @@ pub const DATABASE: &str = "prose";
 const BATCH: u64 = 500;
 /// Rows of a range.
 const RANGE: u64 = 100;
-const DEADLOCK: u16 = 1213;
 /// Seed of the stock of sentences.
 const SEED: u64 = 1;
 
@@ -102,82 +99,53 @@ impl Data {
     }
 
     /// Lets sessions run transactions for a time.
-    pub fn drive(&self, instance: &Instance, sessions: u32, seconds: u64, seed: u64) -> Result<Driven> {
-        let conns = (0..sessions)
-            .map(|_| instance.connect(Some(DATABASE)))
-            .collect::<mysql::Result<Vec<_>>>()
-            .context("the sessions cannot be opened")?;
-        let began = Instant::now();
-        let (series, until) = (Seconds::new(began, seconds), began + Duration::from_secs(seconds));
-        let mut driven = Driven::default();
-        let mut latencies = Latencies::default();
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0u64..)
-                .zip(conns)
-                .map(|(n, conn)| {
-                    let rng = SmallRng::seed_from_u64(seed.wrapping_mul(100_003).wrapping_add(n));
-                    let worker =
-                        Worker { data: self, conn, rng, latencies: Latencies::default(), driven: Driven::default() };
-                    let series = &series;
-                    scope.spawn(move || worker.run(until, series))
-                })
-                .collect();
-            for worker in workers {
-                let (part, took) = worker.join().expect("a session does not panic");
-                driven.transactions += part.transactions;
-                driven.deadlocks += part.deadlocks;
-                driven.errors.extend(part.errors);
-                latencies.merge(&took);
-            }
-        });
-        driven.seconds = began.elapsed().as_secs_f64();
-        driven.series = series.series();
-        driven.latency = latencies.summary();
-        Ok(driven)
+    pub fn drive(
+        &self,
+        instance: &Instance,
+        sessions: u32,
+        seconds: u64,
+        seed: u64,
+        control: &Control,
+    ) -> Result<Seen> {
+        let session = |n: u32| -> Result<Session> {
+            let conn = instance.connect(Some(DATABASE))?;
+            let rng = SmallRng::seed_from_u64(seed.wrapping_mul(100_003).wrapping_add(u64::from(n)));
+            Ok(Session { data: self, conn, rng })
+        };
+        let sessions = (0..sessions).map(session).collect::<Result<_>>().context("the sessions cannot be opened")?;
+        Ok(drive(sessions, seconds, None, control).0)
     }
 }
 
-struct Worker<'a> {
+struct Session<'a> {
     data: &'a Data,
     conn: Conn,
     rng: SmallRng,
-    latencies: Latencies,
-    driven: Driven,
 }
 
-impl Worker<'_> {
-    fn run(mut self, until: Instant, series: &Seconds) -> (Driven, Latencies) {
-        while Instant::now() < until {
-            let began = Instant::now();
-            match self.until_done() {
-                Ok(()) => {
-                    self.latencies.record(began.elapsed());
-                    series.count();
-                    self.driven.transactions += 1;
-                }
-                Err(error) => {
-                    self.driven.errors.push(error.to_string());
-                    break;
-                }
-            }
-        }
-        (self.driven, self.latencies)
+impl Client for Session<'_> {
+    /// Its input is drawn as it goes.
+    type Work = ();
+    type Done = ();
+
+    fn draw(&mut self) -> (&'static str, ()) {
+        ("read-write", ())
     }
 
-    fn until_done(&mut self) -> mysql::Result<()> {
-        loop {
-            match self.transaction() {
-                Err(mysql::Error::MySqlError(error)) if error.code == DEADLOCK => {
-                    self.driven.deadlocks += 1;
-                    self.conn.query_drop("ROLLBACK")?;
-                }
-                other => return other,
-            }
-        }
+    fn attempt(&mut self, (): &()) -> mysql::Result<()> {
+        self.transaction()
     }
 
+    fn roll_back(&mut self) -> mysql::Result<()> {
+        self.conn.query_drop("ROLLBACK")
+    }
+
+    fn note(&mut self, (): &(), (): ()) {}
+}
+
+impl Session<'_> {
     fn transaction(&mut self) -> mysql::Result<()> {
-        let Worker { data, conn, rng, .. } = self;
+        let Session { data, conn, rng } = self;
         let table = format!("sbtest{}", rng.random_range(1..=data.tables));
         conn.query_drop("BEGIN")?;
         for _ in 0..9 {

@@ -13,6 +13,8 @@ use serde::Deserialize;
 pub struct Settings {
     /// TPC-C.
     pub warehouses: u32,
+    /// The same with a tenth of the specification's customers, items and orders each.
+    pub small: bool,
     /// LinkBench.
     pub nodes: u64,
     /// Tables, and rows of each.
@@ -29,7 +31,11 @@ pub struct Settings {
     pub windows: u32,
     /// Memory for each engine in MiB, unless it is varied.
     pub memory_mb: u64,
-    /// The same for the load; that of the measurement if 0.
+    /// The same as a share of the rows of the smallest data, where sizes are varied.
+    pub memory_share: f64,
+    /// Whether each measurement ends with a shutdown, a start, a kill under load, and a start.
+    pub restarts: bool,
+    /// Memory for the load in MiB; that of the measurement if 0.
     pub load_memory_mb: u64,
     /// As the lab's option `--isolation` has it.
     pub isolation: String,

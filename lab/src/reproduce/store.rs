@@ -197,10 +197,10 @@ mod tests {
 
     #[test]
     fn the_same_command_finds_its_run() {
-        let lab = std::env::temp_dir().join(format!("strata-lab-store-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&lab);
+        let lab = tempfile::tempdir().unwrap();
+        let lab = lab.path();
         let builds = |build: &str| BTreeMap::from([("server".to_string(), build.to_string())]);
-        let open = |engines: &[&str], build, fresh| Store::open(&lab, &plan(engines), OWN[0].1, builds(build), fresh);
+        let open = |engines: &[&str], build, fresh| Store::open(lab, &plan(engines), OWN[0].1, builds(build), fresh);
         let mut first = open(&["innodb", "strata"], "1", false).unwrap();
         first.add("a", 1.5, &[]).unwrap();
         assert!(open(&["innodb", "strata"], "1", false).unwrap().has("a"));
@@ -213,7 +213,6 @@ mod tests {
         let aside = Store::read(&first.folder().with_extension("old1")).unwrap();
         assert!(aside.has("a") && aside.manifest.builds == builds("1"));
         assert_eq!(aside.plan().unwrap().subjects.len(), plan(&["innodb", "strata"]).subjects.len());
-        assert!(Store::read(&lab).is_err());
-        fs::remove_dir_all(&lab).unwrap();
+        assert!(Store::read(lab).is_err());
     }
 }

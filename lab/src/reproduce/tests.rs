@@ -1,6 +1,6 @@
 //! The lab's experiments: what they hold of the originals, how they scale, and the pages that come of them.
 
-use super::experiment::{Axis, Experiment, OWN, Phase, Value, Workload};
+use super::experiment::{Axis, Experiment, OWN, Phase, Place, SCALE, Value, Workload};
 use super::pages::page;
 use super::plan::Plan;
 use super::record::Record;
@@ -10,7 +10,7 @@ use super::settings::Settings;
 use crate::page::{Cell, Part, Plot, Section};
 
 fn experiment(name: &str) -> Experiment {
-    Experiment::parse(OWN.iter().find(|(known, _)| *known == name).unwrap().1).unwrap()
+    Experiment::parse(OWN.iter().chain([&SCALE]).find(|(known, _)| *known == name).unwrap().1).unwrap()
 }
 
 /// The sum of the numbers of a column: who mistypes one of them changes it.
@@ -214,6 +214,41 @@ fn one_factor_scales_data_memory_and_time() {
 }
 
 #[test]
+fn the_smallest_data_are_measured_once_for_both_budgets() {
+    use super::plan::Step;
+    let plan = Plan::new(experiment("scale"), "short", &["strata".into()], None).unwrap();
+    let loads = plan.steps.iter().filter(|step| matches!(step, Step::Load { .. })).count();
+    let measured = plan.steps.iter().filter(|step| matches!(step, Step::Measure { .. })).count();
+    assert_eq!((loads, measured), (3, 5));
+    let at = |size: f64, budget: &str| {
+        Place::from([(Axis::Size, Value::Number(size)), (Axis::Budget, Value::Text(budget.into()))])
+    };
+    assert_eq!(plan.measured_as(&at(1.0, "growing")), at(1.0, "fixed"));
+    assert_eq!(plan.measured_as(&at(4.0, "growing")), at(4.0, "growing"));
+    let results = results("scale");
+    let subject = results.baseline();
+    assert_eq!(results.at(subject, Phase::Run, &at(1.0, "growing")).0.len(), 2, "two rounds");
+}
+
+#[test]
+fn scale_names_its_laws() {
+    for (right, wrong, says) in [
+        ("tps = \"rate\", ", "", "each metric has a law"),
+        ("tps = \"rate\"", "tps = \"speed\"", "speed"),
+        ("workload = \"tpcc\"", "workload = \"linkbench\"", "with TPC-C only"),
+        (
+            "axis = \"size\"\nhow = \"data\"\nvalues = [1, 4, 16]",
+            "axis = \"case\"\nhow = \"data\"\nvalues = [1]",
+            "size",
+        ),
+    ] {
+        assert!(SCALE.1.contains(right), "{right}");
+        let error = format!("{:#}", Experiment::parse(&SCALE.1.replacen(right, wrong, 1)).unwrap_err());
+        assert!(error.contains(says), "{wrong}: {error}");
+    }
+}
+
+#[test]
 fn what_a_file_names_wrongly_is_refused() {
     let text = OWN[0].1;
     for (right, wrong, says) in [
@@ -232,6 +267,11 @@ fn what_a_file_names_wrongly_is_refused() {
     }
 }
 
+/// The data in multiples of the smallest.
+fn size(data: &Place) -> f64 {
+    data.get(&Axis::Size).and_then(Value::number).unwrap_or(1.0)
+}
+
 /// Every record that a plan would leave, with numbers that depend on engine and place.
 fn all_records(plan: &Plan) -> Vec<Record> {
     use super::plan::Step;
@@ -243,7 +283,7 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                 let mut load = record(plan.subjects[*subject].id(), 1, &place, 5000);
                 load.phase = Phase::Load;
                 load.run.disk.data = (100 - 10 * *subject as u64) << 20;
-                load.run.further.insert("migrate s".into(), 20.0);
+                load.run.further.extend([("migrate s".into(), 20.0), ("logical MB".into(), 80.0 * size(data))]);
                 records.push(load);
             }
             Step::Measure { subject, round, data, place, inner } => {
@@ -258,6 +298,9 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                         let mut run = record(plan.subjects[*subject].id(), *round, &place, transactions);
                         run.run.series = vec![100.0, 110.0, 90.0];
                         run.run.latency.p95_us = 5000;
+                        run.run.latency.p99_us = 9000;
+                        run.run.usage.cpu_us = 700 * transactions;
+                        run.run.usage.read_bytes = 512 * transactions;
                         run.watch.user = vec![50.0; 3];
                         run.watch.system = vec![10.0; 3];
                         run.watch.wait = vec![20.0; 3];
@@ -271,6 +314,7 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                         run.run.disk.data = 50 << 20;
                         run.run.further.insert("statements".into(), 4.0);
                         run.run.further.insert("op s".into(), 0.06 / (*subject + 1) as f64);
+                        run.run.further.extend([("open ms".into(), 200.0), ("recover ms".into(), 300.0 * size(data))]);
                         records.push(run);
                     }
                 }
@@ -281,7 +325,8 @@ fn all_records(plan: &Plan) -> Vec<Record> {
     records
 }
 
-fn results(name: &str) -> Results {
+/// An experiment with all records that its plan would leave.
+pub fn results(name: &str) -> Results {
     let plan = Plan::new(experiment(name), "short", &[], Some(2)).unwrap();
     let records = all_records(&plan);
     Results { plan, records }
@@ -311,7 +356,7 @@ fn section<'a>(sections: &'a [Section], id: &str) -> &'a Section {
 
 #[test]
 fn pages_are_full_of_figures() {
-    for (name, _) in OWN {
+    for (name, _) in OWN.into_iter().chain([SCALE]) {
         let results = results(name);
         let page = page(&results).unwrap();
         assert!(page.verdict.len() > results.plan.experiment.claims.len(), "{name}: {:?}", page.verdict);
@@ -323,7 +368,8 @@ fn pages_are_full_of_figures() {
                 }
             }
         }
-        assert!(page.conditions.iter().any(|condition| condition.original.is_some()));
+        let has_original = page.conditions.iter().any(|condition| condition.original.is_some());
+        assert_eq!(has_original, !results.plan.experiment.origin.is_empty(), "{name}");
         let csv = page.attachments.iter().find(|attachment| attachment.name.ends_with(".csv")).unwrap();
         assert_eq!(csv.content.lines().count(), results.records.len() + 1);
         assert!(serde_json::from_str::<Vec<Record>>(&page.attachments[0].content).is_ok());

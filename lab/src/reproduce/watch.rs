@@ -1,13 +1,12 @@
 //! What the machine and a server did in each second: processors, device, memory, files, rows.
 //!
-//! The processors' states are the whole machine's, in percent of all of them, as `vmstat` shows them; the device is the one that
-//! the server's data lie on, from `/proc/diskstats`. What neither the server nor the lab with its children had of the processors is
-//! others' work: with what the hypervisor took it decides whether a measurement counts ([`Watched::disturbed`]).
-//!
-//! Rejected: reading the output of `vmstat` and `iostat` (two more processes beside what is measured, and packages).
+//! The processors' states are the whole machine's; the device is the one that the server's data lie on. What neither the server nor
+//! the lab with its children had of the processors is others' work: with what the hypervisor took it decides whether a measurement
+//! counts ([`Watched::disturbed`]).
 
+use crate::kernel::{self, Device, Processors};
 use crate::server::Instance;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -22,8 +21,6 @@ use std::time::{Duration, Instant};
 pub const STOLEN_MOST: f64 = 0.04;
 /// The same of what other processes had.
 pub const OTHERS_MOST: f64 = 0.15;
-/// Sectors of `/proc/diskstats`.
-const SECTOR: f64 = 512.0;
 
 /// What was seen of each second. Series have the same length.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -77,35 +74,17 @@ impl Watched {
 /// Counters at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
-    cpu: [u64; 5],
-    disk: Disk,
+    processors: Processors,
+    device: Device,
     rss: u64,
     directory: u64,
     rows: u64,
 }
 
-/// States of the processors in ticks, in the order of [`Moment::cpu`].
-const USER: usize = 0;
-const SYSTEM: usize = 1;
-const WAIT: usize = 2;
-const IDLE: usize = 3;
-const STOLEN: usize = 4;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Disk {
-    reads: u64,
-    read_sectors: u64,
-    writes: u64,
-    write_sectors: u64,
-    /// Milliseconds of all operations together, and with any in flight.
-    ms: u64,
-    busy_ms: u64,
-}
-
-/// Ticks that the server and the lab had, and those of the machine.
+/// Ticks that the machine had, and those of the server and the lab.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shares {
-    cpu: [u64; 5],
+    processors: Processors,
     ours: u64,
 }
 
@@ -123,7 +102,7 @@ impl Watch {
     /// waited for.
     pub fn begin(pid: u32, companions: &[u32], instance: &Instance) -> Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
-        let source = Source { pid, instance: instance.clone(), device: device(&instance.data()) };
+        let source = Source { pid, instance: instance.clone(), device: kernel::device_name(&instance.data()) };
         let first = source.moment(0)?;
         let sampler = std::thread::spawn({
             let stop = stop.clone();
@@ -144,11 +123,9 @@ impl Watch {
         let end = shares(&self.pids)?;
         let mut watched = self.finish();
         watched.before = before;
-        let all = (0..5).map(|state| end.cpu[state].saturating_sub(self.start.cpu[state])).collect::<Vec<_>>();
-        let sum = all.iter().sum::<u64>().max(1) as f64;
-        let busy = all[USER] + all[SYSTEM];
-        watched.stolen = all[STOLEN] as f64 / sum;
-        watched.others = busy.saturating_sub(end.ours.saturating_sub(self.start.ours)) as f64 / sum;
+        let processors = end.processors.since(self.start.processors);
+        watched.stolen = processors.stolen_share();
+        watched.others = processors.share_of_others(end.ours.saturating_sub(self.start.ours));
         Ok(watched)
     }
 
@@ -196,13 +173,10 @@ impl Source {
     }
 
     fn moment(&self, rows: u64) -> Result<Moment> {
-        let disks = fs::read_to_string("/proc/diskstats").unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
         Ok(Moment {
-            cpu: cpu(&fs::read_to_string("/proc/stat")?).context("/proc/stat has another format")?,
-            disk: self.device.as_ref().and_then(|device| disk(&disks, device)).unwrap_or_default(),
-            rss: rss.and_then(|kb| kb.trim().parse::<u64>().ok()).unwrap_or(0) * 1024,
+            processors: Processors::now()?,
+            device: self.device.as_deref().and_then(Device::now).unwrap_or_default(),
+            rss: kernel::memory(self.pid)?.resident,
             directory: blocks(&self.instance.data()),
             rows,
         })
@@ -211,23 +185,19 @@ impl Source {
 
 impl Watched {
     fn add(&mut self, before: Moment, now: Moment) {
-        let ticks: Vec<f64> = (0..5).map(|n| now.cpu[n].saturating_sub(before.cpu[n]) as f64).collect();
-        let all = ticks.iter().sum::<f64>().max(1.0);
-        let percent = |state: usize| ticks[state] * 100.0 / all;
-        self.user.push(percent(USER));
-        self.system.push(percent(SYSTEM));
-        self.wait.push(percent(WAIT));
-        // What was stolen is in none of the four, and idle for who looks from inside.
-        self.idle.push(percent(IDLE) + percent(STOLEN));
-        let (a, b) = (before.disk, now.disk);
-        let (reads, writes) = (b.reads.saturating_sub(a.reads) as f64, b.writes.saturating_sub(a.writes) as f64);
-        self.reads.push(reads);
-        self.writes.push(writes);
-        self.read_bytes.push(b.read_sectors.saturating_sub(a.read_sectors) as f64 * SECTOR);
-        self.write_bytes.push(b.write_sectors.saturating_sub(a.write_sectors) as f64 * SECTOR);
-        let operations = reads + writes;
-        self.device_ms.push(if operations > 0.0 { b.ms.saturating_sub(a.ms) as f64 / operations } else { 0.0 });
-        self.busy.push((b.busy_ms.saturating_sub(a.busy_ms) as f64 / 10.0).min(100.0));
+        let states = now.processors.since(before.processors).states();
+        self.user.push(states.user);
+        self.system.push(states.system);
+        self.wait.push(states.wait);
+        self.idle.push(states.idle);
+        let device = now.device.since(before.device);
+        self.reads.push(device.reads as f64);
+        self.writes.push(device.writes as f64);
+        self.read_bytes.push(device.read_bytes as f64);
+        self.write_bytes.push(device.write_bytes as f64);
+        let operations = device.reads + device.writes;
+        self.device_ms.push(if operations > 0 { device.ms as f64 / operations as f64 } else { 0.0 });
+        self.busy.push((device.busy_ms as f64 / 10.0).min(100.0));
         self.rss_mb.push(now.rss as f64 / f64::from(1 << 20));
         self.directory_mb.push(now.directory as f64 / f64::from(1 << 20));
         self.rows.push(now.rows.saturating_sub(before.rows) as f64);
@@ -243,54 +213,8 @@ fn rows(conn: &mut mysql::Conn) -> Option<u64> {
 }
 
 fn shares(pids: &[u32]) -> Result<Shares> {
-    let own = |path: &str, children: bool| -> Result<u64> {
-        let text = fs::read_to_string(path).with_context(|| format!("{path} cannot be read"))?;
-        process_ticks(&text, children).with_context(|| format!("{path} has another format"))
-    };
-    Ok(Shares {
-        cpu: cpu(&fs::read_to_string("/proc/stat")?).context("/proc/stat has another format")?,
-        ours: pids.iter().try_fold(own("/proc/self/stat", true)?, |sum, pid| {
-            Ok::<u64, anyhow::Error>(sum + own(&format!("/proc/{pid}/stat"), false)?)
-        })?,
-    })
-}
-
-/// User, system, waiting, idle, stolen: ticks of all processors.
-fn cpu(text: &str) -> Option<[u64; 5]> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_whitespace().take(8).map(|n| n.parse().ok()).collect::<Option<_>>()?;
-    let [user, nice, system, idle, wait, hard, soft, stolen] = ticks[..] else { return None };
-    Some([user + nice, system + hard + soft, wait, idle, stolen])
-}
-
-/// Ticks of a process, with those of its children that were waited for.
-fn process_ticks(text: &str, children: bool) -> Option<u64> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let fields = rest.split_whitespace().skip(11).take(if children { 4 } else { 2 });
-    fields.map(|field| field.parse::<u64>().ok()).sum()
-}
-
-/// The line of a device.
-fn disk(text: &str, device: &str) -> Option<Disk> {
-    let fields: Vec<&str> =
-        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|f| f.get(2) == Some(&device))?;
-    let n = |field: usize| fields.get(field)?.parse::<u64>().ok();
-    Some(Disk {
-        reads: n(3)?,
-        read_sectors: n(5)?,
-        writes: n(7)?,
-        write_sectors: n(9)?,
-        ms: n(6)? + n(10)?,
-        busy_ms: n(12)?,
-    })
-}
-
-/// The name of the device that a folder is on.
-fn device(dir: &Path) -> Option<String> {
-    let id = fs::metadata(dir).ok()?.dev();
-    let (major, minor) = ((id >> 8) & 0xfff | (id >> 32) & !0xfff, id & 0xff | (id >> 12) & !0xff);
-    let known = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    Some(known.file_name()?.to_string_lossy().into_owned())
+    let ours = pids.iter().try_fold(kernel::own_ticks()?, |sum, pid| anyhow::Ok(sum + kernel::ticks(*pid)?))?;
+    Ok(Shares { processors: Processors::now()?, ours })
 }
 
 /// Bytes of all blocks below a folder. What vanishes meanwhile is not counted.
@@ -309,24 +233,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_of_proc() {
-        assert_eq!(cpu("cpu  40 5 20 100 10 1 5 20 7 0\ncpu0 1\n"), Some([45, 26, 10, 100, 20]));
-        assert_eq!(cpu("cpu  40 5"), None);
-        let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 100 0 0 0 250 50 7 3 20 0 1 0 100 1000 10";
-        assert_eq!((process_ticks(stat, false), process_ticks(stat, true)), (Some(300), Some(310)));
-        let disks = " 254 0 vda 10 1 200 30 40 2 800 90 1 70 120\n 254 1 vda1 1 1 1 1 1 1 1 1 1 1 1\n";
-        let expected = Disk { reads: 10, read_sectors: 200, writes: 40, write_sectors: 800, ms: 120, busy_ms: 70 };
-        assert_eq!(disk(disks, "vda"), Some(expected));
-        assert_eq!(disk(disks, "vdb"), None);
-    }
-
-    #[test]
     fn a_second() {
-        let before = Moment { cpu: [0; 5], ..Moment::default() };
-        let disk = Disk { reads: 10, read_sectors: 20, writes: 30, write_sectors: 40, ms: 80, busy_ms: 500 };
-        let now = Moment { cpu: [100, 20, 40, 30, 10], disk, rss: 2 << 20, directory: 3 << 20, rows: 5 };
+        let device = Device { reads: 10, read_bytes: 10240, writes: 30, write_bytes: 20480, ms: 80, busy_ms: 500 };
+        let processors = Processors { user: 100, system: 20, wait: 40, idle: 30, stolen: 10 };
+        let now = Moment { processors, device, rss: 2 << 20, directory: 3 << 20, rows: 5 };
         let mut watched = Watched::default();
-        watched.add(before, now);
+        watched.add(Moment::default(), now);
         assert_eq!((watched.user[0], watched.system[0], watched.wait[0], watched.idle[0]), (50.0, 10.0, 20.0, 20.0));
         assert_eq!((watched.device_ms[0], watched.busy[0], watched.write_bytes[0]), (2.0, 50.0, 20480.0));
         assert_eq!((watched.rss_mb[0], watched.directory_mb[0], watched.rows[0]), (2.0, 3.0, 5.0));

@@ -2,29 +2,30 @@
 
 use super::application::{self, Application, Task};
 use super::experiment::{Axis, Phase, Place, Value, Workload};
-use super::plan::{Plan, Step};
+use super::plan::{FIXED, Plan, Step};
 use super::progress::Runner;
 use super::record::Record;
 use super::rows::Data;
 use super::settings::Settings;
 use super::watch::{Watch, Watched};
+use crate::drive::{Control, Seen};
 use crate::engine::Conditions;
 use crate::linkbench::graph::Graph;
 use crate::linkbench::request::Access;
 use crate::linkbench::schema::Layout;
-use crate::meter::{Meter, settle};
-use crate::report::{Run, Variables};
+use crate::meter::{Meter, Usage, settle};
+use crate::progress::bar;
+use crate::report::Run;
 use crate::sbtest;
-use crate::server::{Instance, Server};
-use crate::stats::Latency;
+use crate::server::{Instance, PATIENCE, Server};
 use crate::sysbench::{self, Call, Size};
-use crate::tpcc::bench::{bar, version};
-use crate::tpcc::drive::Control;
 use crate::{linkbench, redmine, tpcc};
 use anyhow::{Context, Result, bail, ensure};
+use mysql::prelude::Queryable;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Less memory than this no engine can do with, in MiB.
 const MEMORY_LEAST: u64 = 8;
@@ -34,22 +35,7 @@ const MORE_CONNECTIONS: u32 = 20;
 const GRAPH_SEED: u64 = 1;
 
 /// Name of the scale among the settings of a run.
-pub const SCALE: &str = "scale";
-
-/// What a driver saw.
-#[derive(Debug, Default)]
-pub struct Driven {
-    pub seconds: f64,
-    pub transactions: u64,
-    pub deadlocks: u64,
-    pub errors: Vec<String>,
-    pub series: Vec<f64>,
-    pub latency: Latency,
-    pub by_kind: BTreeMap<String, Latency>,
-    pub further: BTreeMap<String, f64>,
-    /// What the reader of a report has to know beside the numbers, by name.
-    pub words: BTreeMap<String, String>,
-}
+pub const SCALE_SETTING: &str = "scale";
 
 /// Does the steps with private servers in the lab's folder.
 pub struct Bench {
@@ -80,15 +66,25 @@ impl Runner for Bench {
     }
 }
 
+/// TPC-C's data at a place.
+fn warehouses(plan: &Plan, place: &Place) -> tpcc::Scale {
+    let size = place.get(&Axis::Size).and_then(Value::number).unwrap_or(1.0);
+    let warehouses = (f64::from(plan.settings.warehouses) * size).round() as u32;
+    if plan.settings.small { tpcc::Scale::small(warehouses) } else { tpcc::Scale::full(warehouses) }
+}
+
 /// Memory for each engine at a place, in MiB.
 fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
     if let Some(set) = place.get(&Axis::Set) {
-        return Ok(plan
-            .settings
-            .sets
-            .get(&set.to_string())
-            .with_context(|| format!("there is no set {set}"))?
-            .memory_mb);
+        let set = plan.settings.sets.get(&set.to_string()).with_context(|| format!("there is no set {set}"))?;
+        return Ok(set.memory_mb);
+    }
+    if let Some(budget) = place.get(&Axis::Budget) {
+        let grown = if *budget == Value::Text(FIXED.into()) { 1.0 } else { place[&Axis::Size].number().unwrap_or(1.0) };
+        let smallest = warehouses(plan, &Place::new()).raw_bytes() as f64 / f64::from(1 << 20);
+        // Rounded before it grows: a multiple of the memory that is fixed.
+        let mb = (smallest * plan.settings.memory_share).round().max(MEMORY_LEAST as f64);
+        return Ok((mb * grown).round() as u64);
     }
     let Some(Value::Number(share)) = place.get(&Axis::Memory) else { return Ok(plan.settings.memory_mb) };
     let baseline = plan.subjects[0].id();
@@ -141,22 +137,22 @@ impl Bench {
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
         let (watch, meter) = (Watch::begin(server.pid(), &[], &instance)?, Meter::begin(server.pid(), &instance)?);
-        let mut driven = match fill(plan, &self.lab, &instance, data) {
+        let mut seen = match fill(plan, &self.lab, &instance, data) {
             // Whether an engine can hold the application is part of the question; that the baseline can is not.
             Err(error) if plan.experiment.workload == Workload::Redmine && subject > 0 => {
                 println!("  {error:#}");
-                Driven { errors: vec![format!("{error:#}")], ..Driven::default() }
+                Seen { errors: vec![format!("{error:#}")], ..Seen::default() }
             }
             filled => filled?,
         };
-        let failed = !driven.errors.is_empty();
+        let failed = !seen.errors.is_empty();
         settle(server.pid())?;
         server.ensure_alive()?;
         let usage = meter.end()?;
         let watch = watch.end(0)?;
         // What was left to be done belongs to the load; its rate is that of the loaders.
-        driven.further.insert("settled s".into(), usage.stolen_series.len() as f64);
-        let run = Run { usage, ..finished(plan, "load", driven, &server, &conditions, 1)? };
+        seen.further.insert("settled s".into(), usage.stolen_series.len() as f64);
+        let run = finished(plan, "load", seen, usage, &server, &conditions, 1)?;
         let record = Record {
             subject: plan.subjects[subject].id().into(),
             phase: Phase::Load,
@@ -213,12 +209,20 @@ impl Bench {
                     place.insert(Axis::Window, Value::Number(f64::from(window)));
                 }
                 let warmup = if window == 1 { plan.settings.warmup } else { 0 };
-                let (driven, usage, watch) =
+                let (seen, usage, watch) =
                     watched(&mut server, warmup, plan.settings.seconds, u64::from(window), &mut driver)?;
-                let run = Run { usage, ..finished(plan, "run", driven, &server, &conditions, round)? };
+                let run = finished(plan, "run", seen, usage, &server, &conditions, round)?;
                 let subject = plan.subjects[subject].id().to_string();
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
+            }
+            if plan.settings.restarts {
+                let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &mut driver)?;
+                server = next;
+                if let Some(Record { run, .. }) = records.last_mut() {
+                    println!("    starts after SHUTDOWN in {open:.0} ms, after SIGKILL in {recover:.0} ms");
+                    run.further.extend([("open ms".into(), open), ("recover ms".into(), recover)]);
+                }
             }
         }
         if let Some(application) = application {
@@ -236,47 +240,71 @@ fn watched(
     seconds: u64,
     window: u64,
     driver: &mut Driver,
-) -> Result<(Driven, crate::meter::Usage, Watched)> {
+) -> Result<(Seen, Usage, Watched)> {
     let instance = server.instance().clone();
     let mut watch = Watch::begin(server.pid(), &driver.companions(), &instance)?;
     let began = Instant::now();
-    let warm = if warmup > 0 { driver.drive(warmup, 0)? } else { Driven::default() };
+    let warm = if warmup > 0 { driver.drive(warmup, 0, &Control::default())? } else { Seen::default() };
     watch.measure()?;
     let before = began.elapsed().as_secs_f64().round() as usize;
     let meter = Meter::begin(server.pid(), &instance)?;
-    let mut driven = driver.drive(seconds, window)?;
+    let seen = driver.drive(seconds, window, &Control::default())?;
     server.ensure_alive()?;
     let usage = meter.end()?;
     let watch = watch.end(before)?;
-    driven.errors.extend(warm.errors);
-    Ok((driven, usage, watch))
+    Ok((seen.after(&warm), usage, watch))
 }
 
-/// A run with what was driven.
+/// Shuts the server down and starts it; puts it under load for so many seconds, kills it and starts it again. The milliseconds of both
+/// starts, each until a row of every table was read.
+fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &mut Driver) -> Result<(Server, [f64; 2])> {
+    /// The load would end by itself then: the kill comes before.
+    const LATER: u64 = 600;
+    /// Another input than that of all windows.
+    const INPUT: u64 = 999;
+    let instance = server.instance().clone();
+    let start = || -> Result<(Server, f64)> {
+        let began = Instant::now();
+        let mut server = instance.launch(conditions)?;
+        server.wait_ready(PATIENCE)?;
+        let mut conn = server.connect(Some(tpcc::DATABASE))?;
+        for table in tpcc::schema::TABLES {
+            conn.query_drop(format!("SELECT * FROM {table} LIMIT 1"))?;
+        }
+        Ok((server, began.elapsed().as_secs_f64() * 1e3))
+    };
+    server.stop()?;
+    let (mut server, open) = start()?;
+    let control = Control::default();
+    let killed = std::thread::scope(|scope| {
+        let load = scope.spawn(|| driver.drive(seconds + LATER, INPUT, &control));
+        std::thread::sleep(Duration::from_secs(seconds));
+        let alive = server.ensure_alive();
+        let killed = server.end();
+        control.stop.store(true, Ordering::Relaxed);
+        let seen = load.join().expect("the driver does not panic")?;
+        ensure!(seen.errors.is_empty(), "before the kill: {}", seen.errors.join("; "));
+        alive.and(killed)
+    });
+    killed?;
+    let (server, recover) = start().context("the start after the kill")?;
+    Ok((server, [open, recover]))
+}
+
+/// A run with what was seen of it.
 fn finished(
     plan: &Plan,
     label: &str,
-    driven: Driven,
+    seen: Seen,
+    usage: Usage,
     server: &Server,
     conditions: &Conditions,
     round: u32,
 ) -> Result<Run> {
-    let instance = server.instance();
-    Ok(Run {
-        version: version(server)?,
-        variables: Variables::read(server)?,
-        settings: driven.words.into_iter().chain([(SCALE.to_string(), plan.scale_name.clone())]).collect(),
-        seconds: driven.seconds,
-        transactions: driven.transactions,
-        deadlocks: driven.deadlocks,
-        errors: driven.errors,
-        series: driven.series,
-        latency: driven.latency,
-        by_kind: driven.by_kind,
-        further: driven.further,
-        disk: instance.size_on_disk()?,
-        ..Run::new(&plan.experiment.name, label.into(), instance, conditions, round)
-    })
+    let run = Run::of(&plan.experiment.name, label.into(), server, conditions, round)?;
+    let mut run = run.with(seen, usage);
+    run.settings.insert(SCALE_SETTING.into(), plan.scale_name.clone());
+    Ok(run)
 }
 
 fn told(record: &Record) -> String {
@@ -291,16 +319,16 @@ fn size(settings: &Settings) -> Size {
 }
 
 /// Fills the tables; a transaction is a row where rows are counted.
-fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Driven> {
+fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Seen> {
     let settings = &plan.settings;
     let bar = bar(format!("{}: loading", instance.kind().title()));
     let began = Instant::now();
-    let mut driven = Driven::default();
-    match plan.experiment.workload {
+    let all_rows = u64::from(settings.tables) * settings.rows;
+    let (mut seen, logical) = match plan.experiment.workload {
         Workload::Tpcc => {
-            let scale = tpcc::Scale::full(settings.warehouses);
+            let scale = warehouses(plan, data);
             tpcc::load::load(instance, scale, settings.loaders, &bar)?;
-            driven.further.insert("logical MB".into(), scale.raw_bytes() as f64 / f64::from(1 << 20));
+            (Seen::default(), Some(scale.raw_bytes()))
         }
         Workload::Linkbench => {
             let graph = Graph::new(settings.nodes, GRAPH_SEED);
@@ -309,30 +337,26 @@ fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Dr
                 threads: settings.loaders,
                 logged: true,
             };
-            let loaded = linkbench::load::load(instance, &graph, how, &bar)?;
-            driven.transactions = loaded.rows;
-            driven.seconds = loaded.seconds;
-            driven.deadlocks = loaded.deadlocks;
-            driven.latency = loaded.latency.summary();
-            driven.series = loaded.series;
-            driven.further.insert("logical MB".into(), graph.raw_bytes() as f64 / f64::from(1 << 20));
+            (linkbench::load::load(instance, &graph, how, &bar)?.seen, Some(graph.raw_bytes()))
         }
         Workload::Sysbench => {
             sbtest::fill(instance, size(settings))?;
-            driven.transactions = u64::from(settings.tables) * settings.rows;
+            (Seen { transactions: all_rows, ..Seen::default() }, None)
         }
         Workload::Compressible => {
             let bytes = prose(plan, data)?.load(instance, settings.loaders, &bar)?;
-            driven.transactions = u64::from(settings.tables) * settings.rows;
-            driven.further.insert("logical MB".into(), bytes as f64 / f64::from(1 << 20));
+            (Seen { transactions: all_rows, ..Seen::default() }, Some(bytes))
         }
-        Workload::Redmine => driven = application::fill(plan, lab, instance, data, &bar)?,
-    }
+        Workload::Redmine => (application::fill(plan, lab, instance, data, &bar)?, None),
+    };
     bar.finish_and_clear();
-    if driven.seconds == 0.0 {
-        driven.seconds = began.elapsed().as_secs_f64();
+    if let Some(bytes) = logical {
+        seen.further.insert("logical MB".into(), bytes as f64 / f64::from(1 << 20));
     }
-    Ok(driven)
+    if seen.seconds == 0.0 {
+        seen.seconds = began.elapsed().as_secs_f64();
+    }
+    Ok(seen)
 }
 
 fn prose(plan: &Plan, place: &Place) -> Result<Data> {
@@ -350,7 +374,7 @@ struct Driver<'a> {
 }
 
 enum Work<'a> {
-    Tpcc,
+    Tpcc(tpcc::Scale),
     Linkbench(Box<(Graph, Access)>),
     Sysbench { script: String, xa: bool, counted: f64 },
     Compressible(Data),
@@ -367,7 +391,7 @@ impl<'a> Driver<'a> {
     ) -> Result<Driver<'a>> {
         let settings = &plan.settings;
         let work = match plan.experiment.workload {
-            Workload::Tpcc => Work::Tpcc,
+            Workload::Tpcc => Work::Tpcc(warehouses(plan, place)),
             Workload::Linkbench => {
                 let graph = Graph::new(settings.nodes, GRAPH_SEED);
                 let access = Access::new(&graph);
@@ -393,71 +417,35 @@ impl<'a> Driver<'a> {
         if let Work::Redmine(task) = &self.work { task.pids() } else { Vec::new() }
     }
 
-    /// Drives for a time; each number of a window draws other input.
-    fn drive(&mut self, seconds: u64, window: u64) -> Result<Driven> {
+    /// Drives for a time; each number of a window draws other input. sysbench and Redmine do not look at `control`.
+    fn drive(&mut self, seconds: u64, window: u64, control: &Control) -> Result<Seen> {
         let (instance, sessions, seed) = (self.instance, self.sessions, u64::from(self.round) * 1000 + window);
         match &mut self.work {
-            Work::Tpcc => {
-                let scale = tpcc::Scale::full(self.settings.warehouses);
-                let load = tpcc::drive::Load { scale, threads: sessions, seconds, seed, rate: None };
-                let outcome = tpcc::drive::drive(instance, load, &Control::default())?;
-                Ok(Driven {
-                    seconds: outcome.seconds,
-                    transactions: outcome.transactions,
-                    deadlocks: outcome.deadlocks,
-                    errors: with_lost(outcome.errors, outcome.lost),
-                    series: outcome.series,
-                    latency: outcome.latency.summary(),
-                    by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-                    ..Driven::default()
-                })
+            Work::Tpcc(scale) => {
+                let load = tpcc::drive::Load { scale: *scale, threads: sessions, seconds, seed, rate: None };
+                Ok(tpcc::drive::drive(instance, load, control)?.seen)
             }
             Work::Linkbench(work) => {
                 let (graph, access) = &**work;
                 let load = linkbench::drive::Load { graph, access, requesters: sessions, seconds, run: seed };
-                let outcome = linkbench::drive::drive(instance, load, &Control::default())?;
-                Ok(Driven {
-                    seconds: outcome.seconds,
-                    transactions: outcome.transactions,
-                    deadlocks: outcome.deadlocks,
-                    errors: with_lost(outcome.errors, outcome.lost),
-                    series: outcome.series,
-                    latency: outcome.latency.summary(),
-                    by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-                    ..Driven::default()
-                })
+                Ok(linkbench::drive::drive(instance, load, control)?.seen)
             }
             Work::Sysbench { script, xa, counted } => {
                 let rand_type = self.settings.distribution.as_str();
                 let call = Call { script, threads: sessions, seconds, rand_type, xa: *xa, rate: None };
                 let outcome = sysbench::run(instance, size(self.settings), &call, |_| ())?;
                 let ms = |us: u64| us as f64 / 1e3;
-                Ok(Driven {
-                    latency: outcome.latency(),
-                    further: BTreeMap::from([
-                        ("statements".into(), *counted),
-                        ("min ms".into(), ms(outcome.min_us)),
-                        ("mean ms".into(), ms(outcome.mean_us)),
-                    ]),
-                    seconds: outcome.seconds,
-                    transactions: outcome.transactions,
-                    deadlocks: outcome.deadlocks,
-                    errors: outcome.errors,
-                    series: outcome.series,
-                    ..Driven::default()
-                })
+                let further = BTreeMap::from([
+                    ("statements".into(), *counted),
+                    ("min ms".into(), ms(outcome.min_us)),
+                    ("mean ms".into(), ms(outcome.mean_us)),
+                ]);
+                Ok(Seen { further, ..outcome.seen() })
             }
-            Work::Compressible(data) => data.drive(instance, sessions, seconds, seed),
+            Work::Compressible(data) => data.drive(instance, sessions, seconds, seed, control),
             Work::Redmine(task) => task.drive(sessions, seconds, seed),
         }
     }
-}
-
-fn with_lost(mut errors: Vec<String>, lost: u32) -> Vec<String> {
-    if lost > 0 {
-        errors.push(format!("{lost} sessions broke"));
-    }
-    errors
 }
 
 #[cfg(test)]

@@ -1,21 +1,19 @@
 //! The commands `tpcc` and `tpcc-check`.
 
-use super::drive::{Control, Load, Outcome, drive};
-use super::txn::STATEMENTS;
+use super::drive::{Load, drive};
+use super::txn::{Order, STATEMENTS};
 use super::{DATABASE, Scale, check, load, schema, verdict};
+use crate::course::Course;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
-use crate::meter::{Meter, resident, settle};
+use crate::meter::{resident_without_data, settle};
 use crate::options::{Comparison, Site};
-use crate::report::{Report, Run, Variables};
+use crate::progress::bar;
+use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
-use crate::throttle::Throttle;
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use mysql::prelude::Queryable;
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Options of `tpcc`.
 #[derive(clap::Args)]
@@ -28,21 +26,8 @@ pub struct Args {
     /// Sessions
     #[arg(long, default_value_t = 8)]
     threads: u32,
-    /// Seconds measured
-    #[arg(long, default_value_t = 600)]
-    seconds: u64,
-    /// Seconds of the same load before that
-    #[arg(long, default_value_t = 10)]
-    warmup: u64,
-    /// Memory for each engine, in MiB
-    #[arg(long, conflicts_with = "cache_ratio")]
-    cache_mb: Option<u64>,
-    /// Memory for each engine: the data's size by the specification's row sizes over this [default: 10]
-    #[arg(long)]
-    cache_ratio: Option<u64>,
-    /// Slow the device down to so many reads and as many writes a second (as root)
-    #[arg(long)]
-    iops: Option<u32>,
+    #[command(flatten)]
+    course: Course,
     /// So many transactions a second, all sessions together [default: as many as go]
     #[arg(long)]
     rate: Option<u32>,
@@ -52,9 +37,6 @@ pub struct Args {
     /// Compact the data at the end (OPTIMIZE TABLE) and show how much smaller they get
     #[arg(long)]
     compact: bool,
-    /// Use data that an earlier call with the same scale left, and leave it again
-    #[arg(long)]
-    reuse: bool,
     /// A tenth of the specification's customers, items and orders a warehouse
     #[arg(long)]
     small: bool,
@@ -81,16 +63,15 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let scale = scale(args.small, args.warehouses);
     let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
-    let budget_mb = args.cache_mb.unwrap_or_else(|| (raw_mb / args.cache_ratio.unwrap_or(10).max(1)).max(16));
-    let conditions = args.comparison.conditions(budget_mb);
+    let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
     let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
     let instances = args.comparison.instances(&lab)?;
     let bases = instances
         .iter()
-        .map(|instance| base_memory(instance, &conditions, args.threads, STATEMENTS))
+        .map(|instance| resident_without_data(instance, &conditions, args.threads, STATEMENTS))
         .collect::<Result<Vec<_>>>()?;
     for instance in &instances {
-        if args.reuse && instance.has_saved(&saved) {
+        if args.course.reuse && instance.has_saved(&saved) {
             println!("{}: using the data of an earlier call", instance.kind().title());
             continue;
         }
@@ -100,13 +81,14 @@ pub fn run(args: Args) -> Result<()> {
         let server = instance.start(&ample)?;
         load_warehouses(instance, scale)?;
         if args.check {
-            run_check(instance, scale, &Outcome::default())?;
+            run_check(instance, scale, &[])?;
         }
         settle(server.pid())?;
         server.stop()?;
         instance.save(&saved)?;
     }
-    let title = format!("TPC-C, {} warehouse(s), {} threads, {} s", scale.warehouses, args.threads, args.seconds);
+    let title =
+        format!("TPC-C, {} warehouse(s), {} threads, {} s", scale.warehouses, args.threads, args.course.seconds);
     let mut report = Report::new(&lab, &title)?;
     for round in 1..=args.comparison.rounds {
         // Each round begins with another engine.
@@ -116,15 +98,15 @@ pub fn run(args: Args) -> Result<()> {
             instance.restore(&saved)?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
-            let Args { threads, warmup, seconds, iops, rate, .. } = args;
-            let bench = Bench { scale, threads, warmup, seconds, round, iops, rate };
-            let (mut run, outcome) = measure(&mut server, &conditions, bench)?;
+            let Args { threads, rate, course, .. } = args;
+            let bench = Bench { scale, threads, round, rate, course };
+            let (mut run, orders) = measure(&mut server, &conditions, bench)?;
             run.usage.rss_base = bases[n];
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
             }
             // Before anything is compacted; and a run that fails it is kept all the same.
-            let checked = if args.check { run_check(instance, scale, &outcome) } else { Ok(()) };
+            let checked = if args.check { run_check(instance, scale, &orders) } else { Ok(()) };
             if args.compact && checked.is_ok() {
                 compact(instance)?;
                 settle(server.pid())?;
@@ -136,7 +118,7 @@ pub fn run(args: Args) -> Result<()> {
             server.stop()?;
         }
     }
-    if !args.reuse {
+    if !args.course.reuse {
         for instance in &instances {
             instance.forget(&saved)?;
         }
@@ -156,27 +138,6 @@ fn compact(instance: &Instance) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory of the server under these conditions with an empty data directory and as many connections as the run
-/// has. Each has prepared as many statements as one of the run and run them, without a table: what a session takes is the
-/// same for every engine and no part of its budget.
-pub fn base_memory(instance: &Instance, conditions: &Conditions, connections: u32, statements: usize) -> Result<u64> {
-    instance.reset()?;
-    let server = instance.start(conditions)?;
-    let mut sessions = Vec::new();
-    for _ in 0..connections {
-        let mut connection = server.connect(None)?;
-        for n in 0..statements {
-            let statement = connection.prep(format!("SELECT ? + {n}"))?;
-            connection.exec_drop(&statement, (1,))?;
-        }
-        sessions.push(connection);
-    }
-    let base = resident(server.pid())?;
-    drop(sessions);
-    server.stop()?;
-    Ok(base)
-}
-
 /// The command `tpcc-check`.
 pub fn check(args: CheckArgs) -> Result<()> {
     let instance = Instance::new(&args.site.folder()?, args.engine)?;
@@ -187,7 +148,7 @@ pub fn check(args: CheckArgs) -> Result<()> {
         strata_extra: vec![],
     };
     let server = instance.start(&conditions)?;
-    run_check(&instance, scale(args.small, args.warehouses), &Outcome::default())?;
+    run_check(&instance, scale(args.small, args.warehouses), &[])?;
     server.stop()
 }
 
@@ -202,16 +163,12 @@ pub struct Bench {
     pub scale: Scale,
     /// Sessions.
     pub threads: u32,
-    /// Seconds before the measurement.
-    pub warmup: u64,
-    /// Seconds measured.
-    pub seconds: u64,
     /// Which repetition.
     pub round: u32,
-    /// Reads and writes a second that the device is slowed down to.
-    pub iops: Option<u32>,
     /// Transactions a second; as many as go if none.
     pub rate: Option<u32>,
+    /// How long, on which device.
+    pub course: Course,
 }
 
 /// Fills the database, with a progress bar, and says how long it took.
@@ -231,110 +188,45 @@ pub fn load_warehouses(instance: &Instance, scale: Scale) -> Result<()> {
 }
 
 /// Checks the conditions and says so; fails when one is violated.
-pub fn run_check(instance: &Instance, scale: Scale, outcome: &Outcome) -> Result<()> {
+pub fn run_check(instance: &Instance, scale: Scale, orders: &[Order]) -> Result<()> {
     let began = Instant::now();
-    let findings = check::check(instance, scale, &outcome.orders, 2)?;
+    let findings = check::check(instance, scale, orders, 2)?;
     let name = instance.kind().title();
-    let rows = findings.into_result().with_context(|| format!("{name} fails the check"))?;
+    let rows = findings.into_result("TPC-C").with_context(|| format!("{name} fails the check"))?;
     println!(
         "{name}: all TPC-C conditions hold, {} acknowledged orders are there ({rows} rows read in {:.1} s)",
-        outcome.orders.len(),
+        orders.len(),
         began.elapsed().as_secs_f64()
     );
     Ok(())
 }
 
-/// Runs the mix on a loaded server and measures it.
-pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Outcome)> {
+/// Runs the mix on a loaded server and measures it; the orders that were acknowledged.
+pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Vec<Order>)> {
     let instance = server.instance().clone();
-    let Bench { scale, threads, rate, .. } = bench;
-    let load = Load { scale, threads, seconds: bench.warmup, seed: u64::from(bench.round), rate };
-    let slow = bench.iops.map(|iops| Throttle::begin(server.pid(), &instance.data(), iops)).transpose()?;
-    let mut warm = Outcome::default();
-    if bench.warmup > 0 {
-        warm = drive(&instance, load, &Control::default())?;
-    }
-    let load = Load { seconds: bench.seconds, seed: u64::from(bench.round) + 1000, ..load };
-    let meter = Meter::begin(server.pid(), &instance)?;
-    let control = Control::default();
-    let title = format!("{}: TPC-C", instance.kind().title());
-    let mut outcome = watched(title, load.seconds, &control, || drive(&instance, load, &control))?;
-    server.ensure_alive()?;
-    let usage = meter.end()?;
-    drop(slow);
-    outcome.errors.extend(warm.errors);
-    if outcome.lost + warm.lost > 0 {
-        outcome.errors.push(format!("{} sessions broke", outcome.lost + warm.lost));
-    }
-    let label = format!("TPC-C, {} warehouse(s), {} threads", bench.scale.warehouses, bench.threads);
-    let run = Run {
-        version: version(server)?,
-        variables: Variables::read(server)?,
-        settings: BTreeMap::from([
-            ("warehouses".into(), bench.scale.warehouses.to_string()),
-            ("threads".into(), bench.threads.to_string()),
-            ("seconds".into(), bench.seconds.to_string()),
-            ("warm-up".into(), format!("{} s", bench.warmup)),
-            ("rate".into(), bench.rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
-            ("device".into(), bench.iops.map_or("as it is".into(), |n| format!("{n} reads and {n} writes a second"))),
-            ("raw data".into(), format!("{} MB", bench.scale.raw_bytes() >> 20)),
-        ]),
-        seconds: outcome.seconds,
-        transactions: outcome.transactions,
-        deadlocks: outcome.deadlocks,
-        errors: outcome.errors.clone(),
-        series: outcome.series.clone(),
-        latency: outcome.latency.summary(),
-        by_kind: outcome.by_kind.iter().map(|(kind, l)| ((*kind).to_string(), l.summary())).collect(),
-        usage,
-        disk: instance.size_on_disk()?,
-        ..Run::new("tpcc", label, &instance, conditions, bench.round)
-    };
+    let Bench { scale, threads, round, rate, course } = bench;
+    let (seen, [before, orders], usage) = course.run(server, "TPC-C", |seconds, part, control| {
+        let load = Load { scale, threads, seconds, seed: u64::from(round) + 1000 * part, rate };
+        let outcome = drive(&instance, load, control)?;
+        Ok((outcome.seen, outcome.orders))
+    })?;
+    let mut settings = course.settings();
+    settings.extend([
+        ("warehouses".into(), scale.warehouses.to_string()),
+        ("threads".into(), threads.to_string()),
+        ("rate".into(), rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
+        ("raw data".into(), format!("{} MB", scale.raw_bytes() >> 20)),
+    ]);
+    let label = format!("TPC-C, {} warehouse(s), {threads} threads", scale.warehouses);
+    let run = Run { settings, ..Run::of("tpcc", label, server, conditions, round)?.with(seen, usage) };
     println!(
-        "{}, round {}: {:.0} transactions/s ({:.0} New-Orders/min), p95 {:.1} ms, {} deadlocks, {} errors",
+        "{}, round {round}: {:.0} transactions/s ({:.0} New-Orders/min), p95 {:.1} ms, {} deadlocks, {} errors",
         instance.kind().title(),
-        bench.round,
         run.tps(),
-        outcome.new_orders as f64 / outcome.seconds * 60.0,
+        orders.len() as f64 / run.seconds * 60.0,
         run.latency.p95_us as f64 / 1e3,
         run.deadlocks,
         run.errors.len()
     );
-    outcome.orders.extend(warm.orders);
-    Ok((run, outcome))
-}
-
-/// The server's version, with where it is from.
-pub fn version(server: &Server) -> Result<String> {
-    let row: Option<String> = server.connect(None)?.query_first("SELECT VERSION()")?;
-    Ok(row.unwrap_or_default())
-}
-
-/// Does the work behind a progress bar that shows the transactions of each second, and tells it to end then.
-pub fn watched<R>(title: String, seconds: u64, control: &Control, work: impl FnOnce() -> R) -> R {
-    let bar = bar(title);
-    bar.set_length(seconds);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut before = 0;
-            while !control.stop.load(Ordering::Relaxed) {
-                std::thread::park_timeout(Duration::from_secs(1));
-                let sum = control.transactions.load(Ordering::Relaxed);
-                bar.inc(1);
-                bar.set_message(format!("{} tps", sum - before));
-                before = sum;
-            }
-        });
-        let done = work();
-        control.stop.store(true, Ordering::Relaxed);
-        watcher.thread().unpark();
-        bar.finish_and_clear();
-        done
-    })
-}
-
-/// A progress bar; silent when nobody looks.
-pub fn bar(title: String) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}").expect("the template is good");
-    ProgressBar::new(1).with_style(style).with_prefix(title)
+    Ok((run, [before, orders].concat()))
 }

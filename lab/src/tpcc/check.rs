@@ -1,9 +1,5 @@
 //! The consistency conditions of clause 3.3.2, and two more.
 //!
-//! Everything is read in full and compared here rather than in SQL: the same
-//! scans for every engine, no plan that may differ, and each violation can be
-//! named. Nothing else may write meanwhile.
-//!
 //! | condition | what must hold |
 //! |---|---|
 //! | 1 | W_YTD = sum(D_YTD) |
@@ -23,62 +19,12 @@
 
 use super::txn::{Order, cents};
 use super::{DATABASE, DISTRICTS, Scale};
+use crate::findings::{Findings, each, in_parts};
 use crate::server::Instance;
 use anyhow::{Context, Result};
-use mysql::prelude::{FromRow, Queryable};
+use mysql::prelude::Queryable;
 use mysql::{Conn, Value};
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// How many violations of a condition are told in full.
-const TOLD: usize = 5;
-
-/// What a check found.
-#[derive(Debug, Default)]
-pub struct Findings {
-    /// How often each condition (from 1) was found violated.
-    pub counts: [usize; 15],
-    /// The first violations of each.
-    pub told: Vec<String>,
-    /// Rows read.
-    pub rows: u64,
-}
-
-impl Findings {
-    /// Whether all conditions hold.
-    pub fn clean(&self) -> bool {
-        self.counts.iter().all(|&count| count == 0)
-    }
-
-    /// Fails with the violations.
-    pub fn into_result(self) -> Result<u64> {
-        anyhow::ensure!(
-            self.clean(),
-            "TPC-C conditions are violated ({} times in all):\n  {}",
-            self.counts.iter().sum::<usize>(),
-            self.told.join("\n  ")
-        );
-        Ok(self.rows)
-    }
-
-    fn expect(&mut self, condition: usize, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.counts[condition] += 1;
-            if self.counts[condition] <= TOLD {
-                self.told.push(format!("condition {condition}: {}", what()));
-            }
-        }
-    }
-
-    fn merge(&mut self, other: Findings) {
-        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
-            *mine += theirs;
-        }
-        self.told.extend(other.told);
-        self.rows += other.rows;
-    }
-}
 
 /// Checks all warehouses; `acknowledged` are orders that must be there.
 pub fn check(instance: &Instance, scale: Scale, acknowledged: &[Order], threads: u32) -> Result<Findings> {
@@ -86,47 +32,18 @@ pub fn check(instance: &Instance, scale: Scale, acknowledged: &[Order], threads:
     for order in acknowledged {
         orders.entry(order.warehouse).or_default().push(*order);
     }
-    let mut conn = session(instance)?;
+    let open = || Ok(instance.connect(Some(DATABASE))?);
+    let mut conn = open()?;
     let payments = Payments::read(&mut conn)?;
-    let findings = Mutex::new(Findings { rows: payments.rows, ..Findings::default() });
-    indexes(&mut conn, &mut findings.lock().expect("nobody panicked"))?;
+    let mut findings = Findings::of_rows(payments.rows);
+    indexes(&mut conn, &mut findings)?;
     drop(conn);
-    let next = AtomicU32::new(1);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.clamp(1, scale.warehouses))
-            .map(|_| {
-                scope.spawn(|| -> Result<()> {
-                    let mut conn = session(instance)?;
-                    loop {
-                        let w = next.fetch_add(1, Ordering::Relaxed);
-                        if w > scale.warehouses {
-                            return Ok(());
-                        }
-                        let warehouse = Warehouse::read(&mut conn, w, scale)?;
-                        let mine = orders.get(&w).map_or(&[][..], Vec::as_slice);
-                        let found = warehouse.check(scale, &payments, mine);
-                        findings.lock().expect("nobody panicked").merge(found);
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a checker does not panic"))
-    })?;
-    Ok(findings.into_inner().expect("nobody panicked"))
-}
-
-fn session(instance: &Instance) -> Result<Conn> {
-    Ok(instance.connect(Some(DATABASE))?)
-}
-
-/// Rows of a query, one at a time; returns how many there were.
-fn each<R: FromRow>(conn: &mut Conn, query: String, mut visit: impl FnMut(R)) -> Result<u64> {
-    let mut rows = 0;
-    for row in conn.query_iter(&query).with_context(|| format!("this query failed: {query}"))? {
-        visit(R::from_row_opt(row?).context("a row has another form")?);
-        rows += 1;
-    }
-    Ok(rows)
+    findings.merge(in_parts(u64::from(scale.warehouses), threads, open, |conn, part| {
+        let w = part as u32 + 1;
+        let mine = orders.get(&w).map_or(&[][..], Vec::as_slice);
+        Ok(Warehouse::read(conn, w, scale)?.check(scale, &payments, mine))
+    })?);
+    Ok(findings)
 }
 
 /// Sums over HISTORY, which has no index.
@@ -303,7 +220,7 @@ impl Warehouse {
     }
 
     fn check(&self, scale: Scale, payments: &Payments, acknowledged: &[Order]) -> Findings {
-        let mut found = Findings { rows: self.rows, ..Findings::default() };
+        let mut found = Findings::of_rows(self.rows);
         let w = self.id;
         let ytd = self.ytd.unwrap_or(i64::MIN);
         found.expect(1, self.wrong_district == 0, || format!("warehouse {w}: rows of districts that do not exist"));
@@ -435,8 +352,7 @@ mod tests {
         let (mut warehouse, payments) = sound();
         change(&mut warehouse);
         let order = Order { warehouse: 1, district: 2, number: 2, lines: 3 };
-        let found = warehouse.check(scale(), &payments, &[order]);
-        (1..15).filter(|&n| found.counts[n] > 0).collect()
+        warehouse.check(scale(), &payments, &[order]).violated()
     }
 
     #[test]

@@ -398,16 +398,6 @@ fn missing(what: &str) -> mysql::Error {
     mysql::Error::IoError(std::io::Error::new(ErrorKind::InvalidData, format!("{what} is missing")))
 }
 
-/// Whether an error says that the server is gone rather than what it answered.
-pub fn is_lost(error: &mysql::Error) -> bool {
-    match error {
-        mysql::Error::IoError(error) => error.kind() != ErrorKind::InvalidData,
-        // 1053: the server shuts down; 1927: the connection was killed; 1317: the same for a statement at work.
-        mysql::Error::MySqlError(error) => matches!(error.code, 1053 | 1317 | 1927),
-        _ => true,
-    }
-}
-
 fn take<T: mysql::prelude::FromValue>(row: &mut Row, column: usize) -> mysql::Result<T> {
     match row.take_opt(column) {
         Some(Ok(value)) => Ok(value),

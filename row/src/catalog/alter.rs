@@ -1,7 +1,7 @@
 //! Changes of a table that leave its rows where they are, as pure functions from one entry to the next.
 //!
 //! *Columns* may come, go, change places and names, and become wider; rows stay as they were written, and the present list of
-//! columns becomes an earlier schema version. What keys are made of does not change: a column that is in an index may change its
+//! columns becomes an earlier schema version, unless rows are the same by both. What keys are made of does not change: a column that is in an index may change its
 //! name and place only.
 //!
 //! *Indexes* begin as building ones, become live, then dropping, and go. An index that is never to be live may be dropped at once.
@@ -9,7 +9,9 @@
 use crate::def::{Index, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::IndexId;
+use crate::rowcode::Record;
 use crate::rowcode::convert::{Conversion, is_text};
+use crate::rowcode::layout::Layout;
 use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 
 /// Where a column of the new list comes from.
@@ -20,6 +22,20 @@ pub enum Source {
     /// It is new, and has this value in the rows that are there.
     Added(Initial),
 }
+
+impl Source {
+    /// A new column of `def`, with the value that it has in `record`.
+    pub fn added(def: &TableDef, column: usize, record: Record<'_>) -> Result<Source> {
+        if def.columns[column].is_virtual {
+            return Ok(Source::Added(Initial::Null));
+        }
+        let value = Layout::of(def, column)?.value(record);
+        Ok(Source::Added(value.map_or(Initial::Null, |value| Initial::Value(value.to_vec()))))
+    }
+}
+
+/// Schema versions before the present one that a table may have. Each costs memory in every handler, and a little in the catalog.
+pub const FORMER_MAX: usize = 255;
 
 impl TableMeta {
     /// The table with the columns of `def`, one `source` for each. Indexes of `def` are not looked at.
@@ -60,10 +76,15 @@ impl TableMeta {
         if def.autoinc_column.is_some() && def.autoinc_column != old_counter {
             return Err(Error::invalid("another auto-increment column needs the rows to be written anew"));
         }
-        let mut columns = self.columns.clone();
-        columns.iter_mut().for_each(|column| column.initial = None);
-        next.former.push(Schema { version: self.schema_version, columns });
-        next.schema_version += 1;
+        if !same_rows(&self.columns, &next.columns) {
+            if self.former.len() >= FORMER_MAX {
+                return Err(Error::invalid(format!("rows of {} former definitions are there", self.former.len())));
+            }
+            let mut columns = self.columns.clone();
+            columns.iter_mut().for_each(|column| column.initial = None);
+            next.former.push(Schema { version: self.schema_version, columns });
+            next.schema_version += 1;
+        }
         next.autoinc_column = def.autoinc_column;
         next.version = def.version;
         Ok(next)
@@ -152,6 +173,16 @@ impl TableMeta {
             .filter(|number| self.primary != Some(*number))
             .ok_or_else(|| Error::invalid(format!("there is no index '{name}' beside the rows")))
     }
+}
+
+/// True if a row of the one list is, byte by byte, a row of the other: another name, a longer text, a virtual column.
+fn same_rows(old: &[StoredColumn], new: &[StoredColumn]) -> bool {
+    let form = |column: &StoredColumn| {
+        let fixed = (!is_text(column.kind)).then_some((column.kind, column.size));
+        (column.id, column.nullable, fixed)
+    };
+    let forms = |columns: &[StoredColumn]| columns.iter().filter(|c| !c.is_virtual).map(form).collect::<Vec<_>>();
+    forms(old) == forms(new)
 }
 
 /// A new column.

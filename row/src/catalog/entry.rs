@@ -1,26 +1,31 @@
 //! Bytes of a table's entry (docs/develop/format/catalog.md).
 //!
-//! There are three versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! There are four versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
 //! 1. one list of columns, indexes with one entry per row, all of them live
 //! 2. the same, with weights of form 2
 //! 3. column ids, earlier schema versions, initial values, kinds and states of indexes
+//! 4. the same, with foreign keys
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
 use crate::def::{ColumnType, Compression, IndexKind};
 use crate::error::{Error, Result};
+use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::schema::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const PLAIN: u8 = 1;
 /// Who knows weights of form 1 only must not read the keys.
 const FORMS: u8 = 2;
 /// Who knows one schema version only must not read the rows, nor who knows one kind and state of indexes write any.
 pub(super) const VERSIONED: u8 = 3;
+/// Who does not know foreign keys must not write rows.
+pub(super) const FOREIGN: u8 = 4;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
@@ -34,12 +39,13 @@ const INDEX_UNIQUE: u8 = 1;
 const INDEX_LONG_HASH: u8 = 2;
 const TABLE_TEMPORARY: u8 = 1;
 const TABLE_NO_ROLLBACK: u8 = 2;
+const FOREIGN_INHERITED: u8 = 1;
 
 impl TableMeta {
     /// Bytes of the entry.
     pub fn encode(&self) -> Vec<u8> {
         let version = self.lowest_version();
-        let versioned = version == VERSIONED;
+        let versioned = version >= VERSIONED;
         let mut out = vec![version];
         put_varint(&mut out, self.table_id);
         put_varint(&mut out, u64::from(self.schema_version));
@@ -82,10 +88,17 @@ impl TableMeta {
                 out.push(u8::from(part.descending));
             }
         }
+        if version == FOREIGN {
+            put_varint(&mut out, self.foreign.len() as u64);
+            self.foreign.iter().for_each(|key| put_foreign(&mut out, key));
+        }
         out
     }
 
     fn lowest_version(&self) -> u8 {
+        if !self.foreign.is_empty() {
+            return FOREIGN;
+        }
         let plain_columns = self.columns.iter().zip(0..).all(|(c, number)| c.id == number && c.initial.is_none())
             && self.next_column as usize == self.columns.len();
         let plain_index =
@@ -100,15 +113,14 @@ impl TableMeta {
     /// Reads an entry; `name` is for messages.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
-        let versioned = match bytes.first() {
-            Some(&(PLAIN | FORMS)) => false,
-            Some(&VERSIONED) => true,
+        let version = match bytes.first() {
+            Some(&version @ PLAIN..=FOREIGN) => version,
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
             None => return Err(malformed()),
         };
-        let meta = read_table(&mut Reader::new(&bytes[1..]), versioned);
+        let meta = read_table(&mut Reader::new(&bytes[1..]), version);
         meta.filter(TableMeta::makes_sense).ok_or_else(malformed)
     }
 
@@ -127,6 +139,7 @@ impl TableMeta {
             }
             && versions[0] >= FIRST_VERSION
             && versions.is_sorted_by(|a, b| a < b)
+            && self.foreign.iter().all(|key| !key.columns.is_empty() && key.columns.len() == key.parent_columns.len())
             && ids_differ(&self.columns)
             && self.former.iter().all(|schema| ids_differ(&schema.columns))
     }
@@ -163,6 +176,21 @@ fn put_columns(out: &mut Vec<u8>, columns: &[StoredColumn], versioned: bool) {
                 put_bytes(out, value);
             }
         }
+    }
+}
+
+fn put_foreign(out: &mut Vec<u8>, key: &ForeignKey) {
+    put_bytes(out, key.name.as_bytes());
+    put_bytes(out, key.parent.as_bytes());
+    out.extend_from_slice(&[
+        key.on_delete.number(),
+        key.on_update.number(),
+        flags(&[(key.inherited, FOREIGN_INHERITED)]),
+    ]);
+    put_varint(out, key.columns.len() as u64);
+    for (column, parent) in key.columns.iter().zip(&key.parent_columns) {
+        put_bytes(out, column.as_bytes());
+        put_bytes(out, parent.as_bytes());
     }
 }
 
@@ -255,7 +283,24 @@ fn read_index(r: &mut Reader<'_>, versioned: bool) -> Option<StoredIndex> {
     })
 }
 
-fn read_table(r: &mut Reader<'_>, versioned: bool) -> Option<TableMeta> {
+fn read_foreign(r: &mut Reader<'_>) -> Option<ForeignKey> {
+    let (name, parent) = (read_text(r)?, read_text(r)?);
+    let (on_delete, on_update) = (Action::from_number(r.u8()?)?, Action::from_number(r.u8()?)?);
+    let inherited = match r.u8()? {
+        0 => false,
+        FOREIGN_INHERITED => true,
+        _ => return None,
+    };
+    let (mut columns, mut parent_columns) = (Vec::new(), Vec::new());
+    for _ in 0..r.varint()? {
+        columns.push(read_text(r)?);
+        parent_columns.push(read_text(r)?);
+    }
+    Some(ForeignKey { name, columns, parent, parent_columns, on_delete, on_update, inherited })
+}
+
+fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
+    let versioned = entry_version >= VERSIONED;
     let table_id = r.varint()?;
     let schema_version = read_u32(r)?;
     let create_time = r.varint()?;
@@ -286,6 +331,16 @@ fn read_table(r: &mut Reader<'_>, versioned: bool) -> Option<TableMeta> {
     for _ in 0..r.varint()? {
         indexes.push(read_index(r, versioned)?);
     }
+    let mut foreign = Vec::new();
+    if entry_version == FOREIGN {
+        for _ in 0..r.varint()? {
+            foreign.push(Arc::new(read_foreign(r)?));
+        }
+        // A table without keys has a lower version.
+        if foreign.is_empty() {
+            return None;
+        }
+    }
     r.is_empty().then_some(TableMeta {
         table_id,
         schema_version,
@@ -301,5 +356,6 @@ fn read_table(r: &mut Reader<'_>, versioned: bool) -> Option<TableMeta> {
         columns,
         former,
         indexes,
+        foreign,
     })
 }

@@ -36,16 +36,23 @@ const DECISIONS_FILE: u8 = 1;
 /// Tables with several schema versions, or with indexes that are not live or of another kind: entries of version 3.
 pub const SCHEMA_VERSIONS: Feature = Feature::new("schema-versions", "0.1", Need::Reader);
 
-/// The features of a store that this layer knows beside the engine's.
-pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS];
+/// Tables with foreign keys: entries of version 4. Whoever does not know them does not check what it writes.
+pub const FOREIGN_KEYS: Feature = Feature::new("foreign-keys", "0.1", Need::Reader);
 
-/// The feature that a store must have before these keys are written.
-pub fn feature_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Option<&'static Feature> {
+/// The features of a store that this layer knows beside the engine's.
+pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS];
+
+/// The features that a store must have before these keys are written.
+pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Feature> {
     let table = tagged(TAG_TABLE);
-    let is_versioned = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
-        key.starts_with(&table) && value.as_ref().is_some_and(|value| value.first() == Some(&super::entry::VERSIONED))
+    let has = |version: u8| {
+        let is_of = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+            key.starts_with(&table) && value.as_ref().is_some_and(|value| value.first() == Some(&version))
+        };
+        change.iter().any(is_of)
     };
-    change.iter().any(is_versioned).then_some(&FEATURES[0])
+    let versions = [super::entry::VERSIONED, super::entry::FOREIGN];
+    versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
 }
 
 /// Where whoever prepares transactions in several places keeps what becomes of them. To the row layer a name only.

@@ -21,21 +21,27 @@
 pub mod alter;
 mod clearing;
 pub mod compare;
+pub(crate) mod define;
 mod definition;
+mod entries;
 mod entry;
 pub mod format;
+pub mod graph;
 #[cfg(test)]
 mod tests;
 
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
+use crate::foreign::{ForeignKey, Related, Statement};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
 use clearing::Clearing;
+use define::{Dictionary, Names, Renamed};
+use entries::Entries;
 use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,9 +60,6 @@ pub(crate) enum Urgency<'a> {
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Tables by name: entries, and the sequence number of the change that made the present indexes (zero if before start).
-type Entries = BTreeMap<String, (Arc<TableMeta>, SeqNo)>;
-
 /// The tables of a store.
 pub struct Catalog {
     engine: Engine,
@@ -69,7 +72,7 @@ pub struct Catalog {
 impl Catalog {
     /// Reads the catalog and finishes interrupted drops.
     pub(crate) fn open(engine: &Engine, events: Teller) -> Result<Catalog> {
-        let mut tables = BTreeMap::new();
+        let mut tables = Vec::new();
         let mut ids = (FIRST_INDEX_ID, 1);
         let mut pending = BTreeSet::new();
         let txn = engine.begin();
@@ -83,7 +86,7 @@ impl Catalog {
                     Entry::Ids => ids = format::decode_ids(cursor.value())?,
                     Entry::Table(name) => {
                         let meta = TableMeta::decode(name, cursor.value())?;
-                        tables.insert(name.to_owned(), (Arc::new(meta), SeqNo::ZERO));
+                        tables.push((name.to_owned(), Arc::new(meta)));
                     }
                     Entry::Pending(id) => drop(pending.insert(id)),
                     // Read when it is asked for.
@@ -95,12 +98,12 @@ impl Catalog {
             cursor.next(&txn)?;
         }
         cursor.close();
-        for (meta, _) in tables.values() {
+        for (_, meta) in &tables {
             hint_compression(engine, meta);
         }
         let catalog = Catalog {
             engine: engine.clone(),
-            tables: RwLock::new(tables),
+            tables: RwLock::new(Entries::new(tables)),
             ids: Mutex::new(ids),
             clearing: Arc::new(Clearing::new(pending, events.clone())),
         };
@@ -121,38 +124,69 @@ impl Catalog {
         self.entry(name).map(|e| e.1)
     }
 
+    /// The cell with the relations of the table of this name.
+    pub fn related(&self, name: &str) -> Result<Arc<Related>> {
+        let tables = self.tables.read();
+        tables.get(name).map(|entry| entry.related.clone()).ok_or_else(|| Error::NoTable(name.to_owned()))
+    }
+
     fn entry(&self, name: &str) -> Result<(Arc<TableMeta>, SeqNo)> {
-        self.tables.read().get(name).cloned().ok_or_else(|| Error::NoTable(name.to_owned()))
+        self.tables
+            .read()
+            .get(name)
+            .map(|e| (e.meta.clone(), e.min_snapshot))
+            .ok_or_else(|| Error::NoTable(name.to_owned()))
+    }
+
+    /// The version of a table's definition in the server; of a partitioned table, of which only the partitions are known here, that of
+    /// one of them: they change together.
+    pub fn version(&self, name: &str) -> Result<[u8; 16]> {
+        let found = self.get(name).or_else(|error| {
+            let partition = self.names(&format!("{name}#P#")).into_iter().next();
+            partition.map_or(Err(error), |partition| self.get(&partition))
+        });
+        found.map(|meta| meta.version)
     }
 
     /// Names of all tables that start with `prefix`.
     pub fn names(&self, prefix: &str) -> Vec<String> {
-        let tables = self.tables.read();
-        tables.range(prefix.to_owned()..).map(|e| e.0).take_while(|n| n.starts_with(prefix)).cloned().collect()
+        self.tables.read().from(prefix).map(|(name, _)| name).take_while(|n| n.starts_with(prefix)).cloned().collect()
+    }
+
+    /// True if tables other than itself have foreign keys with the parent of this name.
+    pub fn is_parent(&self, name: &str) -> bool {
+        self.tables.read().children_of(name).any(|child| child != name)
     }
 
     /// Names of temporary tables, and of those that were set aside.
     pub fn temporary(&self) -> Vec<String> {
         let goes = |name: &str, entry: &TableMeta| entry.temporary || name.starts_with(ASIDE);
-        self.tables.read().iter().filter(|(name, e)| goes(name, &e.0)).map(|(name, _)| name.clone()).collect()
+        self.tables.read().from("").filter(|(name, e)| goes(name, &e.meta)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds a table. `extra` is written with it. Returns its entry and the sequence number of the change. While memory is full
-    /// this waits until `is_killed` says that it need not: nothing has happened then.
-    pub fn create(
+    /// Adds a table with foreign keys; those without a name get one. `extra` is written with it. Returns its entry and the sequence
+    /// number of the change. While memory is full this waits until `is_killed` says that it need not: nothing has happened then.
+    pub(crate) fn create(
         &self,
         name: &str,
         def: &TableDef,
+        (keys, statement, names): (&[ForeignKey], &Statement, &dyn Names),
         extra: impl Fn(&TableMeta) -> Change,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<(Arc<TableMeta>, SeqNo)> {
         let plan = |ids: &mut (u32, u64)| {
-            if self.tables.read().contains_key(name) {
+            if self.tables.read().get(name).is_some() {
                 return Err(Error::TableExists(name.to_owned()));
             }
             let table_id = ids.1;
             ids.1 += 1;
-            let meta = Arc::new(TableMeta::new(def, table_id, now(), &mut || next_id(ids)));
+            let mut meta = TableMeta::new(def, table_id, now(), &mut || next_id(ids));
+            {
+                let tables = self.tables.read();
+                meta.foreign = define::keys_of_new(&*tables, names, statement, name, &meta, keys)?;
+                define::check_children(&*tables, names, statement, name, &meta)?;
+            }
+            let meta = Arc::new(meta);
             let mut change = extra(&meta);
             change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
             change.push((format::table_key(name), Some(meta.encode())));
@@ -160,18 +194,21 @@ impl Catalog {
         };
         self.change(Urgency::Waits(is_killed), plan, |tables, seq, meta| {
             hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), seq));
+            tables.put(name, meta.clone(), seq);
         })
     }
 
-    /// Removes tables, all or none; names that are absent are an error.
-    pub fn drop_tables(&self, names: &[String]) -> Result<()> {
+    /// Removes tables, all or none; names that are absent are an error, and foreign keys of tables that stay.
+    pub(crate) fn drop_tables(&self, names: &[String], statement: &Statement) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
         let plan = |_: &mut (u32, u64)| {
             let mut change = Change::new();
             let mut gone = Vec::new();
+            if let Some(reference) = define::obstacle(&*self.tables.read(), statement, names) {
+                return Err(Error::RowIsReferenced(reference));
+            }
             for name in names {
                 let meta = self.get(name)?;
                 refuse_prepared(&self.engine, &meta)?;
@@ -192,14 +229,15 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives a table another name. Replaces nothing.
-    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+    /// Gives a table another name. Replaces nothing. Foreign keys go with the names.
+    pub(crate) fn rename(&self, from: &str, to: &str, statement: &Statement, names: &dyn Names) -> Result<()> {
         self.move_entry(from, |meta| {
             refuse_prepared(&self.engine, meta)?;
-            match self.tables.read().contains_key(to) {
-                true => Err(Error::TableExists(to.to_owned())),
-                false => Ok(to.to_owned()),
+            let tables = self.tables.read();
+            if tables.get(to).is_some() {
+                return Err(Error::TableExists(to.to_owned()));
             }
+            Ok((to.to_owned(), define::rename(&*tables, names, statement, [from, to], meta)?))
         })
     }
 
@@ -208,20 +246,27 @@ impl Catalog {
     pub fn set_aside(&self, name: &str) -> Result<()> {
         match name == aside(&*self.get(name)?) {
             true => Ok(()),
-            false => self.move_entry(name, |meta| Ok(aside(meta))),
+            false => self.move_entry(name, |meta| {
+                Ok((
+                    aside(meta),
+                    Renamed { meta: TableMeta { foreign: Vec::new(), ..meta.clone() }, children: Vec::new() },
+                ))
+            }),
         }
     }
 
-    fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<String>) -> Result<()> {
+    fn move_entry(&self, from: &str, to: impl Fn(&TableMeta) -> Result<(String, Renamed)>) -> Result<()> {
         let plan = |_: &mut (u32, u64)| {
-            let (meta, min_snapshot) = self.entry(from)?;
-            let to = to(&meta)?;
-            let change = vec![(format::table_key(from), None), (format::table_key(&to), Some(meta.encode()))];
-            Ok((change, (to, meta, min_snapshot)))
+            let meta = self.get(from)?;
+            let (to, renamed) = to(&meta)?;
+            let mut change =
+                vec![(format::table_key(from), None), (format::table_key(&to), Some(renamed.meta.encode()))];
+            change.extend(renamed.children.iter().map(|(name, meta)| (format::table_key(name), Some(meta.encode()))));
+            let children = renamed.children.into_iter().map(|(name, meta)| (name, Arc::new(meta)));
+            Ok((change, (to, Arc::new(renamed.meta), children.collect::<Vec<_>>())))
         };
-        self.change(Urgency::Relief, plan, |tables, _, (to, meta, min_snapshot)| {
-            tables.remove(from);
-            tables.insert(to.clone(), (meta.clone(), *min_snapshot));
+        self.change(Urgency::Relief, plan, |tables, _, (to, meta, children)| {
+            tables.rename(from, to, meta.clone(), children.clone());
         })?;
         Ok(())
     }
@@ -249,43 +294,48 @@ impl Catalog {
         };
         let ((meta, gone), seq) = self.change(Urgency::Relief, plan, |tables, seq, (meta, _)| {
             hint_compression(&self.engine, meta);
-            tables.insert(name.to_owned(), (meta.clone(), seq));
+            tables.put(name, meta.clone(), seq);
         })?;
         self.clearing.settle(&self.engine, gone);
         Ok((meta, seq))
     }
 
-    /// Puts another entry in the place of a table's: what `plan` makes of it, with the ids of the indexes that it has no more.
-    /// Its rows and its name stay. Returns the entry and the sequence number below which a snapshot cannot know the table: that of
-    /// the change if an index has become live, which may lack entries of rows that are in older snapshots only.
+    /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
+    /// indexes that it has no more. Rows and names stay. Returns, in the order of the names, the entry and the sequence number below
+    /// which a snapshot cannot know the table: that of the change if an index has become live, which may lack entries of rows that
+    /// are in older snapshots only.
     pub(crate) fn alter(
         &self,
-        name: &str,
+        names: &[String],
         urgency: Urgency<'_>,
-        plan: impl Fn(&TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
-    ) -> Result<(Arc<TableMeta>, SeqNo)> {
+        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+    ) -> Result<Vec<(Arc<TableMeta>, SeqNo)>> {
         let plan = |ids: &mut (u32, u64)| {
-            let (old, min_snapshot) = self.entry(name)?;
-            refuse_prepared(&self.engine, &old)?;
-            let (meta, gone) = plan(&old, &mut || next_id(ids))?;
-            let mut change = vec![
-                (format::ids_key(), Some(format::encode_ids(ids.0, ids.1))),
-                (format::table_key(name), Some(meta.encode())),
+            let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
+            for name in names {
+                let (old, min_snapshot) = self.entry(name)?;
+                refuse_prepared(&self.engine, &old)?;
+                let (meta, gone) = plan(name, &old, &mut || next_id(ids))?;
+                change.push((format::table_key(name), Some(meta.encode())));
                 // Of indexes that may be others now.
-                (statistics_key(meta.table_id), None),
-            ];
-            note_pending(&mut change, &gone);
-            let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
-            let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
-            Ok((change, (Arc::new(meta), gone, (!new_live).then_some(min_snapshot))))
+                change.push((statistics_key(meta.table_id), None));
+                let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
+                let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
+                next.push((Arc::new(meta), (!new_live).then_some(min_snapshot)));
+                all_gone.extend(gone);
+            }
+            change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
+            note_pending(&mut change, &all_gone);
+            Ok((change, (next, all_gone)))
         };
-        let ((meta, gone, min_snapshot), seq) =
-            self.change(urgency, plan, |tables, seq, (meta, _, min_snapshot)| {
+        let ((next, gone), seq) = self.change(urgency, plan, |tables, seq, (next, _)| {
+            for (name, (meta, min_snapshot)) in names.iter().zip(next) {
                 hint_compression(&self.engine, meta);
-                tables.insert(name.to_owned(), (meta.clone(), min_snapshot.unwrap_or(seq)));
-            })?;
+                tables.put(name, meta.clone(), min_snapshot.unwrap_or(seq));
+            }
+        })?;
         self.clearing.settle(&self.engine, gone);
-        Ok((meta, min_snapshot.unwrap_or(seq)))
+        Ok(next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect())
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on
@@ -302,10 +352,10 @@ impl Catalog {
             return Err(Error::invalid("all numbers of indexes are used up"));
         }
         let mut bytes = Engine::write_bytes(&trial) + TRIAL_SLACK;
-        let mut feature = format::feature_of(&trial);
+        let mut features = format::features_of(&trial);
         loop {
-            // Whoever does not know it must not come upon the entry.
-            if let Some(feature) = feature {
+            // Whoever does not know them must not come upon the entry.
+            for feature in &features {
                 self.engine.require(feature)?;
             }
             let room = match urgency {
@@ -315,9 +365,9 @@ impl Catalog {
             let mut ids = self.ids.lock();
             let (change, made) = plan(&mut ids)?;
             let needed = Engine::write_bytes(&change);
-            if needed > room.bytes() || format::feature_of(&change) != feature {
+            if needed > room.bytes() || format::features_of(&change) != features {
                 bytes = needed + TRIAL_SLACK;
-                feature = format::feature_of(&change);
+                features = format::features_of(&change);
                 continue;
             }
             // What is put in order first becomes durable first: no id is durable before the counter that is above it.
@@ -344,7 +394,7 @@ impl Catalog {
     /// Drops whatever index has keys and belongs to no table. Nothing else can own it: what a change makes is in the catalog
     /// before it is written to, and the engine's keyspaces have ids of their own.
     fn clear_strays(&self, events: &Teller) -> Result<()> {
-        let owned: BTreeSet<IndexId> = self.tables.read().values().flat_map(|(meta, _)| meta.ids()).collect();
+        let owned: BTreeSet<IndexId> = self.tables.read().from("").flat_map(|(_, entry)| entry.meta.ids()).collect();
         let mut strays: Vec<IndexId> = self.engine.indexes()?.into_iter().collect();
         let may_own = |id: &IndexId| id.0 >= FIRST_INDEX_ID && *id < IndexId::KEYSPACES;
         strays.retain(|id| may_own(id) && !owned.contains(id) && !self.clearing.has(*id));

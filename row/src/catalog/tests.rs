@@ -65,6 +65,7 @@ fn example() -> TableMeta {
         columns: vec![column(0, "id", ColumnType::Int { unsigned: true }, 4), text_column(1, 40)],
         former: Vec::new(),
         indexes: vec![index(16, "PRIMARY", true, part(0, 4, false)), index(17, "t", false, part(1, 40, true))],
+        foreign: Vec::new(),
     }
 }
 
@@ -193,8 +194,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         }
         assert!(TableMeta::decode("x", &[&bytes[..], &[0]].concat()).is_err());
         let mut newer = bytes.clone();
-        newer[0] = 4;
-        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 4"));
+        newer[0] = 5;
+        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 5"));
     }
     assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
 }

@@ -23,6 +23,7 @@ pub(crate) mod entries;
 pub mod limits;
 
 use crate::error::{Error, Result};
+use crate::integrity::rows;
 use crate::kv::ValueBuf;
 use crate::kv::limits::VALUE_BYTES_MAX;
 use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
@@ -93,7 +94,13 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
-        self.undoing(|w| w.insert_entries(record))
+        self.undoing(|w| {
+            w.insert_entries(record)?;
+            match w.is_related() {
+                false => Ok(()),
+                true => rows::inserted(w.session, w.table, record),
+            }
+        })
     }
 
     /// Replaces the row `old` (hidden row id `row_id`) by `new`. `stored` is what was read of it.
@@ -107,6 +114,9 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(new, Some(row_id)).map(|()| Updated::Changed);
         }
+        if self.is_related() {
+            return self.update_related(old, new, row_id, stored);
+        }
         self.undoing(|w| w.update_entries(old, new, row_id, stored))
     }
 
@@ -116,7 +126,55 @@ impl Writer<'_> {
             self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
             return self.write_now((self.buffers.row_key.clone(), None), false);
         }
+        if self.is_related() {
+            return self.delete_related(record, row_id, stored);
+        }
         self.undoing(|w| w.delete_entries(record, row_id, stored))
+    }
+
+    /// True if foreign keys are to be followed. Keys of the table itself do not change while it is open, and one that names it from
+    /// now on finds the row locked by who has read it to be written.
+    #[inline]
+    fn is_related(&self) -> bool {
+        self.table.state.is_related() && self.session.foreign_key_checks()
+    }
+
+    #[cold]
+    fn update_related(
+        &mut self,
+        old: Record<'_>,
+        new: Record<'_>,
+        row_id: u64,
+        stored: Option<Stored<'_>>,
+    ) -> Result<Updated> {
+        self.undoing(|w| {
+            w.refuse_cascaded(old, row_id, stored)?;
+            let updated = w.update_entries(old, new, row_id, stored)?;
+            if updated == Updated::Changed {
+                rows::updated(w.session, w.table, old, new)?;
+            }
+            Ok(updated)
+        })
+    }
+
+    #[cold]
+    fn delete_related(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+        self.undoing(|w| {
+            w.refuse_cascaded(record, row_id, stored)?;
+            w.delete_entries(record, row_id, stored)?;
+            rows::deleted(w.session, w.table, record)
+        })
+    }
+
+    /// An error if the row, since it was read, has become another by a cascade (of a trigger's statement, which ran in between). Its
+    /// entries would not be those of the record.
+    fn refuse_cascaded(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+        if !rows::has_cascaded(self.session) {
+            return Ok(());
+        }
+        let WriteBuffers { row_key, found, .. } = &mut *self.buffers;
+        self.table.clustered.encode_record(record, row_id, row_key)?;
+        is_as_read(self.session, self.table, row_key, found, record, stored.filter(|stored| stored.key == *row_key))
     }
 
     /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
@@ -197,7 +255,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn update_entries(
+    pub(crate) fn update_entries(
         &mut self,
         old: Record<'_>,
         new: Record<'_>,
@@ -252,7 +310,7 @@ impl Writer<'_> {
         Ok(Updated::Changed)
     }
 
-    fn delete_entries(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+    pub(crate) fn delete_entries(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
@@ -417,6 +475,18 @@ fn hold(
     if granted.kind != GrantKind::New {
         return Ok(());
     }
+    is_as_read(session, table, key, found, record, stored)
+}
+
+/// An error unless the row is still what was read: the bytes, or, if these are not at hand, the values of `record`.
+fn is_as_read(
+    session: &Session,
+    table: &Table,
+    key: &[u8],
+    found: &mut ValueBuf,
+    record: Record<'_>,
+    stored: Option<Stored<'_>>,
+) -> Result<()> {
     let is_same = exists(session, key, found)?
         && match stored {
             Some(stored) => **found == *stored.row,

@@ -54,6 +54,8 @@ pub use step::TERM_BYTES_MAX;
 use step::{ROW_ID_BYTES, Step, Unpack};
 
 use crate::def::{IndexKind, TableDef};
+#[cfg(doc)]
+use crate::rowcode::layout::Layout;
 use crate::rowcode::{ColumnSet, Record};
 
 /// Most parts of a key, suffix included: twice the server's limit for an index.
@@ -262,6 +264,23 @@ impl KeyCodec {
             step.encode(record, 0, out);
         }
         self.checked(out)
+    }
+
+    /// Index id and leading own parts with these values, as [`Layout::carried`] has them, of columns of another table that compare
+    /// with those of the parts. What it encodes to is a prefix of the keys of all rows that have the values. False if no row can.
+    pub(crate) fn encode_values<'a>(
+        &self,
+        values: impl IntoIterator<Item = Option<&'a [u8]>>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.begin(out);
+        for (step, value) in self.steps[..self.own].iter().zip(values) {
+            if !value.is_some_and(|value| step.carried_value(value, out)) {
+                return Ok(false);
+            }
+        }
+        self.checked(out)?;
+        Ok(true)
     }
 
     /// The value stored under a row's key in a secondary index: the suffix if it is not in the key, then unpack data.

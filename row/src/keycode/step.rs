@@ -294,6 +294,35 @@ impl Step {
         }
     }
 
+    /// Appends a value of another table's column, see [`Layout::carried`]; false if none of this column's can be equal.
+    pub(super) fn carried_value(&self, value: &[u8], out: &mut Vec<u8>) -> bool {
+        match &self.field {
+            Field::Text(text) => {
+                let value = text.without_padding(&self.layout, value);
+                let is_char = self.layout.kind == ColumnType::Char;
+                // No CHAR has spaces at its end.
+                if is_char && self.layout.pad.trimmed(value) < value.len() || text.counts_chars() && !text.holds(value)
+                {
+                    return false;
+                }
+                if !is_char || !text.counts_chars() {
+                    self.value(value, out);
+                    return true;
+                }
+                let mut slot = vec![0; self.layout.size];
+                let Some(start) = slot.get_mut(..value.len()) else { return false };
+                start.copy_from_slice(value);
+                self.layout.pad.fill(&mut slot[value.len()..]);
+                self.value(&slot, out);
+            }
+            Field::Int { .. } | Field::Float | Field::Double | Field::Raw if value.len() == self.length => {
+                self.value(value, out);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// End of the part that begins at `bytes[at]`, and whether it is NULL.
     #[inline]
     pub(super) fn skip(&self, bytes: &[u8], at: usize) -> Option<(usize, bool)> {
@@ -527,6 +556,24 @@ fn text(layout: &Layout, collation: &Arc<dyn Collation>, length: usize, whole: b
 }
 
 impl Text {
+    /// What is weighed depends on how many characters the column has.
+    fn counts_chars(&self) -> bool {
+        self.cut || matches!(self.source, Source::Padded)
+    }
+
+    /// True if the column has room for so many characters.
+    fn holds(&self, value: &[u8]) -> bool {
+        value.len() <= self.chars || self.collation.prefix_bytes(value, self.chars) >= value.len()
+    }
+
+    /// The value without spaces at its end, if these do not count.
+    fn without_padding<'a>(&self, layout: &Layout, value: &'a [u8]) -> &'a [u8] {
+        match self.collation.traits().pad {
+            true => &value[..layout.pad.trimmed(value)],
+            false => value,
+        }
+    }
+
     fn value(&self, layout: &Layout, mut data: &[u8], out: &mut Vec<u8>) {
         if self.cut && data.len() > self.chars {
             let end = if self.mbmaxlen == 1 { self.chars } else { self.collation.prefix_bytes(data, self.chars) };

@@ -75,7 +75,7 @@ const fn number(kind: ColumnType, size: usize, nullable: bool) -> Spec {
     Spec { kind, size, nullable, order: None, is_virtual: false }
 }
 
-const fn text(kind: ColumnType, size: usize, nullable: bool, order: Order) -> Spec {
+pub(crate) const fn text(kind: ColumnType, size: usize, nullable: bool, order: Order) -> Spec {
     Spec { kind, size, nullable, order: Some(order), is_virtual: false }
 }
 
@@ -361,7 +361,7 @@ fn compare_text(spec: &Spec, order: Order, limit: usize, a: &[u8], b: &[u8]) -> 
 }
 
 /// A value of a column; few different ones, so that equal ones and common beginnings are frequent.
-fn value(spec: Spec) -> BoxedStrategy<V> {
+pub(crate) fn value(spec: Spec) -> BoxedStrategy<V> {
     let plain: BoxedStrategy<V> = match spec.kind {
         Int { unsigned } => {
             let bits = 8 * spec.size as u32;

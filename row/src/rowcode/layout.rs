@@ -205,6 +205,37 @@ impl Layout {
         })
     }
 
+    /// The value as a comparable column of another table takes it: text without padding, everything else byte by byte; `None` is
+    /// NULL.
+    pub(crate) fn carried<'a>(&self, record: Record<'a>) -> Option<&'a [u8]> {
+        match self.is_binary_char() && !self.is_null(record.bytes()) {
+            true => Some(self.fixed(record.bytes())),
+            false => self.value(record),
+        }
+    }
+
+    /// Takes a carried value; false if the column cannot have it.
+    pub(crate) fn carry(&self, record: &mut [u8], value: Option<&[u8]>) -> bool {
+        let Some(value) = value else {
+            self.set_null(record);
+            return self.nullable();
+        };
+        match self.kind {
+            ColumnType::Char | ColumnType::VarChar if !self.is_binary_char() => self.set_text(record, value),
+            ColumnType::Blob => false,
+            _ if value.len() == self.size => {
+                self.fixed_mut(record).copy_from_slice(value);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// BINARY: the zeros at its end are part of the value.
+    fn is_binary_char(&self) -> bool {
+        self.kind == ColumnType::Char && self.pad == Pad::ZERO
+    }
+
     /// Greatest length a BLOB of this column can have.
     pub(crate) fn blob_bytes_max(&self) -> usize {
         ((1u64 << (8 * self.length_bytes)) - 1) as usize

@@ -169,18 +169,9 @@ impl RowCursor {
 
     /// With snapshot isolation, an error if the row at `current`, just locked, is not what the transaction's snapshot shows.
     fn check_unchanged(&self, session: &Session, newest: SeqNo) -> Result<()> {
-        let Some(snapshot) = session.protected_snapshot().filter(|&s| s != newest) else {
-            return Ok(());
-        };
-        if self.table.reads_newest() || session.txn().wrote(&self.current)? {
-            return Ok(());
-        }
-        let (mut then, mut now) = (ValueBuf::default(), ValueBuf::default());
-        let was = session.txn().get(&self.current, snapshot, &mut then)?;
-        let is = session.txn().get(&self.current, newest, &mut now)?;
-        match was == is && (!is || *then == *now) {
+        match self.table.reads_newest() {
             true => Ok(()),
-            false => Err(kv::Error::Conflict.into()),
+            false => session.check_snapshot(&self.current, newest),
         }
     }
 

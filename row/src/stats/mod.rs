@@ -35,8 +35,12 @@ pub struct TableStats {
     pub mean_row_bytes: u32,
     /// Unix seconds of creation.
     pub create_time: u64,
+    /// Rows per key, as they were told last, are of a table of quite another size: they are to be asked for again.
+    pub sample_is_old: bool,
 }
 
+/// A sample is taken anew once the table has grown or shrunk so many times.
+const GROWTH: u64 = 4;
 /// Tables above this many rows are not counted anew for every statement.
 const LARGE_ROWS: u64 = 10_000;
 /// How long their sizes are good, in microseconds.
@@ -58,6 +62,13 @@ struct Sizes {
     /// Of the engine.
     state: (SeqNo, u64),
     stats: TableStats,
+}
+
+impl Sample {
+    /// Whether it may stand for the table now that it has `rows` rows.
+    fn is_fresh(&self, rows: u64) -> bool {
+        self.rows / GROWTH <= rows && rows / GROWTH <= self.rows
+    }
 }
 
 /// The sample in use.
@@ -111,6 +122,7 @@ impl Table {
             deleted_bytes: data.bytes / data.entries.max(1) * data.tombstones,
             mean_row_bytes: u32::try_from(mean).unwrap_or(u32::MAX),
             create_time: self.state.meta.create_time,
+            sample_is_old: self.state.statistics.sample.lock().as_ref().is_some_and(|sample| !sample.is_fresh(rows)),
         }
     }
 
@@ -122,10 +134,13 @@ impl Table {
             Some(sample) => Some(sample),
             None => self.stored_sample()?,
         };
-        let fresh = |s: &Arc<Sample>| s.rows / 4 <= rows && rows / 4 <= s.rows;
-        let sample = match cached.filter(fresh) {
+        let sample = match cached.filter(|sample| sample.is_fresh(rows)) {
             Some(sample) => sample,
-            None => Arc::new(sample::take(self, rows, &self.engine().begin(), &|| Ok(()))?),
+            None => {
+                // Sizes that say that the sample is old are not good any more.
+                *self.state.statistics.sizes.lock() = None;
+                Arc::new(sample::take(self, rows, &self.engine().begin(), &|| Ok(()))?)
+            }
         };
         *self.state.statistics.sample.lock() = Some(sample.clone());
         Ok(self.places.get(index).and_then(|place| sample.means.get(*place)).cloned().unwrap_or_default())

@@ -2,6 +2,7 @@
 //! as the server makes them.
 #![allow(dead_code)]
 
+pub mod related;
 pub mod values;
 
 use std::path::Path;
@@ -273,7 +274,12 @@ pub fn open(dir: &Path) -> Arc<Store> {
 
 pub fn fresh(dir: &Path) -> (Arc<Store>, Arc<Table>) {
     let store = open(dir);
-    store.create_table("./db/t", &definition(false), 0).unwrap();
-    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let table = made(&store, "./db/t", definition(false));
     (store, table)
+}
+
+/// Makes a table and opens it.
+pub fn made(store: &Arc<Store>, name: &str, def: TableDef) -> Arc<Table> {
+    store.create_table(name, &def, 0).unwrap();
+    store.open_table(name, def).unwrap()
 }

@@ -7,7 +7,7 @@ use strata_row::Result;
 use strata_row::def::{Collation, IndexKind, Library, Terms};
 use strata_row::index::Updated;
 use strata_row::keycode::TERM_BYTES_MAX;
-use strata_row::keycode::collations::{Binary, Latin1};
+use strata_row::keycode::collations::{Binary, Latin1, Utf8};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
@@ -47,13 +47,14 @@ pub fn values<const N: usize>(of: [(&str, V); N]) -> Values {
 }
 
 const TEXT: Latin1 = Latin1 { ci: true, pad: true };
+const WIDE: Utf8 = Utf8 { weight: 2, pad: true };
 
 /// The collations that `table` gives.
 pub struct Names;
 
 impl Library for Names {
     fn collation(&self, id: u32, name: &str) -> Option<Arc<dyn Collation>> {
-        let known: [Arc<dyn Collation>; 2] = [Arc::new(Binary), Arc::new(TEXT)];
+        let known: [Arc<dyn Collation>; 3] = [Arc::new(Binary), Arc::new(TEXT), Arc::new(WIDE)];
         known.into_iter().find(|c| c.id() == id && c.name() == name)
     }
     fn terms(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
@@ -75,8 +76,8 @@ impl Terms for Words {
     }
 }
 
-/// Columns such as `n int2 null`, `t varchar10`, `b text2 null`; indexes such as `t (t, n)`, `PRIMARY (id)`, `u unique (n)`,
-/// `w words (t, b)`.
+/// Columns such as `n int2 null`, `t varchar10`, `b text2 null`, `r varbinary5`; indexes such as `t (t, n desc)`, `PRIMARY (id)`,
+/// `u unique (n)`, `w words (t, b)`.
 pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
     let nulls = columns.iter().filter(|c| c.ends_with(" null")).count();
     let null_bytes = nulls.div_ceil(8) as u32;
@@ -93,6 +94,11 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
             "char" => (ColumnType::Char, 0, size),
             "varchar" => (ColumnType::VarChar, 1 + u8::from(size > 255), size),
             "text" => (ColumnType::Blob, size as u8, 0),
+            "binary" => (ColumnType::Char, 0, size),
+            "varbinary" => (ColumnType::VarChar, 1, size),
+            // Of characters with up to four bytes.
+            "widechar" => (ColumnType::Char, 0, 4 * size),
+            "widevarchar" => (ColumnType::VarChar, 1, 4 * size),
             other => panic!("{other}"),
         };
         let is_text = matches!(kind, ColumnType::Char | ColumnType::VarChar | ColumnType::Blob);
@@ -107,7 +113,7 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
             null_first: 0,
             offset: def.record_bytes,
             size: bytes,
-            collation: is_text.then(|| Arc::new(TEXT) as Arc<dyn Collation>),
+            collation: is_text.then(|| collation(words[1])),
         });
         null_bit += u32::from(nullable);
         def.record_bytes += u32::from(length_bytes) + bytes + if kind == ColumnType::Blob { 8 } else { 0 };
@@ -122,17 +128,29 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
     def
 }
 
+fn collation(kind: &str) -> Arc<dyn Collation> {
+    match kind {
+        kind if kind.contains("binary") => Arc::new(Binary),
+        kind if kind.contains("wide") => Arc::new(WIDE),
+        _ => Arc::new(TEXT),
+    }
+}
+
 /// An index of a table with these columns.
 pub fn index(def: &TableDef, line: &str) -> Index {
     let (head, parts) = line.trim_end_matches(')').split_once(" (").unwrap();
     let words: Vec<&str> = head.split_whitespace().collect();
-    let part = |name: &str| {
-        let column = def.columns.iter().position(|c| c.name == name.trim()).unwrap();
+    let part = |part: &str| {
+        let (name, descending) = match part.trim().strip_suffix(" desc") {
+            Some(name) => (name, true),
+            None => (part.trim(), false),
+        };
+        let column = def.columns.iter().position(|c| c.name == name).unwrap();
         let c = &def.columns[column];
         let length = if c.kind == ColumnType::Blob { 64 } else { c.size };
         let lengths = if matches!(c.kind, ColumnType::VarChar | ColumnType::Blob) { 2 } else { 0 };
         let store_length = length + lengths + u32::from(c.null_mask != 0);
-        KeyPart { column: column as u32, length, descending: false, store_length }
+        KeyPart { column: column as u32, length, descending, store_length }
     };
     let unique = words[0] == "PRIMARY" || words.contains(&"unique");
     let index = Index::ordinary(words[0], unique, parts.split(',').map(part).collect());
@@ -168,12 +186,17 @@ pub fn record(def: &TableDef, row: &Values) -> Vec<u8> {
                     _ => slot[..text.len()].copy_from_slice(text.as_bytes()),
                 }
                 if kind == ColumnType::Char {
-                    slot[text.len()..column.size as usize].fill(b' ');
+                    let pad = if is_binary(column) { 0 } else { b' ' };
+                    slot[text.len()..column.size as usize].fill(pad);
                 }
             }
         }
     }
     out
+}
+
+fn is_binary(column: &Column) -> bool {
+    column.collation.as_ref().is_some_and(|collation| collation.traits().binary)
 }
 
 /// The values of a record that was read.
@@ -194,7 +217,8 @@ pub fn read(def: &TableDef, record: &[u8]) -> Values {
             ColumnType::Int { .. } => V::Int((number(size) as i64) << (64 - 8 * size) >> (64 - 8 * size)),
             ColumnType::Float => V::Real(f64::from(f32::from_bits(number(4) as u32))),
             ColumnType::Double => V::Real(f64::from_bits(number(8))),
-            ColumnType::Char => text(String::from_utf8_lossy(&slot[..size]).trim_end().as_bytes()),
+            ColumnType::Char if is_binary(column) => text(&slot[..size]),
+            ColumnType::Char => text(String::from_utf8_lossy(&slot[..size]).trim_end_matches(' ').as_bytes()),
             ColumnType::VarChar => text(&slot[lengths..lengths + number(lengths) as usize]),
             ColumnType::Blob => {
                 let length = number(lengths) as usize;

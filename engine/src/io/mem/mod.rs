@@ -171,6 +171,16 @@ impl MemDisk {
         MemDisk { state: Arc::new(Mutex::new(copy)) }
     }
 
+    /// Takes away what a file has behind `keep` bytes, durably: the file ends there, or goes on with zeros.
+    pub fn cut(&self, path: &Path, keep: u64, zeroed: bool) -> Result<()> {
+        let file = self.open(path, Mode::ReadWrite, false)?;
+        match zeroed {
+            true => file.write_all_at(&vec![0; file.len()?.saturating_sub(keep) as usize], keep)?,
+            false => file.set_len(keep)?,
+        }
+        file.sync_data()
+    }
+
     /// Lets the `n`-th next mutating operation (create, write, sync, rename, remove, ...) fail once; 1 is the very next.
     pub fn fail_after(&self, n: u64, kind: FaultKind) {
         self.state.lock().fault = Some(Fault { left: n.max(1), kind, lasting: false, struck: None });

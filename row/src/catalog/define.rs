@@ -1,0 +1,284 @@
+//! What a statement that creates or renames a table makes of foreign keys: names, and what is refused.
+//!
+//! Pure functions of the tables that there are, called under the lock of the catalog's changes.
+//!
+//! A key is refused unless the child has an index that begins with its columns, the parent has one that begins with the referenced
+//! columns, and the columns can be compared. Without checks the parent may be missing, but a parent that is there has to fit
+//! even then. A table that comes to be under the name of a missing parent must fit the keys that wait for it, unless checks are off.
+//!
+//! ALTER TABLE by copy creates `#sql-alter-...`, which *stands for* the altered table: keys that it takes over have their names and
+//! were checked before; what it is to be is checked now, before rows are copied, as if it had the altered table's name already.
+
+use super::graph::{columns, index_of, is_comparable};
+use crate::error::{Error, Result};
+use crate::foreign::key::{database, is_passive};
+use crate::foreign::{Action, ForeignKey, Reference, Statement};
+use crate::schema::TableMeta;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What comes between a table's name and a number in names that nobody has given.
+const GENERATED: &str = "_ibfk_";
+
+/// The tables that there are.
+pub(crate) trait Dictionary {
+    /// The table of this name.
+    fn meta(&self, name: &str) -> Option<&Arc<TableMeta>>;
+    /// The names of the tables that have keys with this parent.
+    fn children_of<'a>(&'a self, parent: &str) -> Box<dyn Iterator<Item = &'a str> + 'a>;
+    /// The table that has a key of this name, which is in lower case, in this database.
+    fn owner(&self, database: &str, name: &str) -> Option<&str>;
+}
+
+/// How names of tables look in SQL.
+pub(crate) trait Names {
+    /// The table's own name, without its database.
+    fn table(&self, name: &str) -> String;
+    /// Both, quoted.
+    fn quoted(&self, name: &str) -> String;
+}
+
+/// The keys of a table that is created, with names for those that have none.
+pub(crate) fn keys_of_new(
+    tables: &dyn Dictionary,
+    names: &dyn Names,
+    statement: &Statement,
+    name: &str,
+    meta: &TableMeta,
+    keys: &[ForeignKey],
+) -> Result<Vec<Arc<ForeignKey>>> {
+    let stands_for = statement.stands_for(name);
+    let altered = statement.altered.as_deref();
+    let base = names.table(stands_for);
+    let before = altered.and_then(|altered| tables.meta(altered));
+    let mut taken = BTreeSet::new();
+    for key in keys.iter().filter(|key| !key.name.is_empty()) {
+        let lower = key.name.to_lowercase();
+        if tables.owner(database(name), &lower).is_some_and(|owner| Some(owner) != altered) {
+            return Err(Error::ForeignNameTaken(key.name.clone()));
+        }
+        let is_twice = taken.contains(&lower);
+        if is_twice && before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower)) {
+            return Err(Error::ForeignNameTaken(key.name.clone()));
+        }
+        if !taken.insert(lower) {
+            return Err(refused(key, "The statement has two foreign keys of this name.".into()));
+        }
+    }
+    let known = before.into_iter().flat_map(|meta| &meta.foreign).map(|key| key.name.as_str());
+    let mut number = known.filter_map(|name| generated_number(name, &base)).max().unwrap_or(0);
+    let mut made = Vec::with_capacity(keys.len());
+    for key in keys {
+        admit(tables, names, statement, name, meta, key)?;
+        let mut key = key.clone();
+        while key.name.is_empty() {
+            number += 1;
+            let generated = format!("{base}{GENERATED}{number}");
+            let lower = generated.to_lowercase();
+            let is_free = tables.owner(database(name), &lower).is_none_or(|owner| Some(owner) == altered);
+            if is_free && taken.insert(lower) {
+                key.name = generated;
+            }
+        }
+        made.push(Arc::new(key));
+    }
+    Ok(made)
+}
+
+/// The error of a key that cannot be made. One without a name is called by its columns.
+fn refused(key: &ForeignKey, why: String) -> Error {
+    let name = match key.name.is_empty() {
+        true => format!("({})", key.columns.join(", ")),
+        false => format!("`{}`", key.name),
+    };
+    Error::CannotAddForeign { name, why }
+}
+
+/// An error if a key cannot be one of this table.
+fn admit(
+    tables: &dyn Dictionary,
+    names: &dyn Names,
+    statement: &Statement,
+    name: &str,
+    meta: &TableMeta,
+    key: &ForeignKey,
+) -> Result<()> {
+    let refuse = |why: String| Err(refused(key, why));
+    if meta.temporary {
+        return refuse("Temporary tables cannot have foreign keys.".into());
+    }
+    let before = statement.altered.as_deref().and_then(|altered| tables.meta(altered));
+    let Some(numbers) = columns(meta, &key.columns) else {
+        let missing = key.columns.iter().find(|column| columns(meta, std::slice::from_ref(column)).is_none());
+        return refuse(format!("The table has no column '{}'.", missing.map_or("", String::as_str)));
+    };
+    if index_of(meta, &numbers).is_none() {
+        // Only ALTER TABLE can leave a key without the index that came with it.
+        return match before.and_then(|before| index_name(before, &key.columns)) {
+            Some(_) if !statement.checks => Ok(()),
+            Some(index) => Err(Error::IndexOfForeign(index)),
+            None => refuse("The table has no index that begins with these columns.".into()),
+        };
+    }
+    let sets_null = [key.on_delete, key.on_update].contains(&Action::SetNull);
+    if let Some(number) = numbers.iter().find(|number| sets_null && !meta.columns[**number].nullable) {
+        let column = &meta.columns[*number].name;
+        return refuse(format!("SET NULL is not possible: column '{column}' is NOT NULL."));
+    }
+    // A copy refers to itself by the name that it is to have.
+    let is_own = key.parent == statement.stands_for(name);
+    let parent = if is_own { Some(meta) } else { tables.meta(&key.parent).map(|meta| &**meta) };
+    match parent {
+        None if !statement.checks || key.inherited => Ok(()),
+        None => refuse(format!("There is no table {} of this engine.", names.quoted(&key.parent))),
+        // What was accepted once is not refused because the parent was replaced without checks.
+        Some(_) if key.inherited => Ok(()),
+        Some(parent) => match misfit(meta, &numbers, key, parent) {
+            Some(why) => refuse(why),
+            // The rows that are copied are looked for in the table that there is.
+            None if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) => {
+                refuse("The referenced index comes with the same statement: it must be there before.".into())
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// Why a parent does not fit a key whose columns have these numbers in the child.
+fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
+    let Some(parent_numbers) = columns(parent, &key.parent_columns) else {
+        let missing = key.parent_columns.iter().find(|column| columns(parent, std::slice::from_ref(column)).is_none());
+        return Some(format!("The referenced table has no column '{}'.", missing.map_or("", String::as_str)));
+    };
+    if index_of(parent, &parent_numbers).is_none() {
+        return Some("The referenced table has no index that begins with the referenced columns, whole.".into());
+    }
+    let mut pairs = numbers.iter().zip(&parent_numbers).map(|(c, p)| (&child.columns[*c], &parent.columns[*p]));
+    let differ = pairs.find(|(column, referenced)| !is_comparable(column, referenced))?;
+    Some(format!(
+        "Type or collation of column '{}' differs from that of the referenced column '{}'.",
+        differ.0.name, differ.1.name
+    ))
+}
+
+/// The name of the index by which these columns are found.
+fn index_name(meta: &TableMeta, names: &[String]) -> Option<String> {
+    let index = index_of(meta, &columns(meta, names)?)?;
+    Some(meta.indexes[index].name.clone())
+}
+
+/// An error if a table that comes to be under a name does not fit the keys of other tables that name it. `meta` stands for
+/// the table of `statement.altered` if `name` is passive.
+pub(crate) fn check_children(
+    tables: &dyn Dictionary,
+    names: &dyn Names,
+    statement: &Statement,
+    name: &str,
+    meta: &TableMeta,
+) -> Result<()> {
+    if !statement.checks {
+        return Ok(());
+    }
+    let parent = statement.stands_for(name);
+    for child in tables.children_of(parent).filter(|child| *child != parent) {
+        let Some(child_meta) = tables.meta(child) else { continue };
+        for key in child_meta.foreign.iter().filter(|key| key.parent == parent) {
+            let Some(numbers) = columns(child_meta, &key.columns) else { continue };
+            let Some(why) = misfit(child_meta, &numbers, key, meta) else { continue };
+            // One that did not fit before need not fit now.
+            let before = tables.meta(parent);
+            if before.is_some_and(|before| misfit(child_meta, &numbers, key, before).is_some()) {
+                continue;
+            }
+            let index = before.and_then(|before| index_name(before, &key.parent_columns));
+            let has_columns = columns(meta, &key.parent_columns);
+            return match index.filter(|_| has_columns.is_some_and(|numbers| index_of(meta, &numbers).is_none())) {
+                Some(index) => Err(Error::IndexOfForeign(index)),
+                None => {
+                    let why =
+                        format!("Foreign key '{}' of table {} refers to it: {why}", key.name, names.quoted(child));
+                    Err(refused(key, why))
+                }
+            };
+        }
+    }
+    Ok(())
+}
+
+/// What a rename makes of the table's entry and of those of its children: their names with what they are to be.
+pub(crate) struct Renamed {
+    /// The table itself.
+    pub meta: TableMeta,
+    /// Others.
+    pub children: Vec<(String, TableMeta)>,
+}
+
+/// See [`Renamed`].
+pub(crate) fn rename(
+    tables: &dyn Dictionary,
+    names: &dyn Names,
+    statement: &Statement,
+    [from, to]: [&str; 2],
+    meta: &TableMeta,
+) -> Result<Renamed> {
+    let mut renamed = Renamed { meta: meta.clone(), children: Vec::new() };
+    if is_passive(to) {
+        return Ok(renamed);
+    }
+    // The name that others know it by.
+    let known = statement.stands_for(from);
+    let (base, new_base) = (names.table(known), names.table(to));
+    for key in &mut renamed.meta.foreign {
+        let mut next = ForeignKey { inherited: false, ..ForeignKey::clone(key) };
+        if key.parent == known {
+            next.parent = to.to_owned();
+        }
+        if let Some(number) = generated_number(&key.name, &base).filter(|_| known != to) {
+            next.name = format!("{new_base}{GENERATED}{number}");
+        }
+        let owner = tables.owner(database(to), &next.name.to_lowercase());
+        if owner.is_some_and(|owner| ![from, known].contains(&owner)) {
+            return Err(Error::ForeignNameTaken(next.name));
+        }
+        *key = Arc::new(next);
+    }
+    // Keys of other tables go with the name. A copy that takes the altered table's place takes them as they are.
+    if !is_passive(known) && known != to {
+        for child in tables.children_of(known).filter(|child| ![from, known].contains(child)) {
+            let Some(child_meta) = tables.meta(child) else { continue };
+            let mut next = TableMeta::clone(child_meta);
+            for key in next.foreign.iter_mut().filter(|key| key.parent == known) {
+                *key = Arc::new(ForeignKey { parent: to.to_owned(), ..ForeignKey::clone(key) });
+            }
+            renamed.children.push((child.to_owned(), next));
+        }
+    }
+    let waiting = Statement { altered: None, ..statement.clone() };
+    check_children(tables, names, &waiting, to, &renamed.meta)?;
+    Ok(renamed)
+}
+
+/// The key of another table that keeps these tables from being dropped.
+pub(crate) fn obstacle(tables: &dyn Dictionary, statement: &Statement, dropped: &[String]) -> Option<Arc<Reference>> {
+    if !statement.checks {
+        return None;
+    }
+    dropped.iter().find_map(|parent| {
+        let goes = |child: &&str| {
+            dropped.iter().any(|name| name == child)
+                || (statement.drops_database && database(child) == database(parent))
+        };
+        let child = tables.children_of(parent).find(|child| !goes(child))?;
+        let child_meta = tables.meta(child)?;
+        let key = child_meta.foreign.iter().find(|key| key.parent == *parent)?;
+        Some(Arc::new(Reference::bind(key, child, child_meta, tables.meta(parent).map(|meta| &**meta))))
+    })
+}
+
+/// The number in a name that was made for a key of the table `base`.
+fn generated_number(name: &str, base: &str) -> Option<u64> {
+    let digits = name.get(..base.len()).filter(|begin| begin.to_lowercase() == base.to_lowercase());
+    let digits = digits.and_then(|_| name[base.len()..].strip_prefix(GENERATED))?;
+    let is_number = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
+}

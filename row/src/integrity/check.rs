@@ -1,0 +1,129 @@
+//! A row that comes into a child must find its parent.
+//!
+//! A key with a NULL among its values refers to nothing (MATCH SIMPLE). Otherwise the newest committed state of the parent, with
+//! the session's own writes, must have a row with the values. Its lock, shared, keeps it there until the child's transaction ends.
+//!
+//! If the parent's index is unique and has no more columns than the key, the lock is that of the index's key: whoever brings in
+//! or takes away a unique value has it exclusively. In any other index the rows with the values are locked, until one is still
+//! there once it is. If there is none, but another transaction is about to bring one in, its end is waited for.
+//!
+//! No gap is locked, where InnoDB locks the gap in which a parent row is missing: the statement fails anyway.
+
+use super::links::{Columns, Links, number_of};
+use super::matches::Matches;
+use super::workspace::Workspace;
+use crate::error::{Error, Result};
+use crate::foreign::Reference;
+use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::kv::{GrantKind, LockMode, Unread};
+use crate::rowcode::Record;
+use crate::session::{Session, Waiting};
+use crate::table::Table;
+use std::sync::Arc;
+
+impl Workspace {
+    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one: all of them, or those whose
+    /// columns have changed, but for the one that a cascade follows.
+    ///
+    /// Errors: `NoReferencedRow`.
+    pub(super) fn check(
+        &mut self,
+        session: &mut Session,
+        table: &Table,
+        old: Option<Record<'_>>,
+        new: Record<'_>,
+        followed: Option<&Reference>,
+    ) -> Result<()> {
+        let links = loop {
+            let Some(links) = table.links()? else { return Ok(()) };
+            self.asking.clear();
+            let asks = |columns: &Columns| !columns.has_null(new) && !old.is_some_and(|old| columns.same(old, new));
+            let is_followed = |reference: &Reference| followed.is_some_and(|followed| *followed.key == *reference.key);
+            let numbers = links.parents.iter().enumerate().filter(|(_, outgoing)| {
+                let reference = &outgoing.reference;
+                asks(&outgoing.columns) && !reference.key.inherited && !is_followed(reference)
+            });
+            self.asking.extend(numbers.map(|(number, _)| number));
+            let mut is_new = false;
+            for number in 0..self.asking.len() {
+                let reference = &links.parents[self.asking[number]].reference;
+                // The table itself is not changed while it is open.
+                is_new |= !reference.is_own() && self.lock_name(session, &reference.parent)?;
+            }
+            if !is_new || is_present(table, &links)? {
+                break links;
+            }
+        };
+        for number in 0..self.asking.len() {
+            let outgoing = &links.parents[self.asking[number]];
+            if !self.has_parent(session, &outgoing.reference, &outgoing.columns, new)? {
+                return Err(Error::NoReferencedRow(outgoing.reference.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_parent(
+        &mut self,
+        session: &mut Session,
+        reference: &Reference,
+        columns: &Columns,
+        row: Record<'_>,
+    ) -> Result<bool> {
+        let Some(place) = reference.parent_index else { return Ok(false) };
+        let Some(parent) = self.table(session, &reference.parent)? else { return Ok(false) };
+        let codec = &parent.indexes[number_of(&parent, place)?];
+        if !codec.encode_values(columns.values(row), &mut self.key)? {
+            return Ok(false);
+        }
+        if is_whole_and_unique(codec, columns) {
+            return self.lock_key(session);
+        }
+        if self.lock_one(session, codec)? {
+            return Ok(true);
+        }
+        await_arrivals(session, &self.key)?;
+        self.lock_one(session, codec)
+    }
+
+    /// Locks the unique key in `key`, if it is there.
+    fn lock_key(&mut self, session: &mut Session) -> Result<bool> {
+        let granted = session.lock(&self.key, LockMode::Shared, Waiting::Wait)?;
+        let is_there = session.txn().get(&self.key, session.engine().visible(), &mut Unread)?;
+        if !is_there && granted.kind == GrantKind::New {
+            session.unlock(&self.key);
+        }
+        Ok(is_there)
+    }
+
+    /// Locks one of the rows whose keys in the index begin with `key`, if there is one.
+    fn lock_one(&mut self, session: &mut Session, codec: &Arc<KeyCodec>) -> Result<bool> {
+        let cursor = self.take_cursor(session);
+        let mut rows = Matches::open(session, codec.clone(), self.key.clone(), cursor)?;
+        let found = rows.next(session, LockMode::Shared)?;
+        self.give_back(rows.close());
+        Ok(found)
+    }
+}
+
+/// Waits for all who are about to bring in an entry whose key begins with `prefix`: what is read from now on is there, or came later.
+pub(super) fn await_arrivals(session: &mut Session, prefix: &[u8]) -> Result<()> {
+    let mut end = prefix.to_vec();
+    prefix_end_in_place(&mut end);
+    while let Some(key) = session.inserting(prefix, &end) {
+        if session.lock(&key, LockMode::Shared, Waiting::Wait)?.kind == GrantKind::New {
+            session.unlock(&key);
+        }
+        session.check_killed()?;
+    }
+    Ok(())
+}
+
+/// True if a value of the key's columns is in the index at most once, under a key that it makes alone.
+pub(super) fn is_whole_and_unique(codec: &KeyCodec, columns: &Columns) -> bool {
+    codec.is_unique() && codec.own_parts() == columns.len()
+}
+
+fn is_present(table: &Table, links: &Arc<Links>) -> Result<bool> {
+    Ok(table.links()?.is_some_and(|present| Arc::ptr_eq(&present, links)))
+}

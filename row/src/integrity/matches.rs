@@ -1,0 +1,104 @@
+//! Walks the entries of an index that begin with given values, in the newest state, and locks the row of each.
+//!
+//! What others have committed is read, and the session's own writes; never a snapshot. An entry is given out once the lock of its
+//! row is held and the entry is still there. No interval is locked, and entries that come during the walk are not met: who
+//! brings in a row with the values of a parent has locked the parent's row first, and so has who looks for the children of one.
+//!
+//! Entries that the session deletes during the walk are passed over, and those that it adds are not met.
+
+use crate::error::Result;
+use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::kv::{Cursor, GrantKind, LockMode, ReadPoint, SeqNo, Unread, ValueBuf};
+use crate::session::{Session, Waiting};
+use std::sync::Arc;
+
+/// Rows between two looks at the kill flag.
+const ROWS_PER_POLL: u32 = 256;
+
+pub(super) struct Matches {
+    codec: Arc<KeyCodec>,
+    prefix: Vec<u8>,
+    cursor: Cursor,
+    /// Keeps what the cursor shows.
+    point: ReadPoint,
+    is_started: bool,
+    rows: u32,
+    key: Vec<u8>,
+    value: ValueBuf,
+    row_key: Vec<u8>,
+    owner: Vec<u8>,
+}
+
+impl Matches {
+    /// Those of the index of `codec` whose keys begin with `prefix`.
+    pub(super) fn open(
+        session: &Session,
+        codec: Arc<KeyCodec>,
+        prefix: Vec<u8>,
+        mut cursor: Cursor,
+    ) -> Result<Matches> {
+        let mut end = prefix.clone();
+        // Index ids are far from the greatest number: there is always a greater key.
+        prefix_end_in_place(&mut end);
+        let point = session.engine().read_point();
+        cursor.open(session.txn(), point.seq(), &prefix, &end)?;
+        let [key, row_key, owner] = Default::default();
+        let value = ValueBuf::default();
+        Ok(Matches { codec, prefix, cursor, point, is_started: false, rows: 0, key, value, row_key, owner })
+    }
+
+    /// The clustered key of the row found last.
+    pub(super) fn row_key(&self) -> &[u8] {
+        &self.row_key
+    }
+
+    /// Gives the cursor back.
+    pub(super) fn close(mut self) -> Cursor {
+        self.cursor.close();
+        self.cursor
+    }
+
+    /// The next row, locked. False if there is none.
+    pub(super) fn next(&mut self, session: &mut Session, mode: LockMode) -> Result<bool> {
+        loop {
+            match std::mem::replace(&mut self.is_started, true) {
+                true => self.cursor.next(session.txn())?,
+                false => self.cursor.seek_ge(session.txn(), &self.prefix)?,
+            }
+            if !self.cursor.valid() {
+                return Ok(false);
+            }
+            self.rows += 1;
+            if self.rows % ROWS_PER_POLL == 0 {
+                session.check_killed()?;
+            }
+            self.cursor.key().clone_into(&mut self.key);
+            match self.codec.is_clustered() {
+                true => self.key.clone_into(&mut self.row_key),
+                false => self.codec.clustered_key_from(&self.key, self.cursor.value(), &mut self.row_key)?,
+            }
+            let granted = session.lock(&self.row_key, mode, Waiting::Wait)?;
+            if self.is_still_there(session, session.engine().visible())? {
+                return Ok(true);
+            }
+            if granted.kind == GrantKind::New {
+                session.unlock(&self.row_key);
+            }
+        }
+    }
+
+    /// True if the entry belongs to the same row at `newest`.
+    fn is_still_there(&mut self, session: &Session, newest: SeqNo) -> Result<bool> {
+        if newest == self.point.seq() {
+            return Ok(true);
+        }
+        if self.codec.is_clustered() {
+            return Ok(session.txn().get(&self.key, newest, &mut Unread)?);
+        }
+        if !session.txn().get(&self.key, newest, &mut self.value)? {
+            return Ok(false);
+        }
+        self.codec.clustered_key_from(&self.key, &self.value, &mut self.owner)?;
+        Ok(self.owner == self.row_key)
+    }
+}

@@ -1,0 +1,124 @@
+//! CHECK TABLE and ADD FOREIGN KEY: whether all rows of a child have their parents.
+//!
+//! Child and parent are read at one read point, so that a row and its parent that come or go together are seen together. The child's
+//! rows are read in the order of its index for the key: rows with the same values follow each other, and ask once.
+
+use super::check::is_whole_and_unique;
+use super::links::{Columns, number_of};
+use crate::error::{Error, Result};
+use crate::foreign::Reference;
+use crate::kv::{IndexId, SeqNo, Unread};
+use crate::rowcode::{ColumnSet, Record};
+use crate::session::Session;
+use crate::table::Table;
+use std::sync::Arc;
+
+/// Rows between two looks at the kill flag.
+const ROWS_PER_POLL: u64 = 1024;
+
+impl Table {
+    /// Checks that all rows have their parents, for each key of the table; findings are reported as lines. True if all is well.
+    pub fn check_references(&self, session: &Session, report: &mut dyn FnMut(&str)) -> Result<bool> {
+        let Some(relations) = self.state.relations() else { return Ok(true) };
+        let mut good = true;
+        for reference in &relations.parents {
+            let orphans = self.count_orphans(session, reference, u64::MAX)?;
+            if orphans > 0 {
+                let Reference { key, parent, .. } = &**reference;
+                report(&format!("foreign key '{}': {orphans} rows have no row in '{parent}'", key.name));
+                good = false;
+            }
+        }
+        Ok(good)
+    }
+
+    /// How many rows have no parent by this key, of which the table is the child; counting stops at `most`.
+    pub fn count_orphans(&self, session: &Session, reference: &Reference, most: u64) -> Result<u64> {
+        let point = self.engine().read_point();
+        let seq = point.seq();
+        let mut parents = Parents::open(session, reference, seq)?;
+        let index = reference.child_index.map(|place| number_of(self, place)).transpose()?;
+        let index = index.filter(|index| {
+            self.def.primary != Some(*index) && reference.child_columns.iter().all(|c| self.indexes[*index].covers(*c))
+        });
+        let columns = Columns::new(self, &reference.child_columns)?;
+        let mut wanted = ColumnSet::new(self.def.columns.len());
+        reference.child_columns.iter().for_each(|column| wanted.insert(*column));
+        let mut record = vec![0; self.def.record_bytes as usize];
+        let id = self.index_id(index);
+        let mut cursor = self.engine().cursor();
+        cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
+        cursor.seek_ge(session.txn(), &id.prefix())?;
+        let (mut orphans, mut rows) = (0, 0u64);
+        while cursor.valid() && orphans < most {
+            let decoded = match index {
+                Some(index) => {
+                    self.indexes[index].decode_into(cursor.key(), cursor.value(), &mut record, Some(&wanted))
+                }
+                None => self.row.decode(cursor.key(), cursor.value(), &mut record, Some(&wanted)),
+            };
+            decoded.map_err(|error| Error::from(error).read_at(self.engine(), cursor.key()))?;
+            // SAFETY: columns of a key are no BLOBs, and no others are looked at.
+            let row = unsafe { Record::new(&record) };
+            if !columns.has_null(row) && !parents.have(session, &columns, row)? {
+                orphans += 1;
+            }
+            rows += 1;
+            if rows % ROWS_PER_POLL == 0 {
+                session.check_killed()?;
+            }
+            cursor.next(session.txn())?;
+        }
+        cursor.close();
+        Ok(orphans)
+    }
+}
+
+/// The parent's rows at one read point.
+struct Parents {
+    /// The parent and the number of its index; `None`: there is none that fits.
+    parent: Option<(Arc<Table>, usize)>,
+    seq: SeqNo,
+    key: Vec<u8>,
+    /// The key that was looked for last, and whether it was there.
+    last: (Vec<u8>, bool),
+}
+
+impl Parents {
+    fn open(session: &Session, reference: &Reference, seq: SeqNo) -> Result<Parents> {
+        let parent = match reference.parent_index {
+            None => None,
+            Some(place) => {
+                let parent = session.store().open_by_catalog(&reference.parent)?;
+                let number = number_of(&parent, place)?;
+                Some((parent, number))
+            }
+        };
+        Ok(Parents { parent, seq, key: Vec::new(), last: (Vec::new(), false) })
+    }
+
+    /// True if some row has the values.
+    fn have(&mut self, session: &Session, columns: &Columns, row: Record<'_>) -> Result<bool> {
+        let Some((parent, number)) = &self.parent else { return Ok(false) };
+        let codec = &parent.indexes[*number];
+        if !codec.encode_values(columns.values(row), &mut self.key)? {
+            return Ok(false);
+        }
+        if self.key == self.last.0 {
+            return Ok(self.last.1);
+        }
+        let is_there = match is_whole_and_unique(codec, columns) {
+            true => session.txn().get(&self.key, self.seq, &mut Unread)?,
+            false => {
+                let mut cursor = parent.engine().cursor();
+                let end = crate::keycode::prefix_end(&self.key).unwrap_or_default();
+                cursor.open(session.txn(), self.seq, &self.key, &end)?;
+                cursor.seek_ge(session.txn(), &self.key)?;
+                cursor.valid()
+            }
+        };
+        self.key.clone_into(&mut self.last.0);
+        self.last.1 = is_there;
+        Ok(is_there)
+    }
+}

@@ -1,0 +1,179 @@
+//! How many rows the optimizer is told that a range has, against how many it has: plans are chosen by it. The cases are those in
+//! which log-structured engines are known to be wrong by orders of magnitude.
+
+mod common;
+
+use common::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use strata_row::kv::Options;
+use strata_row::store::Store;
+use strata_row::table::Table;
+
+/// Rows of a range from which on its estimate is to be within [`FACTOR`].
+const FEW: usize = 10;
+const FACTOR: u64 = 2;
+/// Of so many ranges one may be off by more.
+const ONE_IN: usize = 100;
+
+struct Case {
+    _dir: tempfile::TempDir,
+    store: Arc<Store>,
+    table: Arc<Table>,
+    client: Client,
+    /// The rows, by the first column of the clustered key.
+    rows: BTreeMap<i64, Row>,
+    random: u64,
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { memtable_budget_bytes: 16 << 20, ..Options::default() };
+        let store = Store::open(dir.path(), options).unwrap();
+        store.create_table("./db/t", &definition(false), 0).unwrap();
+        let table = store.open_table("./db/t", definition(false)).unwrap();
+        let client = Client::new(&store, &table);
+        Case { _dir: dir, store, table, client, rows: BTreeMap::new(), random: seed }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) % n
+    }
+
+    /// A row whose other columns follow from its number: `b` is one of few values, most often the same, `e` is unique.
+    fn put(&mut self, c: i64) {
+        let b = format!("v{}", if c % 4 == 0 { c % 97 } else { 1 });
+        let new = row(c, 0, Some(&b), Some((c * 7919 % 1_000_003) as i32));
+        self.client.insert(&new).unwrap();
+        self.rows.insert(c, new);
+    }
+
+    fn update(&mut self, c: i64) {
+        let old = self.rows[&c].clone();
+        let d = format!("another {}", self.below(1 << 20)).into_bytes();
+        let new = Row { d: Some(d), ..old.clone() };
+        self.client.update(&old, &new).unwrap();
+        self.rows.insert(c, new);
+    }
+
+    fn delete(&mut self, c: i64) {
+        let old = self.rows.remove(&c).unwrap();
+        self.client.delete(&old).unwrap();
+    }
+
+    fn commit(&mut self) {
+        self.client.commit();
+    }
+
+    fn estimate(&self, index: usize, low: &[u8], high: &[u8]) -> u64 {
+        let (low, high) = (Some((low, true)), Some((high, true)));
+        self.table.records_in_range(index, low, high, self.client.session.txn()).unwrap()
+    }
+
+    /// Looks at random ranges of all sizes, in each index.
+    fn judge(&mut self, what: &str) {
+        self.commit();
+        let by_c: Vec<i64> = self.rows.keys().copied().collect();
+        let mut by_e: Vec<i32> = self.rows.values().filter_map(|row| row.e).collect();
+        by_e.sort_unstable();
+        for index in [PRIMARY, BY_E] {
+            let (mut asked, mut off) = (0, Vec::new());
+            for _ in 0..2000 {
+                let from = self.below(by_c.len() as u64) as usize;
+                let most = 1u64 << self.below(u64::from(by_c.len().ilog2()) + 1);
+                let rows = (FEW + self.below(most) as usize).min(by_c.len() - from);
+                if rows < FEW {
+                    continue;
+                }
+                let to = from + rows - 1;
+                let estimate = match index {
+                    PRIMARY => self.estimate(index, &image_c(by_c[from]), &image_c(by_c[to])),
+                    _ => self.estimate(index, &image_e(Some(by_e[from])), &image_e(Some(by_e[to]))),
+                };
+                asked += 1;
+                if estimate > FACTOR * rows as u64 || FACTOR * estimate < rows as u64 {
+                    off.push((rows, estimate));
+                }
+            }
+            assert!(off.len() <= asked / ONE_IN, "{what}, index {index}: {} of {asked} are off: {off:?}", off.len());
+        }
+        for b in 0..97 {
+            let b = format!("v{b}");
+            let rows = self.rows.values().filter(|row| row.b.as_deref() == Some(&b)).count();
+            let estimate = self.estimate(BY_B, &image_b(Some(&b), 20), &image_b(Some(&b), 20));
+            let is_near = estimate <= FACTOR * rows as u64 && FACTOR * estimate >= rows as u64;
+            assert!(rows < FEW || is_near, "{what}, b = '{b}': {rows} rows, {estimate} are estimated");
+        }
+    }
+}
+
+#[test]
+fn in_memory_in_files_and_in_both() {
+    let mut case = Case::new(1);
+    for c in 0..20_000 {
+        case.put(c * 3);
+    }
+    case.judge("memory");
+    case.store.engine().flush().unwrap();
+    case.judge("one file");
+    for _ in 0..5000 {
+        let c = case.below(20_000) as i64 * 3;
+        case.update(c);
+    }
+    case.judge("a quarter is new versions in memory");
+    case.store.engine().flush().unwrap();
+    case.judge("new versions in another file");
+    for c in 0..5000 {
+        case.put(c * 9 + 1);
+    }
+    case.judge("new rows in memory");
+    case.store.engine().compact_range(&[], &[0xff; 5]).unwrap();
+    for c in 20_000..21_000 {
+        case.put(c * 3);
+    }
+    case.judge("one level and rows behind it in memory");
+}
+
+#[test]
+fn where_rows_were_deleted() {
+    let mut case = Case::new(2);
+    for c in 0..20_000 {
+        case.put(c);
+    }
+    case.store.engine().flush().unwrap();
+    for c in 0..20_000 {
+        if c % 10 < 3 {
+            case.delete(c);
+        }
+    }
+    case.judge("three of ten rows are gone, in memory");
+    case.store.engine().flush().unwrap();
+    case.judge("three of ten rows are gone, in a file of their own");
+    for c in (0..20_000).filter(|c| c % 10 >= 3 && c % 10 < 8) {
+        case.delete(c);
+    }
+    case.judge("eight of ten rows are gone");
+}
+
+/// The emptied head of a queue: many tombstones, and the live rows behind them.
+#[test]
+fn behind_many_tombstones() {
+    let mut case = Case::new(3);
+    for c in 0..40_000 {
+        case.put(c);
+    }
+    case.commit();
+    case.store.engine().flush().unwrap();
+    for c in 0..38_000 {
+        case.delete(c);
+    }
+    case.judge("the head is gone, in memory");
+    case.store.engine().flush().unwrap();
+    case.judge("the head is gone, in a file");
+    let whole = case.estimate(PRIMARY, &image_c(0), &image_c(50_000));
+    assert!((1000..=4000).contains(&whole), "{whole} of 2000 rows");
+    let gone = case.estimate(PRIMARY, &image_c(0), &image_c(30_000));
+    assert!(gone <= 100, "{gone} of no rows");
+}
