@@ -3,8 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `docs/results/EXPERIMENT/report.json` | medians and spread of every figure, and where they are from: [`Short`] |
-//! | `docs/results/EXPERIMENT/report.md` | the run's page, without charts of every second |
-//! | `docs/results/EXPERIMENT/*.svg` | the charts of both, and of the README |
+//! | `report.md` beside it | the run's page, without charts of every second |
+//! | `*.svg` beside it | the charts of both, and of the README |
 //! | `README.md`, `docs/results/README.md` | between two marks, a table of each headline and a line for each page |
 //! | `docs/SUMMARY.md` | the page |
 //!
