@@ -158,6 +158,10 @@ mod tests {
     fn errors_of_foreign_keys_agree_by_text() {
         assert_eq!(compare(&failed(1451, "fk1"), &failed(1451, "fk1")), Verdict::Same);
         assert_eq!(compare(&failed(1451, "fk1"), &failed(1451, "fk2")), Verdict::Differs);
+        let short = failed(1451, "a foreign key constraint fails");
+        let long = failed(1451, "a foreign key constraint fails (fk1)");
+        assert_eq!(compare(&short, &long), Verdict::Same);
+        assert_eq!(compare(&long, &short), Verdict::Differs);
         assert_eq!(compare(&failed(1005, "#sql-1"), &failed(1005, "#sql-2")), Verdict::Same);
         assert_eq!(compare(&failed(1005, "#sql-1"), &failed(1005, "t")), Verdict::Differs);
     }

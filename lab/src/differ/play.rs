@@ -151,7 +151,7 @@ fn ask(conn: &mut Conn, sql: &str, step: &Step) -> mysql::Result<Answer> {
             if !step.ordered {
                 rows.sort();
             }
-            Answer::Rows(rows.iter().map(|row| as_innodb(row)).collect())
+            Answer::Rows(rows)
         }
         None => Answer::Done(if step.counted { affected } else { 0 }),
     })
@@ -165,7 +165,11 @@ fn as_innodb(text: &str) -> String {
 
 fn shown(value: &Value) -> String {
     match value {
-        Value::Bytes(bytes) => text_of(bytes),
+        // Before a long one is compared by its sum.
+        Value::Bytes(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => text_of(as_innodb(text).as_bytes()),
+            Err(_) => text_of(bytes),
+        },
         other => other.as_sql(true),
     }
 }
