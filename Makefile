@@ -40,7 +40,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint \
-        unit profile sql-test slice suites baseline check-isolation lab bench bench-test clean distclean FORCE
+        unit profile sql-test slice suites baseline check-isolation lab lab-redmine bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
@@ -56,7 +56,8 @@ help:
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
-	@echo 'make lab        four published experiments in their short form, with InnoDB and RocksDB: an hour on two cores'
+	@echo 'make lab        published experiments in their short form, with InnoDB and RocksDB, all but redmine: an hour on two cores'
+	@echo 'make lab-redmine  the one with Redmine, which it installs first (as root), with Ruby, Rails and fio'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
@@ -157,6 +158,11 @@ lab: plugin
 	for experiment in tpcc-memory linkbench xa compressible; do \
 	  target/release/strata-lab reproduce $$experiment $(LAB) || exit; \
 	done
+
+# Apart, because it installs some 125 packages. LAB: options, as above.
+lab-redmine: plugin
+	$(CARGO) build --release -p strata-lab
+	target/release/strata-lab reproduce redmine --set-up $(LAB)
 
 # A workspace of its own: nothing else here compiles what it is compared with. BENCH: options, see 'make bench BENCH=--help'.
 bench:

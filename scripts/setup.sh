@@ -9,7 +9,7 @@
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
-# tests that open the lab's pages: Chromium.
+# tests that open the lab's pages: Chromium; with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
@@ -36,6 +36,9 @@ tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysben
 bench_pkgs=(gcc g++ make git clang libclang-dev)
 # Opens the pages that the lab makes; the fonts are for their text.
 browser_pkgs=(chromium fonts-dejavu-core)
+# An application to measure, with its gems, and what loads the disk beside it. Without dbconfig's help: it would ask for a server
+# of the system and make a database there, while the lab has servers of its own.
+redmine_pkgs=(redmine redmine-mysql dbconfig-no-thanks fio)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() {
@@ -387,6 +390,7 @@ group=()
 case ${1:-} in
   bench) group=("${bench_pkgs[@]}") ;;
   browser) group=("${browser_pkgs[@]}") ;;
+  redmine) group=("${redmine_pkgs[@]}") ;;
 esac
 if [ ${#group[@]} -gt 0 ]; then
   for pkg in "${group[@]}"; do

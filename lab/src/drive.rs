@@ -74,6 +74,8 @@ pub struct Seen {
     pub by_kind: BTreeMap<String, Latency>,
     /// Further figures, by name.
     pub further: BTreeMap<String, f64>,
+    /// What the reader of a report has to know beside the figures, by name.
+    pub words: BTreeMap<String, String>,
 }
 
 impl Seen {
@@ -123,7 +125,7 @@ pub fn drive<C: Client>(clients: Vec<C>, seconds: u64, rate: Option<u32>, contro
         series: series.series(),
         latency: sum.latency.summary(),
         by_kind: sum.by_kind.iter().map(|(kind, latency)| ((*kind).to_string(), latency.summary())).collect(),
-        further: BTreeMap::new(),
+        ..Seen::default()
     };
     (seen, clients)
 }

@@ -2,7 +2,7 @@
 //!
 //! Every engine under test gets a private MariaDB server of its own, started by
 //! the lab under the same conditions (see [`server`] and [`engine`]); a workload
-//! ([`tpcc`], [`linkbench`], [`sysbench`]) loads it, [`meter`] reads what the server's process
+//! ([`tpcc`], [`linkbench`], [`sysbench`], [`redmine`]) loads it, [`meter`] reads what the server's process
 //! spent, [`report`] turns runs into tables and files, and with [`page`] into pages with charts. [`reproduce`] does
 //! published experiments again. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
@@ -42,6 +42,7 @@ mod page;
 mod paths;
 mod progress;
 mod queue;
+mod redmine;
 mod replica;
 mod report;
 mod reproduce;

@@ -278,7 +278,7 @@ mod tests {
     fn steps_are_as_many_as_their_names() {
         let mut steps = Steps::default();
         steps.timed(|| Ok(())).unwrap();
-        assert_eq!(steps.shown, ["0.00"]);
+        assert_eq!(steps.shown, ["0.000"]);
         steps.number(1234.6);
         assert_eq!(steps.shown[1], "1235");
         assert!(steps.timed(|| -> Result<()> { anyhow::bail!("no") }).is_err() && steps.shown.len() == 2);

@@ -532,6 +532,7 @@ pub fn clean(site: &Site) -> Result<()> {
         }
     }
     remove_dir(&lab.join("empty"))?;
+    remove_dir(&crate::redmine::folder(&lab))?;
     println!("servers and data in {} are removed, results are kept", lab.display());
     Ok(())
 }

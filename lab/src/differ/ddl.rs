@@ -10,7 +10,7 @@ impl Author<'_> {
     pub(super) fn ddl(&mut self, t: usize) {
         let name = self.table(t).name.clone();
         self.free(&name);
-        match self.rng.random_range(0..16) {
+        match self.rng.random_range(0..20) {
             0 => self.write(format!("TRUNCATE TABLE {name}")),
             1 => {
                 let mut table = self.tables[t].clone();
@@ -56,8 +56,50 @@ impl Author<'_> {
                 self.write(format!("DROP TABLE {copy}"));
             }
             10..=14 if self.table(t).is_partitioned() => self.partitions(t),
+            15..=18 if !self.table(t).has_virtual() => self.alter_column(t),
             _ => self.write(format!("CHECK TABLE {name}")),
         }
+    }
+
+    /// A column comes, goes, or changes its place or name, and the engines choose how: in place, if they can.
+    fn alter_column(&mut self, t: usize) {
+        let mut table = self.tables[t].clone();
+        let name = table.name.clone();
+        let free: Vec<usize> = (1..table.columns.len()).filter(|&n| table.is_free(n)).collect();
+        let place = match self.rng.random_range(0..3) {
+            0 => " FIRST".to_owned(),
+            1 => format!(" AFTER {}", table.column(self.rng).name),
+            _ => String::new(),
+        };
+        let change = match (self.rng.random_range(0..4), free.choose(self.rng)) {
+            (1, Some(&n)) if table.columns.len() > 3 => {
+                let column = table.drop_column(n);
+                format!("DROP COLUMN {}", column.name)
+            }
+            (2, Some(&n)) => {
+                let old = table.columns[n].name.clone();
+                table.columns[n].name = self.name("n");
+                format!("RENAME COLUMN {old} TO {}", table.columns[n].name)
+            }
+            (3, Some(&n)) if !place.ends_with(&format!(" {}", table.columns[n].name)) => {
+                let column = &table.columns[n];
+                format!("MODIFY {} {}{place}", column.name, column.definition)
+            }
+            _ => {
+                let column = loop {
+                    let column = table.random_column(self.rng);
+                    if !column.definition.ends_with("VIRTUAL") {
+                        break column;
+                    }
+                };
+                let change = format!("ADD COLUMN {} {}{place}", column.name, column.definition);
+                table.columns.push(column);
+                change
+            }
+        };
+        self.write(format!("ALTER TABLE {name} {change}"));
+        self.tables[t] = table;
+        self.select(self.me, t);
     }
 
     fn partitions(&mut self, t: usize) {

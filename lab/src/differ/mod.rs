@@ -1,7 +1,7 @@
 //! The command `differ`: the same random SQL on InnoDB and on Strata, in two databases of one server.
 //!
 //! A seed makes a *program*: tables of all types and collations, then statements of several sessions ([`schema`],
-//! [`statement`], [`sessions`], [`ddl`]). Each step runs in both databases ([`play`]); answers must agree ([`answer`]): rows, affected
+//! [`statement`], [`sessions`], [`ddl`], [`family`]). Each step runs in both databases ([`play`]); answers must agree ([`answer`]): rows, affected
 //! rows, the error's number, the key that a duplicate names. At the end the contents are compared by every index, and CHECK
 //! TABLE must find nothing. A program on which the engines differ is shortened ([`reduce`]) and printed as SQL.
 //!
@@ -15,6 +15,7 @@
 
 mod answer;
 mod ddl;
+mod family;
 mod play;
 mod reduce;
 mod schema;
@@ -260,6 +261,12 @@ mod tests {
             "OVER (PARTITION BY",
             "FROM seq_",
             "SHOW WARNINGS",
+            "FOREIGN KEY",
+            "ON DELETE CASCADE",
+            "ON UPDATE SET NULL",
+            "DROP FOREIGN KEY",
+            "foreign_key_checks = 0",
+            "ALGORITHM=INSTANT",
         ] {
             assert!(text.iter().any(|sql| sql.contains(word)), "no program has {word}");
         }

@@ -125,7 +125,7 @@ fn end_xa(conn: &mut Conn) -> Result<()> {
 pub fn answer(conn: &mut Conn, sql: &str, step: &Step) -> Answer {
     match ask(conn, sql, step) {
         Ok(answer) => answer,
-        Err(mysql::Error::MySqlError(error)) => Answer::Failed { code: error.code, text: error.message },
+        Err(mysql::Error::MySqlError(error)) => Answer::Failed { code: error.code, text: as_innodb(&error.message) },
         Err(error) => Answer::Lost(error.to_string()),
     }
 }
@@ -151,16 +151,25 @@ fn ask(conn: &mut Conn, sql: &str, step: &Step) -> mysql::Result<Answer> {
             if !step.ordered {
                 rows.sort();
             }
-            // The databases' names stand in what CHECK TABLE and the like answer.
-            Answer::Rows(rows.into_iter().map(|row| row.replace(DATABASES[1].0, DATABASES[0].0)).collect())
+            Answer::Rows(rows)
         }
         None => Answer::Done(if step.counted { affected } else { 0 }),
     })
 }
 
+/// The names of database and engine stand in what CHECK TABLE and the like answer, and in errors of foreign keys.
+fn as_innodb(text: &str) -> String {
+    let [(innodb, engine), (strata, other)] = DATABASES;
+    text.replace(strata, innodb).replace(&format!("ENGINE={other}"), &format!("ENGINE={engine}"))
+}
+
 fn shown(value: &Value) -> String {
     match value {
-        Value::Bytes(bytes) => text_of(bytes),
+        // Before a long one is compared by its sum.
+        Value::Bytes(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => text_of(as_innodb(text).as_bytes()),
+            Err(_) => text_of(bytes),
+        },
         other => other.as_sql(true),
     }
 }

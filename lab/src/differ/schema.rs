@@ -280,6 +280,24 @@ impl Table {
         }
     }
 
+    /// No key and no other column has to do with a column.
+    pub fn is_free(&self, n: usize) -> bool {
+        let column = &self.columns[n];
+        let names = |text: &str| text.contains(&column.name);
+        !column.generated
+            && !self.primary.as_deref().is_some_and(names)
+            && !self.keys.iter().any(|key| key.columns.contains(&n))
+            && !self.columns.iter().any(|other| other.generated && names(&other.definition))
+    }
+
+    /// Takes out a column that is free.
+    pub fn drop_column(&mut self, n: usize) -> Column {
+        for key in &mut self.keys {
+            key.columns.iter_mut().filter(|column| **column > n).for_each(|column| *column -= 1);
+        }
+        self.columns.remove(n)
+    }
+
     /// Whether it is partitioned.
     pub fn is_partitioned(&self) -> bool {
         self.partitions.is_some()

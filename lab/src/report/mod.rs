@@ -128,11 +128,12 @@ impl Run {
         })
     }
 
-    /// The same with what sessions saw, and what the server spent meanwhile.
+    /// The same with what sessions saw, and what the server spent meanwhile. The words of the sessions are settings of the run.
     pub fn with(self, seen: Seen, usage: Usage) -> Run {
         let errors = seen.failures();
-        let Seen { seconds, transactions, deadlocks, series, latency, by_kind, further, .. } = seen;
-        Run { seconds, transactions, deadlocks, errors, series, latency, by_kind, further, usage, ..self }
+        let Seen { seconds, transactions, deadlocks, series, latency, by_kind, further, words, .. } = seen;
+        let settings = self.settings.into_iter().chain(words).collect();
+        Run { seconds, transactions, deadlocks, errors, series, latency, by_kind, further, usage, settings, ..self }
     }
 
     /// As it is told while others are still to come: `Strata, round 2: oltp_insert, 8 threads`.
@@ -453,6 +454,18 @@ mod tests {
         assert!(line.split_whitespace().collect::<Vec<_>>().ends_with(&["2.00", "2.00", "1.00"]), "{line}");
         assert!(text.contains("Strata/InnoDB"));
         assert!(text.contains("rows 10"));
+    }
+
+    #[test]
+    fn words_of_the_sessions_stand_among_the_settings() {
+        let words = BTreeMap::from([("Redmine".into(), "5.0".into())]);
+        let seen = Seen { words, lost: 2, ..Seen::default() };
+        let run = run(Kind::Strata, "a", 1, 1000).with(seen, Usage::default());
+        let settings: Vec<String> = run.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        assert_eq!(
+            (settings, run.errors),
+            (vec!["Redmine 5.0".into(), "rows 10".into()], vec!["2 sessions broke".into()])
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! A figure of an experiment: the section with its quotients, its chart or table, and what the original published of it.
 
 use super::experiment::{Axis, Figure, Form, Original, Place, Table as Published, Value, place_text};
-use super::growth;
 use super::metric;
 use super::record::Record;
 use super::results::{Measured, Results};
 use super::subject::Subject;
+use super::{grid, growth};
 use crate::page::{
     Axis as Scale, Bars, Cell, Chart, Column, Figure as Shown, Layer, Origin, Plot, Row, Samples, Section, Series,
     Table,
@@ -32,6 +32,19 @@ impl Drawn<'_> {
         if !self.figure.at.is_empty() {
             section.text(format!("Measured at {}.", place_text(&self.place())));
         }
+        if self.figure.form == Form::Grid {
+            grid::draw(self.results, self.figure, &mut section);
+        } else {
+            self.parts(&mut section);
+        }
+        if !original_words.is_empty() {
+            section.text(format!("The original: {original_words}"));
+        }
+        section
+    }
+
+    /// Quotients, the chart or table, what it is compared by, and the original's.
+    fn parts(&self, section: &mut Section) {
         if !self.figure.ratios.is_empty() {
             section.table(self.ratios());
         }
@@ -44,8 +57,10 @@ impl Drawn<'_> {
             Form::Scatter if self.figure.x.is_none() => section.chart(self.time()),
             Form::Scatter | Form::Box => section.chart(self.samples()),
             Form::Time => section.chart(self.time()),
-            Form::Stacked => self.stacked(&mut section),
+            Form::Stacked => self.stacked(section),
             Form::Growth => section.table(growth::table(self.results, self.figure, &self.subjects())),
+            // A grid has charts and tables of its own.
+            Form::Grid => {}
         }
         if !self.figure.compare.is_empty() {
             let caption = "Compared by";
@@ -54,11 +69,7 @@ impl Drawn<'_> {
                 None => self.by_engine(&self.figure.compare, caption),
             });
         }
-        self.original(&mut section);
-        if !original_words.is_empty() {
-            section.text(format!("The original: {original_words}"));
-        }
-        section
+        self.original(section);
     }
 
     fn place(&self) -> Place {
@@ -432,7 +443,8 @@ pub fn column(head: &str) -> Column {
     Column { head: head.into(), unit: String::new() }
 }
 
-fn plain(measured: Option<&Measured>) -> Cell {
+/// A figure as a cell.
+pub fn plain(measured: Option<&Measured>) -> Cell {
     marked(measured, |figure| Cell::figure(Some(figure)))
 }
 

@@ -24,8 +24,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The experiments that come with the lab: name and text.
-pub const OWN: [(&str, &str); 4] = [
+pub const OWN: [(&str, &str); 5] = [
     ("tpcc-memory", include_str!("../../experiments/tpcc-memory.toml")),
+    ("redmine", include_str!("../../experiments/redmine.toml")),
     ("linkbench", include_str!("../../experiments/linkbench.toml")),
     ("xa", include_str!("../../experiments/xa.toml")),
     ("compressible", include_str!("../../experiments/compressible.toml")),
@@ -81,6 +82,12 @@ pub enum Axis {
     Binlog,
     /// What zstd leaves of the text, from 0 to 1.
     Compressibility,
+    /// The data set, by name.
+    Set,
+    /// Processes of the application.
+    Processes,
+    /// What third parties ask of the disk: `none`, `light`, `4 threads`.
+    Disk,
     /// Stretches of one run, from 1; never a sweep.
     Window,
 }
@@ -97,6 +104,9 @@ impl Axis {
             Axis::Commit => "commit",
             Axis::Binlog => "binlog",
             Axis::Compressibility => "compressibility",
+            Axis::Set => "set",
+            Axis::Processes => "processes",
+            Axis::Disk => "disk",
             Axis::Window => "window",
         }
     }
@@ -112,6 +122,9 @@ impl Axis {
             Axis::Commit => "commit",
             Axis::Binlog => "binary log",
             Axis::Compressibility => "part of the text that zstd leaves",
+            Axis::Set => "data set",
+            Axis::Processes => "processes",
+            Axis::Disk => "load on the disk",
             Axis::Window => "window",
         }
     }
@@ -153,6 +166,7 @@ pub enum Workload {
     Linkbench,
     Sysbench,
     Compressible,
+    Redmine,
 }
 
 /// An experiment.
@@ -348,6 +362,8 @@ pub enum Form {
     Stacked,
     Table,
     Bars,
+    /// Bars over the places of several axes, and how many times as long the baseline takes.
+    Grid,
     /// How metrics grow with the data, beside what [`Law`] allows.
     Growth,
 }
@@ -388,6 +404,12 @@ pub struct Figure {
     pub laws: BTreeMap<String, Law>,
     #[serde(default)]
     pub at: BTreeMap<Axis, At>,
+    /// Of a grid: all combinations of the values of these axes, the last one changing fastest.
+    #[serde(default)]
+    pub over: Vec<Axis>,
+    /// Of a grid, instead of these: its places, one by one.
+    #[serde(default)]
+    pub places: Vec<BTreeMap<Axis, At>>,
     /// Whether the axis of y is logarithmic.
     #[serde(default)]
     pub log: bool,
@@ -520,7 +542,11 @@ impl Experiment {
         for name in figure.ratios.iter().chain(&figure.compare) {
             ensure!(metric::is_known(name), "there is no metric {name}");
         }
-        self.check_axes(figure.at.keys().chain(&figure.x))?;
+        let places = figure.places.iter().flat_map(BTreeMap::keys);
+        self.check_axes(figure.at.keys().chain(&figure.x).chain(&figure.over).chain(places))?;
+        let (over, places) = (!figure.over.is_empty(), !figure.places.is_empty());
+        let right = if figure.form == Form::Grid { over != places } else { !over && !places };
+        ensure!(right, "a grid is over axes or has places, and nothing else is or has");
         let Some(original) = &figure.original else { return Ok(()) };
         let Some(table) = self.tables.get(&original.table) else { bail!("there is no table {}", original.table) };
         let named = original.x.iter().chain(original.series.values()).chain(&original.key);

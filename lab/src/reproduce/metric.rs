@@ -21,6 +21,14 @@ const METRICS: &[Metric] = &[
     Metric { name: "tps", title: "transactions/s", of: |r| Some(r.run.tps()) },
     Metric { name: "qps", title: "statements/s", of: |r| Some(r.run.tps() * r.further("statements")?) },
     Metric { name: "min_ms", title: "shortest, ms", of: |r| r.further("min ms") },
+    Metric { name: "op_s", title: "s an operation", of: |r| r.further("op s") },
+    Metric {
+        name: "load_iops",
+        title: "operations/s of the disk's other load",
+        of: |r| r.further("load operations/s"),
+    },
+    Metric { name: "migrate_s", title: "migrations, s", of: |r| r.further("migrate s") },
+    Metric { name: "foreign_keys", title: "foreign keys that stand", of: |r| r.further("foreign keys") },
     Metric { name: "mean_ms", title: "mean, ms", of: |r| r.further("mean ms") },
     Metric { name: "p50_ms", title: "p50, ms", of: |r| r.ms(r.run.latency.p50_us) },
     Metric { name: "p95_ms", title: "p95, ms", of: |r| r.ms(r.run.latency.p95_us) },
@@ -76,6 +84,7 @@ const METRICS: &[Metric] = &[
     },
     Metric { name: "rows_minute", title: "rows changed a minute", of: |r| Some(60.0 * r.mean(|w| &w.rows)?) },
     Metric { name: "size_mb", title: "data, MB", of: |r| positive(r.run.disk.data as f64 / MIB) },
+    Metric { name: "log_mb", title: "engine's log, MB", of: |r| positive(r.run.disk.log as f64 / MIB) },
     Metric { name: "logical_mb", title: "rows alone, MB", of: |r| r.further("logical MB") },
     Metric {
         name: "logical_over_size",

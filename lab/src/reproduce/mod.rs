@@ -5,15 +5,17 @@
 //! | [`experiment`], [`settings`] | an experiment as a file, and its settings at a scale |
 //! | [`subject`] | engines with changed settings |
 //! | [`plan`], [`store`], [`progress`] | the steps, what of them is done, and going on |
-//! | [`workload`], [`rows`], [`prose`] | loads and drivers |
+//! | [`workload`], [`rows`], [`prose`], [`application`] | loads and drivers |
 //! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
-//! | [`results`], [`rank`], [`verdict`], [`growth`], [`pages`], [`drawn`] | medians, tests, sentences, the page and its figures |
+//! | [`results`], [`rank`], [`verdict`], [`growth`], [`pages`], [`drawn`], [`grid`] | medians, tests, sentences, the page and its figures |
 //! | [`compare`] | the command `compare` |
 //! | [`publish`] | the command `publish` |
 
+mod application;
 pub mod compare;
 mod drawn;
 mod experiment;
+mod grid;
 mod growth;
 mod metric;
 mod pages;
@@ -42,13 +44,14 @@ use crate::options::Site;
 use crate::page::{to_html, to_markdown};
 
 use crate::paths;
+use crate::redmine;
 use anyhow::{Context, Result};
 use std::fs;
 
 /// Options of `reproduce`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// tpcc-memory, linkbench, xa, compressible, scale, or the path of an experiment's file
+    /// tpcc-memory, redmine, linkbench, xa, compressible, scale, or the path of an experiment's file
     experiment: String,
     #[command(flatten)]
     how: How,
@@ -70,6 +73,9 @@ pub struct How {
     /// Set an earlier run of the same command aside and begin anew, instead of going on with it
     #[arg(long)]
     fresh: bool,
+    /// Of redmine: first install Redmine with its gems and fio from Debian's packages (as root), if they are not there
+    #[arg(long)]
+    set_up: bool,
     /// Only tell the steps and how long they may take
     #[arg(long)]
     plan: bool,
@@ -99,8 +105,15 @@ fn perform(text: &str, args: How) -> Result<()> {
     if plan.experiment.workload == experiment::Workload::Sysbench {
         paths::need_program("sysbench")?;
     }
+    if plan.experiment.workload == experiment::Workload::Redmine {
+        redmine_is_there(args.set_up)?;
+    }
     let lab = args.site.folder()?;
-    let mut store = Store::open(&lab, &plan, text, store::builds(&plan.subjects)?, args.fresh)?;
+    let mut builds = store::builds(&plan.subjects)?;
+    if plan.experiment.workload == experiment::Workload::Redmine {
+        builds.insert("redmine".into(), redmine::app::build()?);
+    }
+    let mut store = Store::open(&lab, &plan, text, builds, args.fresh)?;
     println!(
         "{}, about {}. Stored in {}.",
         plan.experiment.title,
@@ -109,6 +122,17 @@ fn perform(text: &str, args: How) -> Result<()> {
     );
     go_on(&plan, &mut store, &mut Bench { lab })?;
     report(&store, plan)
+}
+
+/// Redmine is installed, or installed now where that is asked for.
+fn redmine_is_there(set_up: bool) -> Result<()> {
+    if set_up {
+        let script = paths::checkout()?.join("scripts/setup.sh");
+        let status = std::process::Command::new(&script).arg("redmine").status();
+        let status = status.with_context(|| format!("{} does not run", script.display()))?;
+        anyhow::ensure!(status.success(), "{} redmine failed", script.display());
+    }
+    redmine::app::App::need()
 }
 
 /// Writes the page of a run, and prints its verdict.

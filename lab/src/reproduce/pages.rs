@@ -9,6 +9,7 @@ use super::growth;
 use super::metric;
 use super::results::Results;
 use super::verdict::{sentences, verdicts};
+use super::workload::SCALE_SETTING;
 use crate::page::{Attachment, Cell, Condition, Figure as Shown, Page, Row, Section, Table};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -170,8 +171,10 @@ fn conditions(results: &Results) -> Vec<Condition> {
         let record = results.records.iter().find(|r| r.subject == subject.id());
         let options = record.map_or(String::new(), |r| r.run.conditions.extra.join(", "));
         let isolation = record.map_or(String::new(), |r| r.run.isolation.clone());
-        let about = subject.about();
-        let parts: Vec<String> = [about, isolation, options].into_iter().filter(|part| !part.is_empty()).collect();
+        let words = record.map(|r| &r.run.settings).into_iter().flatten().filter(|(name, _)| *name != SCALE_SETTING);
+        let words = words.map(|(name, value)| format!("{name}: {value}"));
+        let parts = [subject.about(), isolation, options].into_iter().chain(words);
+        let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
         add(subject.title(), parts.join("; "));
     }
     add("scale", format!("{}, factor {}", plan.scale_name, plan.scale.factor));

@@ -3,8 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `docs/results/EXPERIMENT/report.json` | medians and spread of every figure, and where they are from: [`Short`] |
-//! | `docs/results/EXPERIMENT/report.md` | the run's page, without charts of every second |
-//! | `docs/results/EXPERIMENT/*.svg` | the charts of both, and of the README |
+//! | `report.md` beside it | the run's page, without charts of every second |
+//! | `*.svg` beside it | the charts of both, and of the README |
 //! | `README.md`, `docs/results/README.md` | between two marks, a table of each headline and a line for each page |
 //! | `docs/SUMMARY.md` | the page |
 //!
@@ -143,6 +143,14 @@ impl Short {
     fn page(&self) -> String {
         format!("{}/report.md", self.experiment)
     }
+
+    /// The file's text: an engine at a place is one line of it, which keeps it small and shows in a difference what has changed.
+    fn json(&self) -> Result<String> {
+        let lines = self.lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        let rest = serde_json::to_string_pretty(&Short { lines: Vec::new(), ..self.clone() })?;
+        let rest = rest.strip_suffix("[]\n}").context("the lines are not the last of the short form")?;
+        Ok(format!("{rest}[\n    {}\n  ]\n}}\n", lines.join(",\n    ")))
+    }
 }
 
 fn headline(results: &Results) -> Option<Headline> {
@@ -247,7 +255,7 @@ impl Tree {
         for (name, drawing) in drawings {
             write(&folder.join(name), &drawing)?;
         }
-        write(&folder.join(REPORT), &(serde_json::to_string_pretty(&short)? + "\n"))?;
+        write(&folder.join(REPORT), &short.json()?)?;
         Ok(path)
     }
 
@@ -474,8 +482,10 @@ mod tests {
         let results = results("linkbench");
         let page = pages::page(&results).unwrap();
         let short = Short::of(&results, &page, 0).unwrap();
-        let back: Short = serde_json::from_str(&serde_json::to_string(&short).unwrap()).unwrap();
-        assert_eq!(back, short);
+        let text = short.json().unwrap();
+        assert_eq!(serde_json::from_str::<Short>(&text).unwrap(), short);
+        let of_lines = text.lines().filter(|line| line.starts_with("    {\"engine\":"));
+        assert_eq!(of_lines.count(), short.lines.len());
         assert!(short.lines.iter().all(|line| !line.figures.is_empty()));
         assert_eq!((digits(1234.56), digits(0.000123456), digits(0.0)), (1235.0, 0.0001235, 0.0));
     }

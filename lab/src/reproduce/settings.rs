@@ -2,6 +2,7 @@
 
 use super::experiment::{Experiment, Scale};
 use crate::options::Isolation;
+use crate::redmine::Set;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -42,19 +43,22 @@ pub struct Settings {
     pub options: Vec<String>,
     /// Distribution of row numbers, as sysbench has it.
     pub distribution: String,
+    /// Redmine: data sets by name, members of a project, comments of an issue, and the file of the disk's load in MiB.
+    pub sets: std::collections::BTreeMap<String, Set>,
+    pub members: u64,
+    pub comments: u64,
+    pub disk_mb: u64,
     /// Statements that count of a transaction, by case.
     pub counted: std::collections::BTreeMap<String, f64>,
 }
 
 impl Settings {
-    /// Those of a scale: what is to be scaled is divided by the factor, and at least 1.
+    /// Those of a scale: what is to be scaled is divided by the factor, and at least 1. Of a table or list it is every number in it.
     pub fn of(experiment: &Experiment, scale: &Scale) -> Result<Settings> {
         let mut table = experiment.settings.clone();
         for name in &experiment.scaled {
-            let Some(toml::Value::Integer(number)) = table.get(name) else { bail!("{name} is no whole number") };
-            // Times and sizes are whole, and nothing becomes nothing.
-            let scaled = (*number as f64 / scale.factor).round().max(1.0) as i64;
-            table.insert(name.clone(), scaled.into());
+            let Some(value) = table.get_mut(name) else { bail!("{name} is no setting") };
+            divide(value, scale.factor).with_context(|| name.clone())?;
         }
         table.extend(scale.settings.clone());
         let settings: Settings = table.try_into().context("the settings")?;
@@ -73,4 +77,15 @@ impl Settings {
     pub fn windows(&self) -> u32 {
         self.windows.max(1)
     }
+}
+
+fn divide(value: &mut toml::Value, factor: f64) -> Result<()> {
+    match value {
+        // Times and sizes are whole, and nothing becomes nothing.
+        toml::Value::Integer(number) => *number = (*number as f64 / factor).round().max(1.0) as i64,
+        toml::Value::Array(all) => all.iter_mut().try_for_each(|value| divide(value, factor))?,
+        toml::Value::Table(all) => all.iter_mut().try_for_each(|(_, value)| divide(value, factor))?,
+        other => bail!("a {} is no whole number", other.type_str()),
+    }
+    Ok(())
 }

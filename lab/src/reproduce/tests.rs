@@ -23,8 +23,9 @@ fn sum(experiment: &Experiment, table: &str, column: &str) -> f64 {
 
 #[test]
 fn every_chart_and_table_of_the_originals_is_there() {
-    let wanted: [(&str, Vec<String>); 4] = [
+    let wanted: [(&str, Vec<String>); 5] = [
         ("tpcc-memory", (1..=13).map(|n| format!("A{n}")).collect()),
+        ("redmine", (1..=9).map(|n| format!("B{n}")).collect()),
         ("linkbench", (1..=3).map(|n| format!("C{n}")).collect()),
         ("xa", (1..=6).map(|n| format!("D{n}")).collect()),
         ("compressible", (1..=10).map(|n| format!("E{n}")).collect()),
@@ -110,6 +111,75 @@ fn figures_of_linkbench() {
 }
 
 #[test]
+fn figures_of_redmine() {
+    let b = experiment("redmine");
+    assert_eq!(sum(&b, "times", "MyRocks"), 1.865);
+    assert_eq!(sum(&b, "times", "InnoDB"), 5.4165);
+    assert_eq!((b.tables["stated"].rows.len(), b.tables["summary"].rows.len(), b.tables["sets"].rows.len()), (6, 3, 3));
+    // The data sets are those of the settings.
+    let full = Settings::of(&b, &b.scales["full"]).unwrap();
+    for row in &b.tables["sets"].rows {
+        let set = &full.sets[&row[0].to_string().to_lowercase()];
+        let number = |column: &str| row[b.tables["sets"].column(column).unwrap()].number().unwrap() as u64;
+        assert_eq!(
+            (number("users"), number("issues"), number("users a project")),
+            (set.users, set.issues, full.members)
+        );
+        assert_eq!(number("comments in sum"), set.issues * full.comments);
+    }
+    // The conclusions follow from the times, as far as two digits of these go.
+    let time = |of: &str, set: &str, case: &str, processes: f64| {
+        let place = [Value::Text(set.into()), Value::Text(case.into()), Value::Number(processes)];
+        let row = b.tables["times"].rows.iter().find(|row| row[..3] == place).unwrap();
+        row[b.tables["times"].column(of).unwrap()].number().unwrap()
+    };
+    let mut compared = 0;
+    for claim in b.claims.iter().filter(|claim| claim.over.as_deref() == Some("innodb") && claim.original.is_some()) {
+        use super::experiment::{At, End};
+        let text = |axis| {
+            if let At::Value(Value::Text(text)) = &claim.at[&axis] { text.as_str() } else { panic!("{claim:?}") }
+        };
+        let processes = if claim.at[&Axis::Processes] == At::End(End::First) { 1.0 } else { 4.0 };
+        let of = |engine| time(engine, text(Axis::Set), text(Axis::Case), processes);
+        let ratio = of("MyRocks") / of("InnoDB");
+        assert!((claim.original.unwrap() / ratio - 1.0).abs() < 0.06, "{}: {ratio}", claim.text);
+        compared += 1;
+    }
+    assert_eq!(compared, 12);
+}
+
+#[test]
+fn a_grid_has_ours_and_the_original_s_at_their_places() {
+    let results = results("redmine");
+    let page = page(&results).unwrap();
+    let parts = &section(&page.sections, "B2").parts;
+    let charts: Vec<_> =
+        parts.iter().filter_map(|part| if let Part::Chart(chart) = part { Some(chart) } else { None }).collect();
+    let Plot::Bars { categories, bars } = &charts[0].plot else { panic!("{:?}", charts[0]) };
+    assert_eq!(categories.len(), 9);
+    assert_eq!((categories[0].as_str(), categories[8].as_str()), ("1, none", "4, 4 threads"));
+    let names: Vec<String> = bars.iter().map(|bars| format!("{} {:?}", bars.name, bars.origin)).collect();
+    assert_eq!(names, ["InnoDB Ours", "RocksDB Ours", "Strata Ours", "InnoDB Original", "RocksDB Original"]);
+    let told: Vec<usize> = (0..9).filter(|n| bars[3].values[*n].is_some()).collect();
+    assert_eq!(told, [0, 8], "least and full load");
+    assert_eq!(bars[3].values[8].map(|figure| figure.value), Some(0.23));
+    // 0.06 s over 0.02 s; the original's 0.23 over 0.023.
+    let Plot::Bars { bars, .. } = &charts[1].plot else { panic!("{:?}", charts[1]) };
+    let near = |n: usize, at: usize, expected: f64| (bars[n].values[at].unwrap().value - expected).abs() < 1e-9;
+    assert_eq!((bars.len(), bars[1].name.as_str(), bars[2].origin), (3, "Strata", crate::page::Origin::Original));
+    assert!(near(1, 0, 3.0) && near(2, 8, 10.0));
+    // The last pair of charts: two sets, least and full.
+    let table = section(&page.sections, "B8")
+        .parts
+        .iter()
+        .find_map(|part| if let Part::Table(table) = part { Some(table) } else { None });
+    let table = table.unwrap();
+    let heads: Vec<&str> = table.rows.iter().map(|row| row.head.as_str()).collect();
+    assert_eq!(heads[0], "large, 1, none");
+    assert_eq!(heads[3], "giant, 4, 4 threads");
+}
+
+#[test]
 fn what_is_preserved_of_the_other_two() {
     let d = experiment("xa");
     assert_eq!((d.tables["preserved"].rows.len(), d.tables["cases"].rows.len()), (7, 6));
@@ -132,6 +202,7 @@ fn one_factor_scales_data_memory_and_time() {
             Workload::Tpcc => u64::from(s.warehouses),
             Workload::Linkbench => s.nodes,
             Workload::Sysbench | Workload::Compressible => s.rows,
+            Workload::Redmine => s.sets["giant"].issues,
         };
         assert_eq!(data(&short), divided(data(&full)), "{name}");
         assert_eq!((short.tables, short.windows), (full.tables, full.windows), "{name}");
@@ -212,7 +283,7 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                 let mut load = record(plan.subjects[*subject].id(), 1, &place, 5000);
                 load.phase = Phase::Load;
                 load.run.disk.data = (100 - 10 * *subject as u64) << 20;
-                load.run.further.insert("logical MB".into(), 80.0 * size(data));
+                load.run.further.extend([("migrate s".into(), 20.0), ("logical MB".into(), 80.0 * size(data))]);
                 records.push(load);
             }
             Step::Measure { subject, round, data, place, inner } => {
@@ -242,6 +313,7 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                         run.run.usage.rss_peak = 64 << 20;
                         run.run.disk.data = 50 << 20;
                         run.run.further.insert("statements".into(), 4.0);
+                        run.run.further.insert("op s".into(), 0.06 / (*subject + 1) as f64);
                         run.run.further.extend([("open ms".into(), 200.0), ("recover ms".into(), 300.0 * size(data))]);
                         records.push(run);
                     }
@@ -331,4 +403,15 @@ fn a_page_of_nothing_is_a_page() {
         let page = page(&Results { plan, records: Vec::new() }).unwrap();
         assert!(page.verdict.iter().all(|text| !text.contains("seen here")), "{:?}", page.verdict);
     }
+}
+
+#[test]
+fn a_grid_leaves_out_what_the_scale_does_not_have() {
+    let plan = Plan::new(experiment("redmine"), "tiny", &[], None).unwrap();
+    let records = all_records(&plan);
+    let page = page(&Results { plan, records }).unwrap();
+    let parts = |id| &section(&page.sections, id).parts;
+    let has_table = |id| parts(id).iter().any(|part| matches!(part, Part::Table(_)));
+    assert!(has_table("B2") && !has_table("B4") && !has_table("B8"), "only the small set is in it");
+    assert!(parts("B4").iter().any(|part| matches!(part, Part::Text(text) if text == "No part of this scale.")));
 }

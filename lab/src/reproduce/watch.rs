@@ -90,15 +90,17 @@ struct Shares {
 
 /// Watches a server from its making to [`Watch::end`].
 pub struct Watch {
-    pid: u32,
+    /// The server, and other processes that are part of what is measured.
+    pids: Vec<u32>,
     stop: Arc<AtomicBool>,
     sampler: Option<JoinHandle<Watched>>,
     start: Shares,
 }
 
 impl Watch {
-    /// Begins.
-    pub fn begin(pid: u32, instance: &Instance) -> Result<Watch> {
+    /// Begins. Beside the server and the lab, `companions` are part of what is measured: processes of the lab that it has not
+    /// waited for.
+    pub fn begin(pid: u32, companions: &[u32], instance: &Instance) -> Result<Watch> {
         let stop = Arc::new(AtomicBool::new(false));
         let source = Source { pid, instance: instance.clone(), device: kernel::device_name(&instance.data()) };
         let first = source.moment(0)?;
@@ -106,18 +108,19 @@ impl Watch {
             let stop = stop.clone();
             move || source.sample(first, &stop)
         });
-        Ok(Watch { pid, stop, sampler: Some(sampler), start: shares(pid)? })
+        let pids: Vec<u32> = [&[pid], companions].concat();
+        Ok(Watch { stop, sampler: Some(sampler), start: shares(&pids)?, pids })
     }
 
     /// What is measured begins now: the number of seconds before, for [`Watched::before`], and the shares anew.
     pub fn measure(&mut self) -> Result<()> {
-        self.start = shares(self.pid)?;
+        self.start = shares(&self.pids)?;
         Ok(())
     }
 
     /// Ends; so many whole seconds were before what was measured. Children of the lab have been waited for.
     pub fn end(mut self, before: usize) -> Result<Watched> {
-        let end = shares(self.pid)?;
+        let end = shares(&self.pids)?;
         let mut watched = self.finish();
         watched.before = before;
         let processors = end.processors.since(self.start.processors);
@@ -209,8 +212,9 @@ fn rows(conn: &mut mysql::Conn) -> Option<u64> {
     Some(rows.iter().filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
 }
 
-fn shares(pid: u32) -> Result<Shares> {
-    Ok(Shares { processors: Processors::now()?, ours: kernel::ticks(pid)? + kernel::own_ticks()? })
+fn shares(pids: &[u32]) -> Result<Shares> {
+    let ours = pids.iter().try_fold(kernel::own_ticks()?, |sum, pid| anyhow::Ok(sum + kernel::ticks(*pid)?))?;
+    Ok(Shares { processors: Processors::now()?, ours })
 }
 
 /// Bytes of all blocks below a folder. What vanishes meanwhile is not counted.
@@ -238,6 +242,24 @@ mod tests {
         assert_eq!((watched.user[0], watched.system[0], watched.wait[0], watched.idle[0]), (50.0, 10.0, 20.0, 20.0));
         assert_eq!((watched.device_ms[0], watched.busy[0], watched.write_bytes[0]), (2.0, 50.0, 20480.0));
         assert_eq!((watched.rss_mb[0], watched.directory_mb[0], watched.rows[0]), (2.0, 3.0, 5.0));
+    }
+
+    #[test]
+    fn companions_are_no_others() {
+        let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let ours = |pids: &[u32]| shares(pids).unwrap().ours;
+        let before = ours(&[busy.id()]);
+        let own = ours(&[]);
+        let began = Instant::now();
+        // However little of the processor it gets, it gets some.
+        while ours(&[busy.id()]) - before < 20 && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (with, without) = (ours(&[busy.id()]) - before, ours(&[]) - own);
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(with >= 20 && with > without, "{with} ticks with it, {without} without");
+        assert!(shares(&[busy.id()]).is_err(), "one that has ended is no companion");
     }
 
     #[test]

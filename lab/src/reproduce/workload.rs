@@ -1,5 +1,6 @@
-//! Loads and measures an engine: what the four workloads have in common, and what each drives.
+//! Loads and measures an engine: what the workloads have in common, and what each drives.
 
+use super::application::{self, Application, Task};
 use super::experiment::{Axis, Phase, Place, Value, Workload};
 use super::plan::{FIXED, Plan, Step};
 use super::progress::Runner;
@@ -18,11 +19,11 @@ use crate::report::Run;
 use crate::sbtest;
 use crate::server::{Instance, PATIENCE, Server};
 use crate::sysbench::{self, Call, Size};
-use crate::{linkbench, tpcc};
+use crate::{linkbench, redmine, tpcc};
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,9 @@ const MEMORY_LEAST: u64 = 8;
 const MORE_CONNECTIONS: u32 = 20;
 /// Seed of LinkBench's graph.
 const GRAPH_SEED: u64 = 1;
+
+/// Name of the scale among the settings of a run.
+pub const SCALE_SETTING: &str = "scale";
 
 /// Does the steps with private servers in the lab's folder.
 pub struct Bench {
@@ -49,9 +53,10 @@ impl Runner for Bench {
             Step::Measure { subject, round, data, place, inner } => {
                 let place: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
                 let memory_mb = memory(plan, &place, before)?;
-                self.measure(plan, *subject, *round, data, &place, inner, memory_mb)
+                self.measure(plan, *subject, *round, data, &place, inner, memory_mb, before)
             }
             Step::Forget { data } => {
+                redmine::disk::remove(&self.lab);
                 for subject in 0..plan.subjects.len() {
                     plan.subjects[subject].instance(&self.lab)?.forget(&plan.saved(subject, data))?;
                 }
@@ -70,6 +75,10 @@ fn warehouses(plan: &Plan, place: &Place) -> tpcc::Scale {
 
 /// Memory for each engine at a place, in MiB.
 fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
+    if let Some(set) = place.get(&Axis::Set) {
+        let set = plan.settings.sets.get(&set.to_string()).with_context(|| format!("there is no set {set}"))?;
+        return Ok(set.memory_mb);
+    }
     if let Some(budget) = place.get(&Axis::Budget) {
         let grown = if *budget == Value::Text(FIXED.into()) { 1.0 } else { place[&Axis::Size].number().unwrap_or(1.0) };
         let smallest = warehouses(plan, &Place::new()).raw_bytes() as f64 / f64::from(1 << 20);
@@ -90,12 +99,23 @@ fn memory(plan: &Plan, place: &Place, before: &[Record]) -> Result<u64> {
     Ok(mb.round() as u64)
 }
 
+/// Whether a subject's data are there: not if its load ended with an error.
+fn is_loaded(plan: &Plan, subject: usize, data: &Place, before: &[Record]) -> bool {
+    let files = plan.subjects[subject].files();
+    let has_files = |id: &str| plan.subjects.iter().any(|other| other.id() == id && other.files() == files);
+    let mut loads = before.iter().filter(|record| record.phase == Phase::Load && record.place == *data);
+    !loads.any(|record| has_files(&record.subject) && !record.run.errors.is_empty())
+}
+
 /// The options of a subject's server at a place.
 fn conditions(plan: &Plan, subject: usize, place: &Place, memory_mb: u64) -> Result<Conditions> {
     let Settings { options, .. } = &plan.settings;
     let subject = &plan.subjects[subject];
     let mut extra: Vec<String> = options.iter().map(|line| line.replace("{engine}", subject.kind.id())).collect();
     extra.extend(subject.options().iter().cloned());
+    if plan.experiment.workload == Workload::Redmine {
+        extra.extend(application::options(subject.kind));
+    }
     match place.get(&Axis::Binlog).map(ToString::to_string).as_deref() {
         None | Some("on") => {}
         Some("off") => extra.push("skip-log-bin".into()),
@@ -116,8 +136,16 @@ impl Bench {
         let instance = plan.subjects[subject].instance(&self.lab)?;
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
-        let (watch, meter) = (Watch::begin(server.pid(), &instance)?, Meter::begin(server.pid(), &instance)?);
-        let mut seen = fill(plan, &instance, data)?;
+        let (watch, meter) = (Watch::begin(server.pid(), &[], &instance)?, Meter::begin(server.pid(), &instance)?);
+        let mut seen = match fill(plan, &self.lab, &instance, data) {
+            // Whether an engine can hold the application is part of the question; that the baseline can is not.
+            Err(error) if plan.experiment.workload == Workload::Redmine && subject > 0 => {
+                println!("  {error:#}");
+                Seen { errors: vec![format!("{error:#}")], ..Seen::default() }
+            }
+            filled => filled?,
+        };
+        let failed = !seen.errors.is_empty();
         settle(server.pid())?;
         server.ensure_alive()?;
         let usage = meter.end()?;
@@ -137,7 +165,9 @@ impl Bench {
         // What stopping writes belongs to the size.
         let disk = instance.size_on_disk()?;
         let record = Record { run: Run { disk, ..record.run }, ..record };
-        instance.save(&plan.saved(subject, data))?;
+        if !failed {
+            instance.save(&plan.saved(subject, data))?;
+        }
         Ok(vec![record])
     }
 
@@ -151,7 +181,12 @@ impl Bench {
         place: &Place,
         inner: &[Place],
         memory_mb: u64,
+        before: &[Record],
     ) -> Result<Vec<Record>> {
+        if !is_loaded(plan, subject, data, before) {
+            println!("  not measured: its load failed");
+            return Ok(Vec::new());
+        }
         let conditions = conditions(plan, subject, place, memory_mb)?;
         let instance = plan.subjects[subject].instance(&self.lab)?;
         instance.restore(&plan.saved(subject, data))?;
@@ -159,11 +194,15 @@ impl Bench {
         if plan.experiment.workload == Workload::Sysbench {
             sbtest::warm(&server, size(&plan.settings))?;
         }
+        let mut application = match plan.experiment.workload {
+            Workload::Redmine => Some(Application::start(plan, &self.lab, &instance, before)?),
+            _ => None,
+        };
         settle(server.pid())?;
         let mut records = Vec::new();
         for inner in inner {
             let place: Place = place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
-            let driver = Driver::new(plan, &instance, &place, round)?;
+            let mut driver = Driver::new(plan, &instance, application.as_mut(), &place, round)?;
             for window in 1..=plan.settings.windows() {
                 let mut place = place.clone();
                 if plan.settings.windows > 1 {
@@ -171,20 +210,23 @@ impl Bench {
                 }
                 let warmup = if window == 1 { plan.settings.warmup } else { 0 };
                 let (seen, usage, watch) =
-                    watched(&mut server, warmup, plan.settings.seconds, u64::from(window), &driver)?;
+                    watched(&mut server, warmup, plan.settings.seconds, u64::from(window), &mut driver)?;
                 let run = finished(plan, "run", seen, usage, &server, &conditions, round)?;
                 let subject = plan.subjects[subject].id().to_string();
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
             if plan.settings.restarts {
-                let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &driver)?;
+                let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &mut driver)?;
                 server = next;
                 if let Some(Record { run, .. }) = records.last_mut() {
                     println!("    starts after SHUTDOWN in {open:.0} ms, after SIGKILL in {recover:.0} ms");
                     run.further.extend([("open ms".into(), open), ("recover ms".into(), recover)]);
                 }
             }
+        }
+        if let Some(application) = application {
+            application.stop();
         }
         server.stop()?;
         Ok(records)
@@ -197,10 +239,10 @@ fn watched(
     warmup: u64,
     seconds: u64,
     window: u64,
-    driver: &Driver,
+    driver: &mut Driver,
 ) -> Result<(Seen, Usage, Watched)> {
     let instance = server.instance().clone();
-    let mut watch = Watch::begin(server.pid(), &instance)?;
+    let mut watch = Watch::begin(server.pid(), &driver.companions(), &instance)?;
     let began = Instant::now();
     let warm = if warmup > 0 { driver.drive(warmup, 0, &Control::default())? } else { Seen::default() };
     watch.measure()?;
@@ -215,7 +257,7 @@ fn watched(
 
 /// Shuts the server down and starts it; puts it under load for so many seconds, kills it and starts it again. The milliseconds of both
 /// starts, each until a row of every table was read.
-fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &Driver) -> Result<(Server, [f64; 2])> {
+fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &mut Driver) -> Result<(Server, [f64; 2])> {
     /// The load would end by itself then: the kill comes before.
     const LATER: u64 = 600;
     /// Another input than that of all windows.
@@ -259,9 +301,10 @@ fn finished(
     conditions: &Conditions,
     round: u32,
 ) -> Result<Run> {
-    let settings = BTreeMap::from([("scale".into(), plan.scale_name.clone())]);
     let run = Run::of(&plan.experiment.name, label.into(), server, conditions, round)?;
-    Ok(Run { settings, ..run.with(seen, usage) })
+    let mut run = run.with(seen, usage);
+    run.settings.insert(SCALE_SETTING.into(), plan.scale_name.clone());
+    Ok(run)
 }
 
 fn told(record: &Record) -> String {
@@ -276,7 +319,7 @@ fn size(settings: &Settings) -> Size {
 }
 
 /// Fills the tables; a transaction is a row where rows are counted.
-fn fill(plan: &Plan, instance: &Instance, data: &Place) -> Result<Seen> {
+fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Seen> {
     let settings = &plan.settings;
     let bar = bar(format!("{}: loading", instance.kind().title()));
     let began = Instant::now();
@@ -304,6 +347,7 @@ fn fill(plan: &Plan, instance: &Instance, data: &Place) -> Result<Seen> {
             let bytes = prose(plan, data)?.load(instance, settings.loaders, &bar)?;
             (Seen { transactions: all_rows, ..Seen::default() }, Some(bytes))
         }
+        Workload::Redmine => (application::fill(plan, lab, instance, data, &bar)?, None),
     };
     bar.finish_and_clear();
     if let Some(bytes) = logical {
@@ -326,18 +370,25 @@ struct Driver<'a> {
     instance: &'a Instance,
     sessions: u32,
     round: u32,
-    work: Work,
+    work: Work<'a>,
 }
 
-enum Work {
+enum Work<'a> {
     Tpcc(tpcc::Scale),
     Linkbench(Box<(Graph, Access)>),
     Sysbench { script: String, xa: bool, counted: f64 },
     Compressible(Data),
+    Redmine(Task<'a>),
 }
 
 impl<'a> Driver<'a> {
-    fn new(plan: &'a Plan, instance: &'a Instance, place: &Place, round: u32) -> Result<Driver<'a>> {
+    fn new(
+        plan: &'a Plan,
+        instance: &'a Instance,
+        application: Option<&'a mut Application>,
+        place: &Place,
+        round: u32,
+    ) -> Result<Driver<'a>> {
         let settings = &plan.settings;
         let work = match plan.experiment.workload {
             Workload::Tpcc => Work::Tpcc(warehouses(plan, place)),
@@ -353,22 +404,29 @@ impl<'a> Driver<'a> {
                 Work::Sysbench { script: format!("oltp_{case}"), xa, counted }
             }
             Workload::Compressible => Work::Compressible(prose(plan, place)?),
+            Workload::Redmine => Work::Redmine(application.context("Redmine does not run")?.at(place)?),
         };
-        let sessions = place.get(&Axis::Connections).and_then(Value::number).map_or(settings.sessions, |n| n as u32);
+        let varied = place.get(&Axis::Connections).or_else(|| place.get(&Axis::Processes)).and_then(Value::number);
+        let sessions = varied.map_or(settings.sessions, |n| n as u32);
         ensure!(sessions > 0, "the experiment has no sessions");
         Ok(Driver { settings, instance, sessions, round, work })
     }
 
-    /// Drives for a time; each number of a window draws other input. sysbench does not look at `control`.
-    fn drive(&self, seconds: u64, window: u64, control: &Control) -> Result<Seen> {
+    /// Processes that are part of what is measured.
+    fn companions(&self) -> Vec<u32> {
+        if let Work::Redmine(task) = &self.work { task.pids() } else { Vec::new() }
+    }
+
+    /// Drives for a time; each number of a window draws other input. sysbench and Redmine do not look at `control`.
+    fn drive(&mut self, seconds: u64, window: u64, control: &Control) -> Result<Seen> {
         let (instance, sessions, seed) = (self.instance, self.sessions, u64::from(self.round) * 1000 + window);
-        match &self.work {
+        match &mut self.work {
             Work::Tpcc(scale) => {
                 let load = tpcc::drive::Load { scale: *scale, threads: sessions, seconds, seed, rate: None };
                 Ok(tpcc::drive::drive(instance, load, control)?.seen)
             }
             Work::Linkbench(work) => {
-                let (graph, access) = work.as_ref();
+                let (graph, access) = &**work;
                 let load = linkbench::drive::Load { graph, access, requesters: sessions, seconds, run: seed };
                 Ok(linkbench::drive::drive(instance, load, control)?.seen)
             }
@@ -385,6 +443,45 @@ impl<'a> Driver<'a> {
                 Ok(Seen { further, ..outcome.seen() })
             }
             Work::Compressible(data) => data.drive(instance, sessions, seconds, seed, control),
+            Work::Redmine(task) => task.drive(sessions, seconds, seed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::experiment::{Experiment, OWN};
+    use super::super::record::testing::record;
+    use super::*;
+
+    fn plan(name: &str, engines: &[&str]) -> Plan {
+        let text = OWN.iter().find(|(known, _)| *known == name).unwrap().1;
+        let engines: Vec<String> = engines.iter().map(|name| (*name).to_string()).collect();
+        Plan::new(Experiment::parse(text).unwrap(), "short", &engines, None).unwrap()
+    }
+
+    #[test]
+    fn what_could_not_be_loaded_is_not_measured() {
+        let plan = plan("redmine", &["innodb", "rocksdb", "rocksdb:rocksdb_large_prefix=1"]);
+        let set = |name: &str| Place::from([(Axis::Set, Value::Text(name.into()))]);
+        let mut load = record("rocksdb", 1, &[(Axis::Set, Value::Text("small".into()))], 0);
+        load.phase = Phase::Load;
+        load.run.errors.push("Specified key was too long".into());
+        let before = [load];
+        assert!(!is_loaded(&plan, 1, &set("small"), &before));
+        assert!(is_loaded(&plan, 1, &set("large"), &before), "another set");
+        assert!(is_loaded(&plan, 0, &set("small"), &before), "another engine");
+        assert!(is_loaded(&plan, 2, &set("small"), &before), "the same engine with other options");
+    }
+
+    #[test]
+    fn the_memory_of_a_set() {
+        let plan = plan("redmine", &["innodb"]);
+        let at = |set: &str| memory(&plan, &Place::from([(Axis::Set, Value::Text(set.into()))]), &[]);
+        assert_eq!((at("small").unwrap(), at("giant").unwrap()), (3, 179));
+        assert!(at("huge").is_err());
+        // An engine gets no less than it needs.
+        let place = Place::from([(Axis::Set, Value::Text("small".into()))]);
+        assert_eq!(conditions(&plan, 0, &place, 3).unwrap().budget_mb, MEMORY_LEAST);
     }
 }
