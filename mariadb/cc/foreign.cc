@@ -134,6 +134,8 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   if (!alter_info)
     return 0;
   alters_= is_passive(name) && !create_info->tmp_table();
+  const TABLE_LIST *first= thd->lex->query_tables;
+  table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
   List_iterator_fast<Key> list(alter_info->key_list);
   while (Key *key= list++)
   {
@@ -181,10 +183,6 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
     told.inherited= clause->old;
     keys_.push_back(told);
   }
-  if (keys_.empty())
-    return 0;
-  const TABLE_LIST *first= thd->lex->query_tables;
-  table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
   return 0;
 }
 

@@ -67,7 +67,7 @@ pub fn rows(store: &Store) -> Vec<Row> {
     values(store).into_iter().map(row).collect()
 }
 
-/// The state of the store as text: figures, failures, the latest deadlock and error of a foreign key.
+/// The state of the store as text: figures, failures, the latest error of a foreign key and the latest deadlock.
 pub fn status_text(store: &Store) -> String {
-    store.engine().status_text_with(&own_values(store)) + &report::deadlock(store) + &report::foreign_error(store)
+    store.engine().status_text_with(&own_values(store)) + &report::foreign_error(store) + &report::deadlock(store)
 }

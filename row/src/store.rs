@@ -107,7 +107,7 @@ impl Store {
         };
         let (child, parent) = (self.quoted(&reference.child), self.quoted(&reference.parent));
         self.note_foreign_error(format!(
-            "a row of table {child} {what} {parent}, foreign key '{}'",
+            "a row of table {child} {what} {parent}, foreign key `{}`",
             reference.key.name
         ));
     }
@@ -437,15 +437,15 @@ impl Store {
                 format!("foreign key {key} of table {} cannot be made: {why}", table(name))
             }
             Err(Error::ForeignNameTaken(key)) => {
-                format!("table {} cannot have foreign key '{key}': the database has one of this name", table(name))
+                format!("table {} cannot have foreign key `{key}`: the database has one of this name", table(name))
             }
             Err(Error::IndexOfForeign(index)) => {
-                format!("table {} needs index '{index}' for a foreign key", table(name))
+                format!("table {} needs index `{index}` for a foreign key", table(name))
             }
             Err(Error::RowIsReferenced(reference)) => {
                 let (child, parent) = (table(&reference.child), table(&reference.parent));
                 format!(
-                    "table {parent} cannot be dropped: foreign key '{}' of table {child} refers to it",
+                    "table {parent} cannot be dropped: foreign key `{}` of table {child} refers to it",
                     reference.key.name
                 )
             }

@@ -108,8 +108,8 @@ fn what_does_not_fit_is_refused_with_the_reason() {
         refused(&int, &["p (p)"], "f: x (p) -> p (id)", "");
         refused(&int, &["p (p)"], "f: x (P) -> p (ID)", "");
         refused(&int, &[], "f: x (p) -> p (id)", "`f`: The table has no index");
-        refused(&int, &["p (p)"], "f: x (q) -> p (id)", "no column 'q'");
-        refused(&int, &["p (p)"], "f: x (p) -> p (q)", "no column 'q'");
+        refused(&int, &["p (p)"], "f: x (q) -> p (id)", "no column `q`");
+        refused(&int, &["p (p)"], "f: x (p) -> p (q)", "no column `q`");
         refused(&["id int4", "p int8 null"], &["p (p)"], "f: x (p) -> p (id)", "Type or collation");
         refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) delete null", "SET NULL");
         refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) update null", "SET NULL");

@@ -110,7 +110,7 @@ fn admit(
     let before = statement.altered.as_deref().and_then(|altered| tables.meta(altered));
     let Some(numbers) = columns(meta, &key.columns) else {
         let missing = key.columns.iter().find(|column| columns(meta, std::slice::from_ref(column)).is_none());
-        return refuse(format!("The table has no column '{}'.", missing.map_or("", String::as_str)));
+        return refuse(format!("The table has no column `{}`.", missing.map_or("", String::as_str)));
     };
     if index_of(meta, &numbers).is_none() {
         // Only ALTER TABLE can leave a key without the index that came with it.
@@ -123,7 +123,7 @@ fn admit(
     let sets_null = [key.on_delete, key.on_update].contains(&Action::SetNull);
     if let Some(number) = numbers.iter().find(|number| sets_null && !meta.columns[**number].nullable) {
         let column = &meta.columns[*number].name;
-        return refuse(format!("SET NULL is not possible: column '{column}' is NOT NULL."));
+        return refuse(format!("SET NULL is not possible: column `{column}` is NOT NULL."));
     }
     // A copy refers to itself by the name that it is to have.
     let is_own = key.parent == statement.stands_for(name);
@@ -148,7 +148,7 @@ fn admit(
 fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
     let Some(parent_numbers) = columns(parent, &key.parent_columns) else {
         let missing = key.parent_columns.iter().find(|column| columns(parent, std::slice::from_ref(column)).is_none());
-        return Some(format!("The referenced table has no column '{}'.", missing.map_or("", String::as_str)));
+        return Some(format!("The referenced table has no column `{}`.", missing.map_or("", String::as_str)));
     };
     if index_of(parent, &parent_numbers).is_none() {
         return Some("The referenced table has no index that begins with the referenced columns, whole.".into());
@@ -156,7 +156,7 @@ fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &Table
     let mut pairs = numbers.iter().zip(&parent_numbers).map(|(c, p)| (&child.columns[*c], &parent.columns[*p]));
     let differ = pairs.find(|(column, referenced)| !is_comparable(column, referenced))?;
     Some(format!(
-        "Type or collation of column '{}' differs from that of the referenced column '{}'.",
+        "Type or collation of column `{}` differs from that of the referenced column `{}`.",
         differ.0.name, differ.1.name
     ))
 }
@@ -196,7 +196,7 @@ pub(crate) fn check_children(
                 Some(index) => Err(Error::IndexOfForeign(index)),
                 None => {
                     let why =
-                        format!("Foreign key '{}' of table {} refers to it: {why}", key.name, names.quoted(child));
+                        format!("Foreign key `{}` of table {} refers to it: {why}", key.name, names.quoted(child));
                     Err(refused(key, why))
                 }
             };
