@@ -287,7 +287,7 @@ impl Cursor {
         value
     }
 
-    /// From here on until the next `open`, movements fail with [`Error::Interrupted`] once [`Cursor::skipped`] has reached `most`:
+    /// From here on until the next `open`, movements fail with [`Interrupted`](crate::base::Error::Interrupted) once [`Cursor::skipped`] has reached `most`:
     /// for who wants to know how dense the rows lie, and not to wait for the next one.
     pub fn set_skips_max(&mut self, most: u64) {
         self.base.set_skips_max(most);

@@ -1,7 +1,7 @@
 //! What becomes of the rows that refer to a row that has gone, or whose values have changed.
 //!
 //! The change of a row has a [`Consequence`] for each key that refers to its table and has no NULL among the values that were.
-//! Consequences are followed as soon as the row is written, in the order of [`Links::children`], the deepest first: each walks the
+//! Consequences are followed as soon as the row is written, in the order of [`Links::children`](super::links::Links), the deepest first: each walks the
 //! rows of the child that have the old values. Under RESTRICT and NO ACTION one of them is an error. Else each is locked
 //! exclusively and written by [`Workspace::write`], which every change of a child row goes through, and its own consequences are
 //! followed before the next row is looked for. A row that is met twice is met as the first change has left it: gone, or with
