@@ -25,8 +25,8 @@ constexpr alter_table_operations DONE_INSTANTLY=
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
     ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED;
 
-/* Of these, what foreign keys may have to do with: they know columns by name. */
-constexpr alter_table_operations CONCERNS_KEYS= ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
+/* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
+constexpr alter_table_operations CONCERNS_KEYS= ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
                                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
 
 /* The table that an ALTER is about, one of a partitioned table's. */

@@ -8,6 +8,7 @@ use common::values::{V, table, values};
 use common::*;
 use std::sync::Arc;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
+use strata_row::catalog::alter::Source;
 use strata_row::def::TableDef;
 use strata_row::foreign::{ForeignKey, Statement};
 use strata_row::kv::Options;
@@ -310,4 +311,38 @@ fn a_rename_of_a_parent_takes_its_children_along_or_not_at_all() {
         }
     }
     assert!(whole);
+}
+
+/// Keys follow the names of columns, of the child and of the parent, also where both are one table, and after a restart.
+#[test]
+fn keys_follow_the_names_of_columns() {
+    let disk = MemDisk::new();
+    let store = open(&disk);
+    create(&store, "parent", &parent(), &[], &CHECKED).unwrap();
+    create(&store, "c", &child(), &[key("k", "parent"), own()], &CHECKED).unwrap();
+    let rename = |store: &Store, name: &str, columns: &[&str], indexes: &[&str]| {
+        let kept: Vec<Source> = (0..columns.len()).map(Source::Kept).collect();
+        store.alter_columns(&[path(name)], &table(columns, indexes), &kept, NEVER).unwrap();
+    };
+    let columns = |store: &Store| {
+        let keys = store.catalog().get(&path("c")).unwrap().foreign.clone();
+        let show = |key: &Arc<ForeignKey>| format!("{:?} -> {:?}", key.columns, key.parent_columns);
+        keys.iter().map(show).collect::<Vec<_>>()
+    };
+    rename(&store, "parent", &["number int4", "u int4 null"], &["PRIMARY unique (number)", "u (u)"]);
+    assert_eq!(columns(&store), [r#"["p"] -> ["number"]"#, r#"["p"] -> ["id"]"#]);
+    rename(&store, "c", &["p int4", "id int4 null"], &["PRIMARY unique (p)", "p (id)"]);
+    let expected = [r#"["id"] -> ["number"]"#, r#"["id"] -> ["p"]"#];
+    assert_eq!(columns(&store), expected);
+    assert_eq!(keys(&store, "c"), ["k -> parent", "own -> c"]);
+    assert_eq!(referring(&store, "parent"), ["c.k"]);
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(columns(&store), expected);
+    assert_eq!(keys(&store, "c"), ["k -> parent", "own -> c"]);
+}
+
+/// A key `p` of table `c` to itself.
+fn own() -> ForeignKey {
+    key("own", "c")
 }

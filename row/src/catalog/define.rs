@@ -11,7 +11,7 @@
 
 use super::graph::{columns, index_of, is_comparable};
 use crate::error::{Error, Result};
-use crate::foreign::key::{database, is_passive};
+use crate::foreign::key::{database, is_passive, same_column};
 use crate::foreign::{Action, ForeignKey, Reference, Statement};
 use crate::schema::TableMeta;
 use std::collections::BTreeSet;
@@ -256,6 +256,53 @@ pub(crate) fn rename(
     let waiting = Statement { altered: None, ..statement.clone() };
     check_children(tables, names, &waiting, to, &renamed.meta)?;
     Ok(renamed)
+}
+
+/// Foreign keys follow the names of columns when table `name` changes from `old` to `meta`: its own, and those of the tables that refer
+/// to it, which are returned with their new entries.
+pub(crate) fn rename_columns(
+    tables: &dyn Dictionary,
+    name: &str,
+    old: &TableMeta,
+    meta: &mut TableMeta,
+) -> Vec<(String, Arc<TableMeta>)> {
+    let mut renamed: Vec<(&str, String)> = Vec::new();
+    for column in &old.columns {
+        let now = meta.columns.iter().find(|now| now.id == column.id && now.name != column.name);
+        renamed.extend(now.map(|now| (column.name.as_str(), now.name.clone())));
+    }
+    if renamed.is_empty() {
+        return Vec::new();
+    }
+    let follow = |columns: &mut Vec<String>| {
+        for column in columns {
+            if let Some((_, to)) = renamed.iter().find(|(from, _)| same_column(from, column)) {
+                column.clone_from(to);
+            }
+        }
+    };
+    let keys_of = |table: &str, keys: &[Arc<ForeignKey>]| -> Vec<Arc<ForeignKey>> {
+        let mut keys = keys.to_vec();
+        for key in keys.iter_mut().map(Arc::make_mut) {
+            if table == name {
+                follow(&mut key.columns);
+            }
+            if key.parent == name {
+                follow(&mut key.parent_columns);
+            }
+        }
+        keys
+    };
+    meta.foreign = keys_of(name, &meta.foreign);
+    let others = tables.children_of(name).filter(|child| *child != name);
+    let others = others.filter_map(|child| {
+        let meta = tables.meta(child)?;
+        Some((
+            child.to_owned(),
+            Arc::new(TableMeta { foreign: keys_of(child, &meta.foreign), ..TableMeta::clone(meta) }),
+        ))
+    });
+    others.collect()
 }
 
 /// The key of another table that keeps these tables from being dropped.

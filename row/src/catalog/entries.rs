@@ -90,6 +90,11 @@ impl Entries {
         });
     }
 
+    /// A table has another definition of the same rows.
+    pub fn redefine(&mut self, name: &str, meta: Arc<TableMeta>) {
+        self.rename(name, name, meta, Vec::new());
+    }
+
     /// A table is no more.
     pub fn remove(&mut self, name: &str) {
         self.change(|entries, concerned| drop(entries.take(name, concerned)));

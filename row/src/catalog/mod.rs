@@ -301,7 +301,7 @@ impl Catalog {
     }
 
     /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
-    /// indexes that it has no more. Rows and names stay. Returns, in the order of the names, the entry and the sequence number below
+    /// indexes that it has no more. Rows and names stay; foreign keys follow the names of columns. Returns, in the order of the names, the entry and the sequence number below
     /// which a snapshot cannot know the table: that of the change if an index has become live, which may lack entries of rows that
     /// are in older snapshots only.
     pub(crate) fn alter(
@@ -312,10 +312,12 @@ impl Catalog {
     ) -> Result<Vec<(Arc<TableMeta>, SeqNo)>> {
         let plan = |ids: &mut (u32, u64)| {
             let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
+            let mut referring = Vec::new();
             for name in names {
                 let (old, min_snapshot) = self.entry(name)?;
                 refuse_prepared(&self.engine, &old)?;
-                let (meta, gone) = plan(name, &old, &mut || next_id(ids))?;
+                let (mut meta, gone) = plan(name, &old, &mut || next_id(ids))?;
+                referring.extend(define::rename_columns(&*self.tables.read(), name, &old, &mut meta));
                 change.push((format::table_key(name), Some(meta.encode())));
                 // Of indexes that may be others now.
                 change.push((statistics_key(meta.table_id), None));
@@ -326,13 +328,15 @@ impl Catalog {
             }
             change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
             note_pending(&mut change, &all_gone);
-            Ok((change, (next, all_gone)))
+            change.extend(referring.iter().map(|(name, meta)| (format::table_key(name), Some(meta.encode()))));
+            Ok((change, (next, all_gone, referring)))
         };
-        let ((next, gone), seq) = self.change(urgency, plan, |tables, seq, (next, _)| {
+        let ((next, gone, _), seq) = self.change(urgency, plan, |tables, seq, (next, _, referring)| {
             for (name, (meta, min_snapshot)) in names.iter().zip(next) {
                 hint_compression(&self.engine, meta);
                 tables.put(name, meta.clone(), min_snapshot.unwrap_or(seq));
             }
+            referring.iter().for_each(|(name, meta)| tables.redefine(name, meta.clone()));
         })?;
         self.clearing.settle(&self.engine, gone);
         Ok(next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect())
