@@ -21,6 +21,8 @@ std::string path_of(const char *db, const char *table)
   return path;
 }
 
+bool changes_rows(enum_fk_option action) { return action == FK_OPTION_CASCADE || action == FK_OPTION_SET_NULL; }
+
 bool is_passive(const char *path)
 {
   const char *last= strrchr(path, '/');
@@ -172,6 +174,9 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
       my_error(ER_WRONG_FK_DEF, MYF(0), names.name.c_str(), ER_THD(thd, ER_KEY_REF_DO_NOT_MATCH_TABLE_REF));
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
+    /* Rows of the past are the server's to write, which knows nothing of cascades. */
+    if (share->versioned && (changes_rows(clause->delete_opt) || changes_rows(clause->update_opt)))
+      return unsupported_option("FOREIGN KEY ... CASCADE, SET NULL with SYSTEM VERSIONING");
     StrataForeignKey told= {};
     told.name= names.name.c_str();
     told.parent= names.parent.c_str();
