@@ -67,11 +67,8 @@ bool is_text(enum_field_types type)
   }
 }
 
-/* Can the default be computed without a row, and is it the same for all? */
-bool is_one_value(const Virtual_column_info *value)
-{
-  return !value || !(value->flags & (VCOL_FIELD_REF | VCOL_NON_DETERMINISTIC | VCOL_SESSION_FUNC | VCOL_IMPOSSIBLE));
-}
+/* Can the default be computed without a row, and is it the same for all? Of what is no constant only the statement's time is. */
+bool is_one_value(const Virtual_column_info *value) { return !value || !(value->flags & ~VCOL_TIME_FUNC); }
 
 /* Why the server has to copy, where InnoDB has a word for it. */
 const char *known_reason(alter_table_operations asked)
@@ -148,6 +145,10 @@ bool ha_strata::is_instant(TABLE *altered, Alter_inplace_info *info)
   if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
     return false;
   const HA_CREATE_INFO *create_info= info->create_info;
+  /* Who names the engine wants the rows written anew. */
+  if (create_info->used_fields & (HA_CREATE_USED_SEQUENCE | HA_CREATE_USED_ENGINE) ||
+      table->s->table_type == TABLE_TYPE_SEQUENCE)
+    return false;
   const ha_table_option_struct *options= create_info->option_struct;
   if (options && table->s->option_struct && options->compression != table->s->option_struct->compression)
     return false;
