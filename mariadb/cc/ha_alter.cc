@@ -189,6 +189,9 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   int error= strata::wait_for_earlier_commits(ha_thd());
   Columns columns;
   Definition definition;
+  /* First, as nothing may fail once the engine has the new definition and the server the old one. */
+  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
+    error= reset_auto_increment(info->create_info->auto_increment_value);
   if (!error)
     error= columns.find(altered, info)
                ? definition.describe(altered, false, strata::compression_of(info->create_info->option_struct))
@@ -197,8 +200,6 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     error= handler_error(strata_table_alter(strata::store, tables.data(), tables.size(), definition.get(),
                                             columns.kept.data(), altered->record[0], false),
                          ha_thd());
-  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
-    error= reset_auto_increment(info->create_info->auto_increment_value);
   if (error)
     print_error(error, MYF(0));
   return error != 0;

@@ -177,3 +177,20 @@ fn behind_many_tombstones() {
     let gone = case.estimate(PRIMARY, &image_c(0), &image_c(30_000));
     assert!(gone <= 100, "{gone} of no rows");
 }
+
+/// Both ends of a range are dead and its middle is not.
+#[test]
+fn between_tombstones() {
+    let mut case = Case::new(4);
+    for c in 0..30_000 {
+        case.put(c);
+    }
+    case.commit();
+    case.store.engine().flush().unwrap();
+    for c in (0..10_000).chain(20_000..30_000) {
+        case.delete(c);
+    }
+    case.commit();
+    let whole = case.estimate(PRIMARY, &image_c(0), &image_c(29_999));
+    assert!((5_000..=20_000).contains(&whole), "{whole} of 10,000 rows");
+}

@@ -104,7 +104,7 @@ impl Table {
         let density = [head.density(), tail.density()];
         let mut looks = LOOKS;
         let rows = self.rows_between(own, (&lower, &upper), sizes.entries, density, HALVINGS, &mut looks)?;
-        Ok((rows as u64).min(sizes.entries).max(head.rows))
+        Ok((rows as u64).min(sizes.entries).max(head.rows).max(1))
     }
 
     /// About how many rows `entries` entries between two keys are, where the rows lie as dense as was seen at both.
@@ -119,8 +119,10 @@ impl Table {
     ) -> Result<f64> {
         let (low, high) = (density[0].min(density[1]), density[0].max(density[1]));
         let middle = between(first, last, 1, 2);
+        // Two dead ends say nothing of the middle, and are not looked into as deep.
+        let is_dead = high == 0.0;
         if entries == 0
-            || high <= SAME * low
+            || !is_dead && high <= SAME * low
             || halvings == 0
             || *looks == 0
             || middle.as_slice() <= first
@@ -139,8 +141,9 @@ impl Table {
             return self.rows_between(own, halves[whole], entries, density, halvings, looks);
         }
         let seen = self.walk(own, &middle, last, true)?.density();
-        let left = self.rows_between(own, halves[0], counts[0], [density[0], seen], halvings - 1, looks)?;
-        let right = self.rows_between(own, halves[1], counts[1], [seen, density[1]], halvings - 1, looks)?;
+        let halvings = halvings.saturating_sub(if is_dead { 3 } else { 1 });
+        let left = self.rows_between(own, halves[0], counts[0], [density[0], seen], halvings, looks)?;
+        let right = self.rows_between(own, halves[1], counts[1], [seen, density[1]], halvings, looks)?;
         Ok(left + right)
     }
 
