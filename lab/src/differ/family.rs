@@ -75,7 +75,7 @@ impl Author<'_> {
             25..=39 => self.update_relative(&name),
             40..=49 => self.delete_relative(&name),
             50..=57 => self.transaction(),
-            58..=69 => self.family_reader(),
+            58..=69 => self.reads(Self::read_family),
             70..=73 => {
                 let on = self.rng.random_range(0..3).min(1);
                 self.write(format!("SET foreign_key_checks = {on}"));
@@ -243,18 +243,6 @@ impl Author<'_> {
             0 => self.say(session, format!("SELECT * FROM {name} WHERE {condition}")),
             1 => self.say(session, format!("SELECT COUNT(*), COUNT(a), COUNT(b) FROM {name}")),
             _ => self.say(session, format!("SELECT * FROM {name}")),
-        }
-    }
-
-    fn family_reader(&mut self) {
-        let session = self.rng.random_range(READERS);
-        match self.snapshots[session].is_some() {
-            false if self.chance(2) => {
-                self.snapshots[session] = Some(Vec::new());
-                self.say(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT");
-            }
-            true if self.chance(6) => self.end_snapshot(session),
-            _ => self.read_family(session),
         }
     }
 

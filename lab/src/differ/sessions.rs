@@ -63,8 +63,20 @@ impl Author<'_> {
         }
     }
 
-    /// A session that reads, mostly in a snapshot.
+    /// A session that reads some table, mostly in a snapshot.
     pub(super) fn reader(&mut self) {
+        self.reads(|author, session| {
+            let t = author.rng.random_range(0..author.tables.len());
+            let name = author.tables[t].name.clone();
+            if let Some(touched) = &mut author.snapshots[session] {
+                touched.push(name);
+            }
+            author.select(session, t);
+        });
+    }
+
+    /// A session that takes a snapshot, ends it, or does what `read` says.
+    pub(super) fn reads(&mut self, read: impl FnOnce(&mut Self, usize)) {
         let session = self.rng.random_range(READERS);
         match self.snapshots[session].is_some() {
             false if self.chance(2) => {
@@ -72,14 +84,7 @@ impl Author<'_> {
                 self.say(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT");
             }
             true if self.chance(6) => self.end_snapshot(session),
-            _ => {
-                let t = self.rng.random_range(0..self.tables.len());
-                let name = self.tables[t].name.clone();
-                if let Some(touched) = &mut self.snapshots[session] {
-                    touched.push(name);
-                }
-                self.select(session, t);
-            }
+            _ => read(self, session),
         }
     }
 
