@@ -43,14 +43,8 @@ step_shell() {
   for f in scripts/*.sh .ci/run; do bash -n "$f"; done
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh .ci/run; fi
 }
-step_unit() {
-  local ok=0
-  # With debug assertions, which is why these are not built as a release.
-  timeout 1500 cargo test --workspace --no-fail-fast 2>&1 | tee "$logs/cargo" || ok=1
-  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' \
-    "$logs/cargo" >"$count"
-  return $ok
-}
+# With debug assertions, which is why these are not built as a release.
+step_unit() { unit_tests 1500 --workspace; }
 # The pages make a site. Links and the summary are checked by lab/tests/pages.rs. mdbook is built once for a checkout.
 step_pages() {
   local version=0.5.4 root=$top/target/mdbook
@@ -63,11 +57,27 @@ step_pages() {
   if command -v python3 >/dev/null; then python3 scripts/charts.py --check; fi
 }
 # The quick half of 'unit': the tests of engine and row layer, which need no server.
-step_core() {
-  local ok=0
-  timeout 900 cargo test -p strata-engine -p strata-row --no-fail-fast >"$logs/core" 2>&1 || ok=1
-  [ $ok = 0 ] || grep -vE '^test .* ok$' "$logs/core" || true
-  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "$logs/core" >"$count"
+step_core() { unit_tests 900 -p strata-engine -p strata-row; }
+# Runs the tests of some packages (options of cargo) within $1 seconds. Many wait, for a clock or for others, so the files of
+# engine/tests run beside all the rest.
+unit_tests() {
+  local limit=$1 file name ok=0 engine=() rest=() written=("$logs/engine-tests" "$logs/other-tests" "$logs/doc-tests")
+  shift
+  for file in engine/tests/*.rs engine/tests/*/main.rs; do
+    name=${file%/main.rs}
+    engine+=(--test "$(basename "$name" .rs)")
+  done
+  for file in {row,mariadb,lab}/tests/*.rs; do
+    name=$(basename "$file" .rs)
+    case " ${engine[*]} " in *" $name "*) ;; *) [[ $* != *-p* || $file == row/* ]] && rest+=(--test "$name") ;; esac
+  done
+  cargo test "$@" --no-run
+  timeout "$limit" cargo test "$@" --no-fail-fast "${engine[@]}" >"${written[0]}" 2>&1 &
+  timeout "$limit" cargo test "$@" --no-fail-fast --lib --bins "${rest[@]}" >"${written[1]}" 2>&1 || ok=1
+  wait $! || ok=1
+  timeout "$limit" cargo test "$@" --no-fail-fast --doc >"${written[2]}" 2>&1 || ok=1
+  [ $ok = 0 ] || grep -hvE '^test .* ok$' "${written[@]}" || true
+  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "${written[@]}" >"$count"
   return $ok
 }
 step_plugin() { make --no-print-directory plugin; }
