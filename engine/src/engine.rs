@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::background::{self, Threads};
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Result, SeqNo};
+use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Work};
 use crate::io::{BoundedDisk, MemDisk};
@@ -19,6 +20,7 @@ use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
+use crate::renewal::{Moment, Renewal};
 use crate::txn::{Cursor, Txn};
 use crate::write::{Purpose, WriteOp, WriteRoom, Written};
 use crate::{inventory, metrics, read, recover, write};
@@ -305,6 +307,44 @@ impl Engine {
         // In this order: what changes in between is newer than the state that is told.
         let changes = self.core.tree.states.changes();
         (self.visible(), changes)
+    }
+
+    /// Has the values of an index written anew that are committed by now, by a rule that makes one that means the same of each: by
+    /// all merges that begin from now on, and in the background by those that it takes. Ends when the handle drops.
+    pub fn renew(&self, index: IndexId, rule: Rule) -> Arc<Renewal> {
+        let committer = &self.core.journal.committer;
+        let until = committer.last_assigned();
+        committer.publish(until);
+        committer.seal(FlushReason::Asked);
+        let renewal = self.core.renewals.begin(index, until, committer.last_assigned(), rule);
+        self.core.board.wake_flush();
+        self.core.board.compact_wake.notify_all();
+        renewal
+    }
+
+    /// Whether no old value is left, nor will be.
+    pub fn is_renewed(&self, renewal: &Renewal) -> bool {
+        renewal.is_done(&self.core.tree.states.load())
+    }
+
+    /// Waits for that. `tick` is called again and again, and its error ends the wait. Errors of flushes and merges end it as well;
+    /// the work is tried again nevertheless.
+    pub fn await_renewed(&self, renewal: &Renewal, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+        background::await_renewal(&self.core, renewal, tick)
+    }
+
+    /// The moment between what is committed by now and what will be.
+    pub fn moment(&self) -> Moment {
+        // In this order: what is in a file with a smaller number was committed before the newest commit was asked for.
+        let file = self.core.tree.installer.new_file();
+        Moment { seq: self.core.journal.committer.last_assigned(), file }
+    }
+
+    /// True if it is certain that nothing is left of what was committed to an index after a moment. Looks at what is in memory only.
+    pub fn is_untouched(&self, index: IndexId, since: Moment) -> Result<bool> {
+        let committer = &self.core.journal.committer;
+        committer.publish(committer.last_assigned());
+        read::is_untouched(&self.core.tree, index, since)
     }
 
     /// Sizes of an index.

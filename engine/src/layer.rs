@@ -9,6 +9,7 @@
 //! - It locks what its rules say, through a [`Txn`], and announces keys that are new before it locks them
 //!   ([`Txn::intend_insert`]). Otherwise transactions that are serializable are not safe from what it writes.
 //! - It may prepare transactions, decide them later, and fix their order under a mutex of its coordinator.
+//! - It may have values in several forms, and have the old ones made new by a [`Rule`] while files are merged ([`Renewal`]).
 //! - What its data needs of a program it says with a [`Feature`].
 //!
 //! A [`Txn`] buffers writes and holds locks; a [`Cursor`] moves over what is committed and the writes of one transaction. The rest are the
@@ -17,6 +18,7 @@
 pub use crate::base::backoff::Backoff;
 pub use crate::base::value::{LargeValue, Unread, ValueBuf, ValueOut};
 pub use crate::base::{IndexId, SeqNo, codec, limits};
+pub use crate::compact::merge::Rule;
 pub use crate::crash_point::{CrashHook, CrashPoint};
 pub use crate::engine::Chore;
 pub use crate::lock::{
@@ -27,6 +29,7 @@ pub use crate::manifest::{Feature, Need};
 pub use crate::metrics::{Figure, Kind, Metric, Subsystem, Unit, metrics};
 pub use crate::read::{IndexStats, RangeEstimate};
 pub use crate::read_point::ReadPoint;
+pub use crate::renewal::{Moment, Renewal};
 pub use crate::txn::{Cursor, Txn};
 pub use crate::write::{WriteOp, WriteRoom, Written};
 pub use crate::write_buffer::Savepoint;

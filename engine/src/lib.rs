@@ -27,6 +27,7 @@ mod crash_point;
 mod options;
 mod settings;
 mod state;
+mod renewal;
 mod value;
 mod sources;
 mod drops;

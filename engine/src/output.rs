@@ -32,6 +32,7 @@ pub(crate) fn merge_env<'a>(
         sst_options: Arc::new(move |index| sst_options(&options, index)),
         excludes: Arc::new(excludes),
         tick: Arc::new(move || if stop.board.stopping() { Err(Error::Closed) } else { tick() }),
+        rule_of: Arc::new(|_| None),
         ahead_bytes: ahead_bytes(core.settings.cache_budget()),
         buffer_bytes: core.board.buffer_bytes.clone(),
     })

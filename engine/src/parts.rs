@@ -22,6 +22,7 @@ use crate::event::{FlushReason, Teller, Work};
 use crate::journal::{Durable, Journal};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::Options;
+use crate::renewal::Renewals;
 use crate::settings::Settings;
 use crate::sst::pinned_block_bytes;
 use crate::tree::Tree;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub journal: Journal,
     pub locks: LockTable,
     pub board: WorkBoard,
+    /// Indexes whose values are written anew.
+    pub renewals: Renewals,
     /// Whom to tell what happens.
     pub events: Teller,
     /// Bytes of the write buffers of open transactions, in steps.

@@ -12,6 +12,7 @@ use crate::base::{IndexId, Kind, Result, SeqNo};
 use crate::iter::{LevelIter, OrderHead, SortedRun, VersionIter};
 use crate::manifest::{FileEntry, find_in};
 use crate::mem::{Lookup, MemIter, MemTable};
+use crate::renewal::Moment;
 use crate::sources::{Layer, Run};
 use crate::sst::{IterMemory, PinnedValue, ReadHints, SstIter, key_hash};
 use crate::sst_files::SstFiles;
@@ -122,6 +123,34 @@ pub(crate) fn changed_since(tree: &Tree, key: &[u8], read: SeqNo) -> Result<bool
         Layer::File(file) => Ok(tree.ssts.reader(file)?.get(key, SeqNo::MAX)?.map(|(seq, ..)| seq > read)),
     })?;
     Ok(changed.unwrap_or(false))
+}
+
+/// See `Engine::is_untouched`. In level 0 numbers stay; below, a merge may have taken away what a version's number was.
+pub(crate) fn is_untouched(tree: &Tree, index: IndexId, since: Moment) -> Result<bool> {
+    /// Versions in a memtable that are looked at.
+    const LOOKED_AT: u32 = 16 << 10;
+    let state = tree.states.load();
+    let waiting = state.sealed.iter().flat_map(|sealed| sealed.files.iter()).map(|file| (0, file));
+    for (level, file) in state.version.holding(index).chain(waiting) {
+        let meta = &file.meta;
+        if meta.holds(index) && (meta.max_seq > since.seq || (level > 0 && meta.no > since.file)) {
+            return Ok(false);
+        }
+    }
+    let sealed = state.sealed.iter().map(|sealed| &sealed.mem).filter(|mem| mem.last_seq() > since.seq);
+    for mem in sealed.chain([&state.active]) {
+        let mut versions = mem.table.iter();
+        versions.seek_ge(&index.prefix())?;
+        let mut looked_at = 0;
+        while versions.valid() && IndexId::of(versions.key()) == index {
+            looked_at += 1;
+            if versions.seq() > since.seq || looked_at > LOOKED_AT {
+                return Ok(false);
+            }
+            versions.next()?;
+        }
+    }
+    Ok(true)
 }
 
 /// Hands out a value that was found; true if there is one.

@@ -36,6 +36,7 @@ use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::parts::Core;
 use crate::read_point::ReadPoints;
+use crate::renewal::Renewals;
 use crate::settings::Settings;
 use crate::sst::{BlockCache, ReadHints, Sst, SstMeta};
 use crate::sst_files::SstFiles;
@@ -214,6 +215,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         journal: Journal::new(log, committer, settings.clone(), prepared),
         locks,
         board: WorkBoard::new(options.compaction_threads.max(1)),
+        renewals: Renewals::default(),
         events,
         write_buffer_bytes: AtomicU64::new(0),
         settings,

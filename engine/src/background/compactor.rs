@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
+
 use super::RETRY;
 use super::flusher::refuse_listener;
 use super::running::{Running, Slice};
-use super::scheduler::{Scheduler, Step, end_job, is_due, take_step};
+use super::scheduler::{Scheduler, Step, end_job, is_due, is_stuck, take_step};
 use crate::base::Result;
 use crate::compact::quantum::Quantum;
 use crate::compact::throttle::{merge_us, nice, tree_pressure};
 use crate::io::{Blocking, NICE_MAX, Waiting};
 use crate::parts::Core;
+use crate::renewal::Renewal;
 
 /// A merge sleeps no longer than this at once: urgent work waits for the end of a slice, and a slice for that of a sleep.
 const LIMIT_MAX_US: u64 = 100_000;
@@ -115,6 +118,27 @@ pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: 
             }
         }
     }
+}
+
+/// Waits until a renewal is done, or `tick`, asked again and again, fails; or for as long as merges go well.
+pub(crate) fn await_renewal(core: &Core, renewal: &Renewal, tick: &dyn Fn() -> Result<()>) -> Result<()> {
+    refuse_listener()?;
+    let _awaiting = core.board.await_merges();
+    let _waiting = Waiting::begin(Blocking::Background);
+    let mut shared = core.board.shared.lock();
+    while !renewal.is_done(&core.tree.states.load()) {
+        shared.check()?;
+        let error = shared.flush_error.as_ref().or(shared.compact_error.as_ref());
+        let unreadable = || shared.quarantine.error().filter(|_| is_stuck(core, &shared, renewal));
+        if let Some(error) = error.or_else(unreadable) {
+            return Err(error.clone());
+        }
+        core.board.flush_wake.notify_one();
+        core.board.compact_wake.notify_all();
+        core.board.progress.wait_for(&mut shared, Duration::from_millis(20));
+        MutexGuard::unlocked(&mut shared, tick)?;
+    }
+    Ok(())
 }
 
 /// Waits until nothing is running and nothing is due.

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use compactor::{compact_range, wait_idle};
+pub(crate) use compactor::{await_renewal, compact_range, wait_idle};
 pub(crate) use flusher::flush_and_wait;
 
 use self::scheduler::{Scheduler, look};

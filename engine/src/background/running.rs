@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::manifest::{FileEntry, Version, VersionEdit};
 use crate::output::{self, Filters, merge_env, version_gc};
 use crate::parts::Core;
+use crate::renewal::Renewal;
 use crate::sst::{Residence, Sst, SstMeta};
 use crate::sst_files::SstFiles;
 
@@ -23,6 +24,8 @@ pub(super) struct Running {
     job: Arc<CompactionJob>,
     /// `None` before the first slice, and for jobs that only rename.
     merge: Option<Box<FileMerge<'static, Input>>>,
+    /// By whose rules it writes.
+    renewals: Vec<Arc<Renewal>>,
     /// Time at work.
     worked_us: u64,
     /// Its number in events and when it began, once that was told; `None` for jobs that only rename.
@@ -40,7 +43,7 @@ pub(super) enum Slice {
 impl Running {
     /// A job that was picked from this version, not begun.
     pub fn new(core: &Arc<Core>, version: Arc<Version>, job: Arc<CompactionJob>) -> Running {
-        Running { core: core.clone(), version, job, merge: None, worked_us: 0, begun: None }
+        Running { core: core.clone(), version, job, merge: None, renewals: Vec::new(), worked_us: 0, begun: None }
     }
 
     pub fn reason(&self) -> Reason {
@@ -62,7 +65,10 @@ impl Running {
                 self.tell_begun();
                 let merge = match &mut self.merge {
                     Some(merge) => merge,
-                    none => none.insert(Box::new(begin(&self.core, &self.version, &self.job)?)),
+                    none => {
+                        self.renewals = self.core.renewals.in_force();
+                        none.insert(Box::new(begin(&self.core, &self.version, &self.job, &self.renewals)?))
+                    }
                 };
                 match merge.run_slice()? {
                     Progress::More(bytes) => return Ok(Slice::More(bytes)),
@@ -135,6 +141,7 @@ impl Running {
             Action::Delete => Vec::new(),
         };
         edit.added = new.into_iter().map(|meta| (job.output_level, meta)).collect();
+        self.renewals.iter().for_each(|renewal| renewal.note(&written.outputs));
         // If an input went with its dropped index, the outputs are of no use and nothing is counted.
         output::install(
             &self.core,
@@ -178,7 +185,12 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
     files.filter_map(|(level, no)| version.file(level, no))
 }
 
-fn begin(core: &Arc<Core>, version: &Arc<Version>, job: &CompactionJob) -> Result<FileMerge<'static, Input>> {
+fn begin(
+    core: &Arc<Core>,
+    version: &Arc<Version>,
+    job: &CompactionJob,
+    renewals: &[Arc<Renewal>],
+) -> Result<FileMerge<'static, Input>> {
     let target = core.settings.sst_bytes();
     let plan = match job.output_level {
         0 => OutputPlan::for_l0(target, &[], None),
@@ -192,7 +204,14 @@ fn begin(core: &Arc<Core>, version: &Arc<Version>, job: &CompactionJob) -> Resul
     let sources = files.iter().map(|file| Input { ssts: core.tree.ssts.clone(), file: file.clone() }).collect();
     let filters = Filters::new(core, version, job.output_level);
     let residence = move |key: &[u8]| residence_before(&files, key);
-    let env = merge_env(core, move |key| filters.exclude(key), || Ok(()), residence)?;
+    let mut env = merge_env(core, move |key| filters.exclude(key), || Ok(()), residence)?;
+    if !renewals.is_empty() {
+        let renewals = renewals.to_vec();
+        env.rule_of = Arc::new(move |index| {
+            let of_index = renewals.iter().find(|renewal| renewal.index() == index);
+            of_index.map(|renewal| renewal.rule().clone())
+        });
+    }
     Ok(merge_of_files(sources, version_gc(core), &plan, &env))
 }
 

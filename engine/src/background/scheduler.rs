@@ -20,9 +20,11 @@ use crate::board::Shared;
 use crate::compact::manual::{Manual, manual};
 use crate::compact::pick::{Action, CompactionJob, PickInput, PickOptions, Reason, Shape, pick, scores};
 use crate::compact::quarantine::MergeFailure;
+use crate::compact::renew::renew;
 use crate::event::Work;
 use crate::manifest::Version;
 use crate::parts::Core;
+use crate::renewal::Renewal;
 
 /// Largest job from level 0, in files of full size: what a job needs on disk beside its inputs stays a small part of the
 /// store.
@@ -95,10 +97,36 @@ impl Scheduler {
 /// Picks a job, more urgent than one of the reason `ahead_of` if there is any, and counts it as running.
 fn take_job(core: &Core, shared: &mut Shared, ahead_of: Option<Reason>) -> Option<(Arc<Version>, Arc<CompactionJob>)> {
     let version = core.tree.states.load().version.clone();
-    let job = with_input(core, &version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options))?;
-    let job = Arc::new(job);
+    let job = Arc::new(due(core, &version, shared, ahead_of)?);
     shared.running.push(job.clone());
     Some((version, job))
+}
+
+/// The job that is due, more urgent than one of the reason `ahead_of`. What is to be written anew comes after all else.
+fn due(core: &Core, version: &Version, shared: &Shared, ahead_of: Option<Reason>) -> Option<CompactionJob> {
+    let picked = with_input(core, version, shared, |input, options| pick(&PickInput { ahead_of, ..*input }, options));
+    if picked.is_some() || ahead_of.is_some() {
+        return picked;
+    }
+    core.renewals.in_force().iter().find_map(|renewal| match next_renewed(core, version, shared, renewal) {
+        Manual::Job(job) => Some(job),
+        Manual::Done | Manual::Blocked => None,
+    })
+}
+
+fn next_renewed(core: &Core, version: &Version, shared: &Shared, renewal: &Renewal) -> Manual {
+    let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
+    let now = core.options.clock.now_us();
+    let is_quarantined = |no| shared.quarantine.is_quarantined(no, now);
+    renew(&shape(version), &running, &|meta| renewal.is_old(meta), &is_quarantined)
+}
+
+/// Whether nothing can be done for a renewal now: what is left of it are files that cannot be read.
+pub(super) fn is_stuck(core: &Core, shared: &Shared, renewal: &Renewal) -> bool {
+    let version = core.tree.states.load().version.clone();
+    shared.running.is_empty()
+        && version.holding(renewal.index()).any(|(_, file)| renewal.is_old(&file.meta))
+        && matches!(next_renewed(core, &version, shared, renewal), Manual::Blocked)
 }
 
 /// The next step of merging all files with keys in a range into the last level, counted as running; see [`manual`].
@@ -128,7 +156,7 @@ pub(super) fn take_step(core: &Arc<Core>, shared: &mut Shared, keys: (&[u8], &[u
 /// Whether a job could begin now.
 pub(super) fn is_due(core: &Core, shared: &Shared) -> bool {
     let version = core.tree.states.load().version.clone();
-    with_input(core, &version, shared, |input, options| pick(input, options).is_some())
+    due(core, &version, shared, None).is_some()
 }
 
 /// Takes a job off those that run, and tells everybody who may have waited for that.

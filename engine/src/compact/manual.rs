@@ -140,7 +140,8 @@ impl<'a> Range<'a> {
     }
 }
 
-fn step(
+/// The job that merges these files into a level, unless they, or what the ranges cover, are in running ones.
+pub(super) fn step(
     running: &[&CompactionJob],
     files: Vec<(u8, &SstMeta)>,
     output_level: u8,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::gc::{Retention, VersionGc};
 use super::outputs::Outputs;
-pub use super::outputs::{MergeEnv, MergeResult, MergeStats};
+pub use super::outputs::{MergeEnv, MergeResult, MergeStats, Rule};
 pub use super::plan::{MetaRun, OutputPlan};
 use crate::base::{IndexId, Kind, Result};
 use crate::iter::{LevelIter, MergeIter, SortedRun, VersionIter};
@@ -180,6 +180,10 @@ pub struct Merge<'a, P> {
     env: MergeEnv<'a>,
     /// The key at hand.
     key: Vec<u8>,
+    /// How values of its index are written anew.
+    rule: Option<Rule>,
+    /// A new value.
+    renewed: Vec<u8>,
     outputs: Outputs<'a>,
     _buffers: Held,
     _ahead: Option<Held>,
@@ -195,6 +199,8 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
             bottom: plan.below.clone().map(Bottom::new),
             env: env.clone(),
             key: Vec::new(),
+            rule: None,
+            renewed: Vec::new(),
             outputs: Outputs::new(plan.clone(), env.clone()),
             _buffers: Held::new(&env.buffer_bytes, FLUSH_BUFFER_BYTES + plan.share_below),
             _ahead: None,
@@ -203,7 +209,7 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
 
     /// Goes on for about a MiB of input. To be called until it is done or fails.
     pub fn run_slice(&mut self) -> Result<Progress> {
-        let Merge { input, gc, bottom, env, key, outputs, .. } = self;
+        let Merge { input, gc, bottom, env, key, rule, renewed, outputs, .. } = self;
         let input = &mut **input;
         if !std::mem::replace(&mut self.is_begun, true) {
             input.seek_first()?;
@@ -223,6 +229,9 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
                 }
                 key.clear();
                 key.extend_from_slice(input.key());
+                if new_index {
+                    *rule = (env.rule_of)(index);
+                }
                 outputs.begin_key(key, new_index)?;
                 gc.start_key(bottom.as_mut().is_some_and(|bottom| bottom.reached(key)));
             }
@@ -243,7 +252,11 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
                     if input.is_deferred() {
                         input.load()?;
                     }
-                    outputs.add(key, seq, kind, input.value())?;
+                    let value = match rule {
+                        Some(rule) if kind == Kind::Put && rule(key, input.value(), renewed) => renewed,
+                        _ => input.value(),
+                    };
+                    outputs.add(key, seq, kind, value)?;
                 }
                 Retention::Drop if kind == Kind::Put => stats.puts_dropped += 1,
                 Retention::Drop => stats.tombstones_dropped += 1,

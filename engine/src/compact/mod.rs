@@ -1,9 +1,9 @@
 //! Compaction: what to merge, which versions stay, the merge itself, and the throttling of writes while it lags.
 //!
 //! All parts but one are pure functions over plain descriptions and are tested by tables of text: [`pick`] chooses jobs,
-//! [`quarantine`] keeps unreadable files out of them, [`gc`] decides which versions are kept, [`throttle`] delays writes
-//! and limits the rate of merges, for which [`rate_meter`] tells how fast users write. [`merge`] does the work, [`outputs`]
-//! its files, which [`plan`] cuts.
+//! [`renew`] those that write values anew, [`quarantine`] keeps unreadable files out of them, [`gc`] decides which versions
+//! are kept, [`throttle`] delays writes and limits the rate of merges, for which [`rate_meter`] tells how fast users write.
+//! [`merge`] does the work, [`outputs`] its files, which [`plan`] cuts.
 
 pub mod gc;
 pub mod manual;
@@ -14,6 +14,7 @@ mod plan;
 pub mod quantum;
 pub mod quarantine;
 pub(crate) mod rate_meter;
+pub mod renew;
 pub mod throttle;
 #[cfg(test)]
 mod throttle_loop;

@@ -25,6 +25,9 @@ use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::io::Disk;
 use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter};
 
+/// What makes a new value of an old one: of a key and its value, in the given room. False if the value stays.
+pub type Rule = Arc<dyn Fn(&[u8], &[u8], &mut Vec<u8>) -> bool + Send + Sync>;
+
 /// What a merge needs of the store.
 #[derive(Clone)]
 pub struct MergeEnv<'a> {
@@ -43,6 +46,8 @@ pub struct MergeEnv<'a> {
     pub excludes: AskKey<'a, bool>,
     /// Asked by [`merge`](super::merge::merge), between two slices; an error cancels it.
     pub tick: Arc<dyn Fn() -> Result<()> + Send + Sync + 'a>,
+    /// How values of an index are written anew, if they are.
+    pub rule_of: Arc<dyn Fn(IndexId) -> Option<Rule> + Send + Sync + 'a>,
     /// Bytes that the sources of a merge may read ahead.
     pub ahead_bytes: u64,
     /// Bytes of buffers that merges at work may fill; kept by the merges.

@@ -92,6 +92,7 @@ impl Place {
             next_file: Arc::new(|| FileNo(self.next.fetch_add(1, Ordering::Relaxed) + 1)),
             is_dropped: Arc::new(|index| self.dropped.contains(&index.0)),
             sst_options: Arc::new(move |_| SstOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 }),
+            rule_of: Arc::new(|_| None),
             ahead_bytes: 1 << 20,
             buffer_bytes: Arc::default(),
             prepopulate: Prepopulate { cache: self.cache.clone(), residence: Arc::new(|_| None) },
