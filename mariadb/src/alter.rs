@@ -38,7 +38,9 @@ pub unsafe extern "C" fn strata_table_alter(
             let kept = bytes(kept, def.columns.len());
             let sources = kept.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
             match trial != 0 {
-                true => names.iter().try_for_each(|name| s.store.check_alter(name, &def, &sources)),
+                true => {
+                    names.iter().try_for_each(|name| s.store.check_alter(name, &def, &sources, &|| s.calls.is_killed()))
+                }
                 false => s.store.alter_columns(&names, &def, &sources, &|| s.calls.is_killed()),
             }
         })

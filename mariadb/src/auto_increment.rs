@@ -43,7 +43,11 @@ pub unsafe extern "C" fn strata_autoinc_reserve(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_raise(table: *mut TableHandle, used: u64) -> c_int {
-    unsafe { on_counter(table, |counter, is_killed| counter.raise(used, is_killed)) }
+    guard(|| {
+        let handle = unsafe { reference(table)? };
+        handle.table.raise_autoinc(used, &|| handle.calls.is_killed())?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.

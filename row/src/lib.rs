@@ -9,6 +9,8 @@ pub mod error;
 pub mod schema;
 pub mod rowcode;
 pub mod catalog;
+mod changes;
+mod history;
 pub mod auto_increment;
 pub mod session;
 pub mod scan;

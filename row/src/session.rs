@@ -21,6 +21,7 @@
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::catalog::graph::name_lock;
+use crate::changes;
 use crate::error::{Error, Result};
 use crate::integrity::{Computing, Workspace};
 use crate::kv::Granted;
@@ -157,6 +158,8 @@ pub struct Session {
     probe: KillProbe,
     /// Tables that the transaction fills before anybody else may see them.
     filled: Vec<Arc<TableState>>,
+    /// Tables that the transaction has written to; some more than once.
+    written: Vec<Arc<TableState>>,
     /// What the checks of foreign keys keep, from the first one on.
     workspace: Option<Box<Workspace>>,
     computing: Option<Box<dyn Computing>>,
@@ -190,6 +193,7 @@ impl Session {
             kill,
             probe,
             filled: Vec::new(),
+            written: Vec::new(),
             workspace: None,
             computing: None,
         }
@@ -270,6 +274,12 @@ impl Session {
         self.foreign_key_checks
     }
 
+    /// The snapshot that consistent reads use, if there is one.
+    #[inline]
+    pub(crate) fn snapshot(&self) -> Option<SeqNo> {
+        self.point.as_ref().map(ReadPoint::seq)
+    }
+
     /// The snapshot that locking reads are held to.
     pub(crate) fn protected_snapshot(&self) -> Option<SeqNo> {
         let point = self.point.as_ref().filter(|_| self.snapshot_isolation && protects_snapshot(self.isolation))?;
@@ -287,6 +297,11 @@ impl Session {
         let (mut then, mut now) = (ValueBuf::default(), ValueBuf::default());
         let was = self.txn.get(key, snapshot, &mut then)?;
         let is = self.txn.get(key, newest, &mut now)?;
+        if was == is && (!is || *then == *now) {
+            return Ok(());
+        }
+        // A merge may have written the row anew between the two reads, see `crate::history`.
+        let was = self.txn.get(key, snapshot, &mut then)?;
         match was == is && (!is || *then == *now) {
             true => Ok(()),
             false => Err(kv::Error::Conflict.into()),
@@ -489,10 +504,17 @@ impl Session {
     }
 
     /// Makes the writes durable (as the store's setting says) under a transaction id. If the id is a user's and not the
-    /// server's, the server does not know after a crash what became of it.
+    /// server's, the server does not know after a crash what became of it. A user's transaction that has written to temporary tables
+    /// only is not kept: it is rolled back if the session ends first.
     pub fn prepare(&mut self, xid: &[u8], is_users: bool) -> Result<()> {
         self.forget_old_kill();
         self.used = true;
+        if is_users && self.wrote_temporary_only() {
+            // The tables go with the connection: there is nothing to be found after it.
+            self.drop_read_point();
+            self.prepared = true;
+            return Ok(());
+        }
         if is_users {
             self.txn.decide_here();
         }
@@ -502,6 +524,10 @@ impl Session {
         // Even if the last sync failed, the record may have reached the disk.
         self.prepared = self.txn.is_prepared();
         Ok(result?)
+    }
+
+    fn wrote_temporary_only(&self) -> bool {
+        !self.written.is_empty() && self.written.iter().all(|table| table.meta.temporary)
     }
 
     /// Fixes the place of a prepared transaction in the order of commits.
@@ -517,16 +543,44 @@ impl Session {
         }
     }
 
+    /// The transaction writes to a table: to be told once for each statement.
+    #[cold]
+    pub(crate) fn writes_to(&mut self, table: &Arc<TableState>) {
+        /// Length of the list from which on it is cleared of what stands there twice.
+        const MANY: usize = 1024;
+        if self.written.iter().rev().take(8).any(|known| Arc::ptr_eq(known, table)) {
+            return;
+        }
+        if self.written.len() >= MANY && self.written.len() == self.written.capacity() {
+            self.written.sort_unstable_by_key(Arc::as_ptr);
+            self.written.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        }
+        self.written.push(table.clone());
+    }
+
     /// Commits, in one phase or after `prepare`. An error of a one-phase commit leaves nothing of the transaction.
     pub fn commit(&mut self) -> Result<()> {
         self.forget_old_kill();
+        self.written.iter().for_each(|table| table.changes.commit_begins());
         let result = if self.used { self.txn.commit() } else { Ok(()) };
+        self.note_changes();
         // Even after an error its rows may be visible.
         for table in self.filled.drain(..) {
             table.raise_min_snapshot(self.store.engine().visible());
         }
         self.finish();
         Ok(result?)
+    }
+
+    /// Of the tables that the transaction has written to.
+    fn note_changes(&mut self) {
+        if self.written.is_empty() {
+            return;
+        }
+        let (visible, now) = (self.store.engine().visible(), changes::now());
+        for table in self.written.drain(..) {
+            table.changes.commit_ends(visible, Some(now));
+        }
     }
 
     /// Undoes the transaction and releases its locks.
@@ -626,6 +680,7 @@ impl Session {
         self.statement = None;
         self.latest_lock.clear();
         self.filled.clear();
+        self.written.clear();
         self.drop_read_point();
         self.kill.began_us.store(0, Ordering::Relaxed);
         if self.used {

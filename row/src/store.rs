@@ -18,10 +18,10 @@ use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
-use crate::kv::{self, Engine, IndexId, Options};
+use crate::kv::{self, Engine, IndexId, Options, SeqNo};
 use crate::rowcode::RowCodec;
 use crate::schema::{IndexState, StoredIndex, TableMeta};
-use crate::session::KillSwitch;
+use crate::session::{KillSwitch, Session};
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -214,12 +214,56 @@ impl Store {
         sources: &[Source],
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
-        self.alter(names, Urgency::Waits(is_killed), |name, old, _| Ok((altered(name, old, def, sources)?, Vec::new())))
+        self.await_renewal(names, is_killed)?;
+        self.alter(names, Urgency::Waits(is_killed), |name, old, _| {
+            Ok((self.altered(name, old, def, sources)?, Vec::new()))
+        })?;
+        names.iter().for_each(|name| self.begin_renewal(name, def));
+        Ok(())
     }
 
-    /// An error where [`Store::alter_columns`] would have one for what is asked of it.
-    pub fn check_alter(&self, name: &str, def: &TableDef, sources: &[Source]) -> Result<()> {
-        altered(name, &*self.catalog.get(name)?, def, sources).map(drop)
+    /// An error where [`Store::alter_columns`] would have one for what is asked of it. If rows of very many schema versions are there
+    /// it waits here until they are rewritten, and `Interrupted` once `is_killed` says so: other statements go on meanwhile.
+    pub fn check_alter(
+        &self,
+        name: &str,
+        def: &TableDef,
+        sources: &[Source],
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.await_renewal(&[name.to_owned()], is_killed)?;
+        self.altered(name, &*self.catalog.get(name)?, def, sources).map(drop)
+    }
+
+    /// The entry `old` of table `name` with the columns of `def`, and its names.
+    fn altered(&self, name: &str, old: &TableMeta, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+        let state = self.tables.lock().get(name).filter(|state| state.meta.has_rows_of(old)).cloned();
+        match state {
+            Some(state) => {
+                let (old, has_rows) = state.history.known(&self.engine, old)?;
+                altered(name, &old, def, sources, has_rows)
+            }
+            None => altered(name, old, def, sources, true),
+        }
+    }
+
+    fn await_renewal(&self, names: &[String], is_killed: &dyn Fn() -> bool) -> Result<()> {
+        for name in names {
+            let meta = self.catalog.get(name)?;
+            let state = self.tables.lock().get(name).cloned();
+            if let Some(state) = state {
+                state.history.await_room(&self.engine, &meta, is_killed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_renewal(&self, name: &str, def: &TableDef) {
+        let state = self.tables.lock().get(name).cloned();
+        if let Some(state) = state {
+            // Without it the versions stay, no more.
+            drop(state.history.renew_if_many(&self.engine, &state.meta, def));
+        }
     }
 
     /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
@@ -302,10 +346,11 @@ impl Store {
         let (meta, seq) = self.catalog.truncate(name)?;
         let mut tables = self.tables.lock();
         if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-            tables.insert(
-                name.to_owned(),
-                Arc::new(TableState::new(&self.engine, name, meta, seq, self.catalog.related(name)?)),
-            );
+            let mut state = TableState::new(&self.engine, name, meta, seq, self.catalog.related(name)?);
+            if let Some(former) = tables.get(name) {
+                state.changes = former.changes.clone();
+            }
+            tables.insert(name.to_owned(), Arc::new(state));
         }
         Ok(())
     }
@@ -429,6 +474,32 @@ impl Store {
         Ok(table)
     }
 
+    /// What a result of a query on a table may be kept under, or a kept one handed out; another one after each change of the table. None
+    /// where neither is allowed: to a transaction that has written, to one whose snapshot lacks changes, and while a commit that has
+    /// written to the table is on its way. `transaction`: the session, if the query is a part of more than one statement, and whether
+    /// its reads are of one snapshot.
+    pub fn result_version(&self, name: &str, transaction: Option<(&mut Session, bool)>) -> Option<SeqNo> {
+        let state = self.tables.lock().get(name).cloned()?;
+        let snapshot = match transaction {
+            Some((session, _)) if session.has_writes() => return None,
+            Some((session, true)) => session.consistent(),
+            _ => SeqNo::MAX,
+        };
+        // After the snapshot: what is committed in between is not in it.
+        state.newest_change().filter(|newest| *newest <= snapshot)
+    }
+
+    /// The tables that a transaction without a session has written to change when it is committed: nobody knows which these are, and all
+    /// count as changed.
+    pub fn while_all_change<T>(&self, commit: impl FnOnce() -> T) -> T {
+        let states: Vec<Arc<TableState>> = self.tables.lock().values().cloned().collect();
+        states.iter().for_each(|state| state.changes.commit_begins());
+        let outcome = commit();
+        let visible = self.engine.visible();
+        states.iter().for_each(|state| state.changes.commit_ends(visible, None));
+        outcome
+    }
+
     /// Keeps what foreign keys have against a change of this table, for reports.
     fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
         let table = |name: &str| Names::quoted(self, name);
@@ -482,10 +553,10 @@ impl Names for Store {
     }
 }
 
-/// The entry `old` of table `name` with the columns of `def`, and its names.
-fn altered(name: &str, old: &TableMeta, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+/// See [`Store::altered`].
+fn altered(name: &str, old: &TableMeta, def: &TableDef, sources: &[Source], has_rows: bool) -> Result<TableMeta> {
     limits::check(def)?;
-    let mut next = old.with_columns(def, sources)?;
+    let mut next = old.with_columns(def, sources, has_rows)?;
     let places = compare::check(name, &next, def)?;
     for (index, place) in def.indexes.iter().zip(places) {
         next.indexes[place].name.clone_from(&index.name);

@@ -6,9 +6,11 @@
 
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::{compare, refuse_prepared};
+use crate::changes::Changes;
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::{Related, Relations};
+use crate::history::History;
 use crate::index::entries::Written;
 use crate::integrity::links::Links;
 use crate::keycode::KeyCodec;
@@ -36,6 +38,9 @@ pub struct TableState {
     /// What the optimizer is told.
     pub(crate) statistics: Statistics,
     related: Arc<Related>,
+    pub(crate) changes: Arc<Changes>,
+    /// Of which schema versions there are rows.
+    pub(crate) history: Arc<History>,
     engine: Engine,
 }
 
@@ -58,13 +63,22 @@ impl TableState {
             autonomous: Mutex::new(()),
             statistics: Statistics::default(),
             related,
+            changes: Arc::default(),
+            history: Arc::default(),
             engine: engine.clone(),
         }
     }
 
-    /// The state of the same table after a change of its entry. It goes on with the counters.
+    /// The state of the same table after a change of its entry. It goes on with the counters and the history.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
-        let next = TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone());
+        if meta.schema_version != self.meta.schema_version {
+            self.history.begin_version(&self.engine);
+        }
+        let next = TableState {
+            changes: self.changes.clone(),
+            history: self.history.clone(),
+            ..TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone())
+        };
         // A fill may have raised it, of which the catalog knows nothing.
         next.raise_min_snapshot(self.min_snapshot());
         let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
@@ -108,6 +122,17 @@ impl TableState {
         SeqNo(self.min_snapshot.load(Ordering::Relaxed))
     }
 
+    /// Unix seconds of the last commit since the start that wrote to the table.
+    pub fn update_time(&self) -> Option<u64> {
+        self.changes.time()
+    }
+
+    /// A number that is another one after each change of what the table holds: snapshots from it on have all of them. `None` while
+    /// a commit is on its way.
+    pub fn newest_change(&self) -> Option<SeqNo> {
+        Some(self.changes.newest()?.max(self.min_snapshot()))
+    }
+
     /// The table got contents in a way that older snapshots would see in part.
     pub fn raise_min_snapshot(&self, seq: SeqNo) {
         self.min_snapshot.fetch_max(seq.0, Ordering::Relaxed);
@@ -147,6 +172,11 @@ impl TableState {
     }
 }
 
+/// Up to here each whole number is a FLOAT.
+const FLOAT_EXACT: u64 = 1 << f32::MANTISSA_DIGITS;
+/// Up to here each is a DOUBLE.
+const DOUBLE_EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
+
 /// An open table.
 pub struct Table {
     store: Arc<Store>,
@@ -168,6 +198,8 @@ pub struct Table {
     pub(crate) places: Vec<usize>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
+    /// Greatest value that the auto-increment counter takes note of.
+    autoinc_most: u64,
     /// Its foreign keys, as they were when they were used last.
     pub(crate) links: Mutex<Option<Arc<Links>>>,
 }
@@ -202,6 +234,11 @@ impl Table {
             written.push(Written { is_building: true, spoiled, ..index });
         }
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
+        let autoinc_most = match def.autoinc_column.map(|column| def.columns[column as usize].kind) {
+            Some(ColumnType::Float) => FLOAT_EXACT,
+            Some(ColumnType::Double) => DOUBLE_EXACT,
+            _ => u64::MAX,
+        };
         Ok(Table {
             store: store.clone(),
             state,
@@ -213,6 +250,7 @@ impl Table {
             written,
             places,
             has_blobs,
+            autoinc_most,
             links: Mutex::default(),
         })
     }
@@ -297,6 +335,16 @@ impl Table {
         Ok(cursor.valid())
     }
 
+    /// An auto-increment value was stored that the counter has not given: it goes on above it. Greater values than the column's numbers
+    /// are exact to are not counted. `is_killed`: as of [`Counter::raise`].
+    pub fn raise_autoinc(&self, used: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
+        match self.state.autoinc() {
+            Some(counter) if used <= self.autoinc_most => counter.raise(used, is_killed),
+            Some(_) => Ok(()),
+            None => Err(Error::invalid("the table has no auto-increment column")),
+        }
+    }
+
     /// ALTER TABLE ... AUTO_INCREMENT = `next`: the counter restarts there, or above the greatest stored value.
     /// `Interrupted` once `is_killed` says so while memory is full.
     pub fn restart_autoinc(&self, next: u64, is_killed: &dyn Fn() -> bool) -> Result<()> {
@@ -338,7 +386,7 @@ impl Table {
             true => self.row.decode(&key, &value, &mut record, Some(&wanted))?,
             false => self.indexes[i].decode_into(&key, &value, &mut record, Some(&wanted))?,
         }
-        Ok(Some(self.counter_value(column as usize, &record)))
+        Ok(Some(self.counter_value(column as usize, &record)).filter(|value| *value <= self.autoinc_most))
     }
 
     /// The value of a numeric column as a counter sees it: negative values are 0.

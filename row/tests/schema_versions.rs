@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::Result;
+use strata_row::catalog::alter::FORMER_MAX;
 use strata_row::catalog::alter::Source::{self, Added, Kept};
 use strata_row::def::TableDef;
 use strata_row::error::Error;
@@ -324,7 +325,8 @@ fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     };
     refuse(&with("c char3", 5), &kept(), "column 'c' cannot be changed in place: its values have another form");
     refuse(&with("f float4", 3), &kept(), "column 'f'");
-    refuse(&with("t varchar20", 2), &kept(), "column 't' cannot be changed in place: index 't' has it");
+    refuse(&with("t varchar20 null", 2), &kept(), "column 't' cannot be changed in place: index 't' has it");
+    refuse(&with("t text1", 2), &kept(), "column 't' cannot be changed in place: index 't' has it");
     refuse(&with("id int8", 0), &kept(), "index 'PRIMARY' has it");
     refuse(FIRST, &kept()[..5], "6 columns with 5 sources");
     refuse(FIRST, &[0, 1, 2, 3, 4, 4].map(Kept), "kept twice");
@@ -468,4 +470,204 @@ fn a_store_says_that_it_has_schema_versions_before_it_has_them() {
         }
     }
     assert!(whole && refused > 2);
+}
+
+/// The table with another number column at its end, or without it.
+fn with_number(there: bool) -> (TableDef, Vec<Source>) {
+    let columns = [FIRST, if there { &["n int2"] } else { &[] }].concat();
+    let kept = (0..6).map(Kept);
+    (definition(&columns), kept.chain(there.then(|| value(&[7, 0]))).collect())
+}
+
+/// Changes without writes between them leave no version behind, however many there are.
+#[test]
+fn ten_thousand_changes_in_a_row_leave_one_version() {
+    let (disk, mut store, _, mut model) = start();
+    let mut bytes = 0;
+    for change in 0..10_000 {
+        let (def, sources) = with_number(change % 2 == 0);
+        if change % 1000 == 0 {
+            // In memory, in files of level 0, and merged.
+            match change % 3000 {
+                0 => {}
+                1000 => store.engine().flush().unwrap(),
+                _ => store.engine().compact_range(&[], &[0xff; 4]).unwrap(),
+            }
+        }
+        store.open_table(T, with_number(change % 2 != 0).0).unwrap();
+        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        let meta = store.catalog().get(T).unwrap();
+        // Where merges have been, nobody knows for certain: a version more.
+        assert!(meta.former.len() <= 12, "{change}: {}", meta.former.len());
+        bytes = bytes.max(meta.encode().len());
+    }
+    assert!(bytes < 4096, "{bytes} bytes of the catalog");
+    let (def, _) = with_number(false);
+    compare(&store, &def, &model, "after all");
+    fill(&store, &def, first_row, 10..12, &mut model);
+    store.close().unwrap();
+    drop(store);
+    store = open(&disk);
+    compare(&store, &def, &model, "after a restart");
+}
+
+/// Rows of very many versions: merges write them anew, and the versions are forgotten. Nobody sees it: not who has read a row before,
+/// nor a snapshot, nor a start in between.
+#[test]
+fn rows_of_very_many_versions_are_written_anew() {
+    let (disk, mut store, _, mut model) = start();
+    let mut most = 0;
+    for change in 0..1200_i64 {
+        let there = change % 2 == 0;
+        let (old, _) = with_number(!there);
+        let (def, sources) = with_number(there);
+        let table = store.open_table(T, old).unwrap();
+        let mut watcher = User::new(&store, &table);
+        watcher.scan(None).unwrap();
+        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        model.iter_mut().for_each(|row| match there {
+            true => drop(row.insert("n".into(), V::Int(7))),
+            false => drop(row.remove("n")),
+        });
+        let before = model.clone();
+        let row: fn(i64) -> Values = match there {
+            true => |id| {
+                let mut row = first_row(id);
+                row.insert("n".into(), V::Int(id % 100));
+                row
+            },
+            false => first_row,
+        };
+        fill(&store, &def, row, change + 10..change + 11, &mut model);
+        watcher.reopen(&store.open_table(T, def.clone()).unwrap());
+        if change % 50 == 0 {
+            assert_eq!(watcher.scan(None).unwrap(), before, "{change}: an old snapshot");
+            compare(&store, &def, &model, &format!("change {change}"));
+        }
+        drop((watcher, table));
+        most = most.max(store.catalog().get(T).unwrap().former.len());
+        if change == 500 || change == 900 {
+            let crashed = disk.crash(change as u64);
+            drop(store);
+            store = open(&crashed);
+            compare(&store, &def, &model, "after a crash");
+            store.close().unwrap();
+            drop(store);
+            store = open(&disk);
+        }
+    }
+    assert!((64..=FORMER_MAX).contains(&most), "{most}");
+    let table = store.open_table(T, with_number(false).0).unwrap();
+    assert_eq!(User::new(&store, &table).findings(), [""; 0]);
+}
+
+/// A row that was read, and whose lock was given back, may be written although a merge has made it anew meanwhile.
+#[test]
+fn a_row_that_is_written_anew_is_what_was_read() {
+    let (_disk, store, _, _) = start();
+    let version_of = |table: &strata_row::table::Table, id: i32| {
+        let mut key = table.clustered.prefix().to_vec();
+        key.extend_from_slice(&(id as u32 ^ 1 << 31).to_be_bytes());
+        let mut value = Vec::new();
+        assert!(store.engine().get_at(&key, store.engine().visible(), &mut value).unwrap());
+        value[0]
+    };
+    let mut change = 0;
+    let mut alter = || {
+        let (def, sources) = with_number(change % 2 == 0);
+        let table = store.open_table(T, with_number(change % 2 != 0).0).unwrap();
+        fill(
+            &store,
+            &with_number(change % 2 != 0).0,
+            if change % 2 == 0 { first_row } else { numbered },
+            change + 100..change + 101,
+            &mut Model::new(),
+        );
+        drop(table);
+        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        change += 1;
+        def
+    };
+    while store.catalog().get(T).unwrap().former.len() < 63 {
+        alter();
+    }
+    let (def, sources) = with_number(change % 2 == 0);
+    assert_eq!(change % 2, 1);
+    let table = store.open_table(T, with_number(true).0).unwrap();
+    let (mut user, mut other) = (User::new(&store, &table), User::new(&store, &table));
+    assert_eq!(version_of(&table, 4), 1);
+    drop((user, other, table));
+    fill(&store, &with_number(true).0, numbered, 900..901, &mut Model::new());
+    store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+    let table = store.open_table(T, def.clone()).unwrap();
+    (user, other) = (User::new(&store, &table), User::new(&store, &table));
+    assert_eq!((user.get(4), other.get(5)), (Some(first_row(4)), Some(first_row(5))));
+    user.session.rollback().unwrap();
+    other.session.rollback().unwrap();
+    store.engine().wait_idle().unwrap();
+    assert!(version_of(&table, 4) > 60, "{}", version_of(&table, 4));
+    let mut new = first_row(4);
+    new.insert("c".into(), "new".into());
+    assert_eq!(user.write(&first_row(4), Some(&new)).unwrap(), Updated::Changed);
+    user.commit();
+    // One that has changed has changed.
+    let late = other.write(&first_row(4), None);
+    assert!(matches!(late, Err(Error::Engine(kv::Error::Conflict))), "{late:?}");
+    other.session.rollback().unwrap();
+    assert_eq!(other.write(&first_row(5), None).unwrap(), Updated::Changed);
+    other.commit();
+    assert_eq!(user.findings(), [""; 0]);
+}
+
+fn numbered(id: i64) -> Values {
+    let mut row = first_row(id);
+    row.insert("n".into(), V::Int(3));
+    row
+}
+
+/// What an index has of a text is the same however long the text might be: an indexed VARCHAR becomes longer, whole or in part, also as
+/// the clustered key.
+#[test]
+fn a_longer_text_keeps_its_indexes() {
+    let disk = MemDisk::new();
+    let store = open(&disk);
+    let define = |size: u32, wide: u32| {
+        let columns = [format!("t varchar{size}"), format!("w widevarchar{wide} null"), "id int4".to_owned()];
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut def = table(&columns, &["PRIMARY (t, id)", "w (w)", "u unique (id, t)", "p (t)"]);
+        let prefix = &mut def.indexes[3].parts[0];
+        prefix.length = 4;
+        def
+    };
+    let row = |id: i64, text: &str| values([("t", text.into()), ("w", text.into()), ("id", V::Int(id))]);
+    let mut model = Model::new();
+    let sizes = [(10, 5), (20, 30), (300, 60)];
+    for (number, (size, wide)) in sizes.into_iter().enumerate() {
+        let def = define(size, wide);
+        match number {
+            0 => store.create_table(T, &def, 0).unwrap(),
+            _ => store.alter_columns(&[T.to_owned()], &def, &[0, 1, 2].map(Kept), &|| false).unwrap(),
+        }
+        // Rows are what they were.
+        assert_eq!(store.catalog().get(T).unwrap().former.len(), 0);
+        let table = store.open_table(T, def).unwrap();
+        let mut user = User::new(&store, &table);
+        let long = "t".repeat(size.min(wide) as usize);
+        for (id, text) in (10 * number as i64..).zip(["", "a", "tttt", "tttt ", "ttttu", &long]) {
+            user.insert(&row(id, text)).unwrap();
+            model.push(row(id, text));
+        }
+        let again = user.insert(&model[0]);
+        assert!(matches!(again, Err(Error::Duplicate(0))), "{again:?}");
+        for index in 0..4 {
+            let mut rows = user.scan(Some(index)).unwrap();
+            rows.sort_by(|a, b| a["id"].partial_cmp(&b["id"]).unwrap());
+            assert_eq!(rows, model, "index {index} at {size}");
+        }
+        user.commit();
+        assert_eq!(user.findings(), [""; 0]);
+    }
+    // Shorter they become by a copy.
+    let shorter = store.alter_columns(&[T.to_owned()], &define(299, 60), &[0, 1, 2].map(Kept), &|| false);
+    assert!(shorter.unwrap_err().to_string().contains("another form"));
 }

@@ -2,11 +2,11 @@
 //!
 //! *Columns* may come, go, change places and names, and become wider; rows stay as they were written, and the present list of
 //! columns becomes an earlier schema version, unless rows are the same by both. What keys are made of does not change: a column that is in an index may change its
-//! name and place only.
+//! name and place, and a VARCHAR may become longer.
 //!
 //! *Indexes* begin as building ones, become live, then dropping, and go. An index that is never to be live may be dropped at once.
 
-use crate::def::{Index, TableDef};
+use crate::def::{ColumnType, Index, IndexKind, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::IndexId;
 use crate::rowcode::Record;
@@ -38,8 +38,9 @@ impl Source {
 pub const FORMER_MAX: usize = 255;
 
 impl TableMeta {
-    /// The table with the columns of `def`, one `source` for each. Indexes of `def` are not looked at.
-    pub fn with_columns(&self, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
+    /// The table with the columns of `def`, one `source` for each. Indexes of `def` are not looked at. The present list becomes an
+    /// earlier version if there are rows of it.
+    pub fn with_columns(&self, def: &TableDef, sources: &[Source], has_rows: bool) -> Result<TableMeta> {
         if sources.len() != def.columns.len() {
             return Err(Error::invalid(format!("{} columns with {} sources", def.columns.len(), sources.len())));
         }
@@ -64,8 +65,13 @@ impl TableMeta {
             next.columns.push(stored);
         }
         for index in &mut next.indexes {
-            let to =
-                |part: &StoredPart| moved[part.column as usize].map(|column| StoredPart { column, ..part.clone() });
+            let to = |part: &StoredPart| {
+                let column = moved[part.column as usize]?;
+                let (old, new) = (&self.columns[part.column as usize], &next.columns[column as usize]);
+                // A part that has the whole text goes on to have it.
+                let whole = old.kind == ColumnType::VarChar && part.length == old.size;
+                Some(StoredPart { column, length: if whole { new.size } else { part.length }, ..part.clone() })
+            };
             let parts: Vec<StoredPart> = index.parts.iter().filter_map(to).collect();
             if parts.len() < index.parts.len() && index.state != IndexState::Dropping {
                 return Err(Error::invalid(format!("index '{}' has a column that is dropped", index.name)));
@@ -77,17 +83,31 @@ impl TableMeta {
             return Err(Error::invalid("another auto-increment column needs the rows to be written anew"));
         }
         if !same_rows(&self.columns, &next.columns) {
-            if self.former.len() >= FORMER_MAX {
+            if has_rows && self.former.len() >= FORMER_MAX {
                 return Err(Error::invalid(format!("rows of {} former definitions are there", self.former.len())));
             }
-            let mut columns = self.columns.clone();
-            columns.iter_mut().for_each(|column| column.initial = None);
-            next.former.push(Schema { version: self.schema_version, columns });
+            if has_rows {
+                let mut columns = self.columns.clone();
+                columns.iter_mut().for_each(|column| column.initial = None);
+                next.former.push(Schema { version: self.schema_version, columns });
+            }
             next.schema_version += 1;
         }
         next.autoinc_column = def.autoinc_column;
         next.version = def.version;
         Ok(next)
+    }
+
+    /// The table when no row of a schema version before this one is left.
+    pub fn since_version(&self, version: u32) -> TableMeta {
+        let mut next = self.clone();
+        next.former.retain(|schema| schema.version >= version);
+        for column in &mut next.columns {
+            if next.former.iter().all(|schema| schema.columns.iter().any(|old| old.id == column.id)) {
+                column.initial = None;
+            }
+        }
+        next
     }
 
     /// A column of the present list as it is to be.
@@ -97,11 +117,17 @@ impl TableMeta {
         let uses = |index: &&StoredIndex| {
             index.state != IndexState::Dropping && index.parts.iter().any(|part| part.column as usize == number)
         };
-        if let Some(index) = self.indexes.iter().find(uses) {
+        let mut users = self.indexes.iter().filter(uses);
+        if let Some(index) = users.next() {
             let same = conversion == Conversion::Same
-                && (old.kind, old.size, old.length_bytes, old.nullable)
-                    == (new.kind, new.size, new.length_bytes, new.nullable);
-            if !same {
+                && (old.kind, old.size, old.length_bytes, old.nullable, &old.collation)
+                    == (new.kind, new.size, new.length_bytes, new.nullable, &new.collation);
+            // What a key has of a text does not depend on how long it might be.
+            let longer = (old.kind, new.kind) == (ColumnType::VarChar, ColumnType::VarChar)
+                && (old.nullable, &old.collation) == (new.nullable, &new.collation)
+                && index.kind == IndexKind::ORDINARY
+                && users.all(|other| other.kind == IndexKind::ORDINARY);
+            if !same && !longer {
                 return Err(anew(&format!("index '{}' has it", index.name)));
             }
             // The keys that are there have it.

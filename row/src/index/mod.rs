@@ -489,7 +489,7 @@ fn is_as_read(
 ) -> Result<()> {
     let is_same = exists(session, key, found)?
         && match stored {
-            Some(stored) => **found == *stored.row,
+            Some(stored) => **found == *stored.row || table.row.is_renewed(key, stored.row, found)?,
             None => table.row.is_row_of(record, key, found)?,
         };
     found.release();

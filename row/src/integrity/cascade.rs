@@ -218,6 +218,7 @@ impl Workspace {
         // SAFETY: the record was filled just now. Its BLOBs lie in `stored`, in `computed`, or in the codec (initial values).
         let was = unsafe { Record::new(old) };
         let stored = Some(Stored { key: rows.row_key(), row: stored });
+        session.writes_to(&child.state);
         if consequence.deletes() {
             Writer { table: child, session, buffers }.delete_entries(was, row_id, stored)?;
             return self.level(child, was, None);

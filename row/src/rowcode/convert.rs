@@ -26,11 +26,24 @@ pub(crate) fn is_text(kind: ColumnType) -> bool {
     matches!(kind, ColumnType::Char | ColumnType::VarChar | ColumnType::Blob)
 }
 
+/// True if a text of the one column has the same bytes in the other: both are of one character set, or of the smaller and the larger
+/// form of UTF-8. A collation's name begins with that of its character set.
+fn same_bytes(from: &StoredColumn, to: &StoredColumn) -> bool {
+    let (Some((_, from_name)), Some((_, to_name))) = (&from.collation, &to.collation) else {
+        return from.collation == to.collation;
+    };
+    let set = |name: &str| name.split('_').next().unwrap_or_default().to_owned();
+    match (set(from_name).as_str(), set(to_name).as_str()) {
+        (from_set, to_set) if from_set == to_set => from_set != "binary" || from.collation == to.collation,
+        (from_set, to_set) => matches!(from_set, "utf8" | "utf8mb3") && to_set == "utf8mb4",
+    }
+}
+
 impl Conversion {
     /// The conversion from one column to another; `None` if the rows would have to be written anew.
     pub(crate) fn between(from: &StoredColumn, to: &StoredColumn) -> Option<Conversion> {
         use ColumnType::{Blob, Bytes, Char, Double, Float, Int, VarChar};
-        if from.nullable && !to.nullable || from.is_virtual != to.is_virtual || from.collation != to.collation {
+        if from.nullable && !to.nullable || from.is_virtual != to.is_virtual || !same_bytes(from, to) {
             return None;
         }
         // The row has not the zeros at the end of a BINARY, which the same value as VARBINARY has.
@@ -121,6 +134,10 @@ mod tests {
             "varchar" => (ColumnType::VarChar, Some("latin1")),
             "varbinary" => (ColumnType::VarChar, Some("binary")),
             "text" => (ColumnType::Blob, Some("latin1")),
+            "uchar" => (ColumnType::Char, Some("utf8mb3_general_ci")),
+            "wchar" => (ColumnType::Char, Some("utf8mb4_general_ci")),
+            "uvarchar" => (ColumnType::VarChar, Some("utf8mb3_general_ci")),
+            "ubinvarchar" => (ColumnType::VarChar, Some("utf8mb3_bin")),
             other => panic!("{other}"),
         };
         let blob = kind == ColumnType::Blob;
@@ -160,6 +177,13 @@ mod tests {
         bytes5     bytes6     -
         int4       bytes4     -
         char4      char8      61     61
+        char4      uchar4     -
+        uchar3     wchar4     61     61
+        wchar4     uchar4     -
+        uvarchar6  wchar8     -
+        uvarchar6  ubinvarchar6 61   61
+        ubinvarchar6 uvarchar6 61    61
+        varchar4   ubinvarchar6 -
         char8      char4      -
         char4      varchar4   6162   6162
         char4      varchar3   -

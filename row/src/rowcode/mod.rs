@@ -273,6 +273,32 @@ impl RowCodec {
         }
     }
 
+    /// Puts the row under `key`, if it is of an earlier schema version than the codec's, into `out` as one of that. A row may be of a
+    /// later one: the table has changed again.
+    pub fn renew(&self, key: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        if Reader::new(value).varint().is_some_and(|version| version >= self.version) {
+            return Ok(false);
+        }
+        let mut record = vec![0; self.record_bytes];
+        self.decode(key, value, &mut record, None)?;
+        // SAFETY: the record was just filled; its pointers lead into `value`, or to what lives as long as this codec.
+        self.encode(unsafe { Record::new(&record) }, out);
+        Ok(true)
+    }
+
+    /// True if two rows under `key` are of different schema versions and have the same values: a merge may have written the one anew
+    /// as the other.
+    #[cold]
+    pub fn is_renewed(&self, key: &[u8], row: &[u8], other: &[u8]) -> Result<bool> {
+        if Reader::new(row).varint() == Reader::new(other).varint() {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; self.record_bytes];
+        self.decode(key, row, &mut bytes, None)?;
+        // SAFETY: the record was just filled; its pointers lead into `row`, or to what lives as long as this codec.
+        self.is_row_of(unsafe { Record::new(&bytes) }, key, other)
+    }
+
     /// True if the row under `key` has the values of `record`, whatever its schema version. For who has not the bytes that the
     /// record was read from.
     pub fn is_row_of(&self, record: Record<'_>, key: &[u8], value: &[u8]) -> Result<bool> {

@@ -208,7 +208,7 @@ fn altered() -> (TableMeta, TableDef) {
     let sources =
         [Source::Kept(6), Source::Kept(0), blob, Source::Kept(1), Source::Kept(4), Source::Kept(3)].into_iter();
     let number = Source::Added(Initial::Value(vec![7, 0]));
-    let meta = meta.with_columns(&new_def, &sources.chain([number]).collect::<Vec<_>>()).unwrap();
+    let meta = meta.with_columns(&new_def, &sources.chain([number]).collect::<Vec<_>>(), true).unwrap();
     (meta, new_def)
 }
 

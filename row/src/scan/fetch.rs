@@ -167,11 +167,15 @@ impl RowCursor {
         self.fresh_lock = false;
     }
 
-    /// With snapshot isolation, an error if the row at `current`, just locked, is not what the transaction's snapshot shows.
+    /// An error if the table is newer than the transaction's snapshot; with snapshot isolation, if the row at `current`, just locked, is
+    /// not what the snapshot shows.
     fn check_unchanged(&self, session: &Session, newest: SeqNo) -> Result<()> {
-        match self.table.reads_newest() {
-            true => Ok(()),
-            false => session.check_snapshot(&self.current, newest),
+        match session.snapshot().filter(|_| !self.table.reads_newest()) {
+            None => Ok(()),
+            Some(snapshot) => {
+                self.check_age(snapshot)?;
+                session.check_snapshot(&self.current, newest)
+            }
         }
     }
 

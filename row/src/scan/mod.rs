@@ -163,6 +163,8 @@ pub struct RowCursor {
     pub(crate) bulk: Option<Bulk>,
     /// See `set_fills`.
     fills: bool,
+    /// Something is to be done before the next write of a row.
+    unready: bool,
 }
 
 impl RowCursor {
@@ -192,6 +194,7 @@ impl RowCursor {
             buffers: WriteBuffers::default(),
             bulk: None,
             fills: false,
+            unready: true,
         }
     }
 
@@ -211,6 +214,7 @@ impl RowCursor {
     pub fn set_mode(&mut self, lock: Option<LockMode>, waiting: Waiting) {
         self.lock = lock.filter(|_| !self.table.state.meta.no_rollback);
         self.waiting = waiting;
+        self.unready = true;
     }
 
     /// From now on a scan, where the isolation level allows it, does not wait for a row that somebody else has locked but gives
@@ -230,6 +234,7 @@ impl RowCursor {
     /// TABLE makes, the table of CREATE ... SELECT.
     pub fn set_fills(&mut self, on: bool) {
         self.fills = on;
+        self.unready = true;
     }
 
     /// Columns to fill; `None` = all stored ones.

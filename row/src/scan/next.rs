@@ -196,15 +196,26 @@ impl RowCursor {
         (!bounded || key < scan.bound.as_slice()) && (!same || key.starts_with(&scan.prefix))
     }
 
-    /// The sequence number that a read without locks uses.
+    /// The sequence number that a read uses.
     pub(super) fn read_seq(&self, session: &mut Session) -> Result<SeqNo> {
-        if self.table.reads_newest() || self.lock.is_some() {
+        if self.table.reads_newest() {
+            return Ok(session.engine().visible());
+        }
+        if self.lock.is_some() {
+            session.snapshot().map_or(Ok(()), |seq| self.check_age(seq))?;
             return Ok(session.engine().visible());
         }
         let seq = session.consistent();
-        match self.table.state.min_snapshot() > seq {
+        self.check_age(seq)?;
+        Ok(seq)
+    }
+
+    /// An error if the table is newer than the transaction's snapshot. That is so for reads with locks, too: what they find has
+    /// nothing to do with what the transaction has seen.
+    pub(super) fn check_age(&self, snapshot: SeqNo) -> Result<()> {
+        match self.table.state.min_snapshot() > snapshot {
             true => Err(Error::TableChanged(self.table.state.name())),
-            false => Ok(seq),
+            false => Ok(()),
         }
     }
 

@@ -13,8 +13,8 @@ use crate::session::Session;
 impl RowCursor {
     /// Inserts a row.
     pub fn insert(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
-        if self.fills {
-            session.fills(&self.table.state);
+        if self.unready {
+            self.note_write(session);
         }
         match &mut self.bulk {
             Some(bulk) => bulk.insert(&self.table, record),
@@ -25,7 +25,10 @@ impl RowCursor {
     /// Replaces the row read last.
     pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
         let row_id = self.current_row_id()?;
-        self.end_bulk()?;
+        if self.unready {
+            self.end_bulk()?;
+            self.note_write(session);
+        }
         let has_row = std::mem::take(&mut self.has_row);
         let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
         Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id, stored)
@@ -34,10 +37,26 @@ impl RowCursor {
     /// Deletes the row read last.
     pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
         let row_id = self.current_row_id()?;
-        self.end_bulk()?;
+        if self.unready {
+            self.end_bulk()?;
+            self.note_write(session);
+        }
         let has_row = std::mem::take(&mut self.has_row);
         let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
         Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id, stored)
+    }
+
+    /// The session is told of the statement's first write, and again as long as there is more to do than that.
+    #[cold]
+    fn note_write(&mut self, session: &mut Session) {
+        // Nobody has seen what is filled at one go.
+        if self.bulk.is_none() {
+            session.writes_to(&self.table.state);
+        }
+        if self.fills {
+            session.fills(&self.table.state);
+        }
+        self.unready = self.fills || self.bulk.is_some();
     }
 
     /// From now on rows are inserted past locks and the session's transaction; only for a table that nobody else can see.
@@ -46,6 +65,7 @@ impl RowCursor {
             let bulk = Bulk::begin(&self.table)?;
             session.kill_switch().watch_fill(bulk.owner());
             self.bulk = Some(bulk);
+            self.unready = true;
         }
         Ok(())
     }
