@@ -13,7 +13,7 @@ namespace strata {
 /* plugin.cc */
 extern handlerton *engine;       /* null before init */
 extern StrataStore *store;       /* the open database; null before init and after deinit */
-ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, seconds */
+ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, or what it follows, in seconds */
 
 bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
 

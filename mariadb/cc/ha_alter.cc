@@ -4,6 +4,7 @@
    through the definition they were written with. Whether the engine can do what is asked is found out by a trial; everything else
    is copied by the server. */
 
+#include "alter_reasons.h"
 #include "errors.h"
 #include "ha_strata.h"
 #include "sql_alter.h"
@@ -19,7 +20,7 @@ namespace {
    file. */
 constexpr alter_table_operations DONE_INSTANTLY=
     ALTER_PARSER_ADD_COLUMN | ALTER_PARSER_DROP_COLUMN | ALTER_CHANGE_COLUMN | ALTER_COLUMN_ORDER | ALTER_COLUMN_NAME |
-    ALTER_RENAME_COLUMN | ALTER_INDEX_ORDER |
+    ALTER_RENAME_COLUMN | ALTER_INDEX_ORDER | ALTER_COLUMN_INDEX_LENGTH |
     ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_OPTION | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN |
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
@@ -67,18 +68,18 @@ bool is_text(enum_field_types type)
   }
 }
 
+/* Texts keep their bytes in another collation of the same character set, and in the larger form of UTF-8. What is computed from them may
+   be another value: generated columns, the partition of a row. */
+bool can_change_collation(const Field &field, const CHARSET_INFO *to)
+{
+  const CHARSET_INFO *from= field.charset();
+  if (field.table->vfield || field.table->part_info || from == &my_charset_bin || to == &my_charset_bin)
+    return false;
+  return my_charset_same(from, to) || (!strcmp(from->cs_name.str, "utf8mb3") && !strcmp(to->cs_name.str, "utf8mb4"));
+}
+
 /* Can the default be computed without a row, and is it the same for all? Of what is no constant only the statement's time is. */
 bool is_one_value(const Virtual_column_info *value) { return !value || !(value->flags & ~VCOL_TIME_FUNC); }
-
-/* Why the server has to copy, where InnoDB has a word for it. */
-const char *known_reason(alter_table_operations asked)
-{
-  if (asked & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
-    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if ((asked & (ALTER_DROP_PK_INDEX | ALTER_ADD_PK_INDEX)) == ALTER_DROP_PK_INDEX)
-    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
-  return nullptr;
-}
 
 /* Where the columns of the new definition come from. */
 struct Columns
@@ -126,14 +127,30 @@ bool ha_strata::can_convert_nocopy(const Field &field, const Column_definition &
     return true;
   if (from_type == MYSQL_TYPE_FLOAT && to_type == MYSQL_TYPE_DOUBLE)
     return field.decimals() == NOT_FIXED_DEC && to.decimals == NOT_FIXED_DEC;
-  return is_text(from_type) && is_text(to_type) && field.charset() == to.charset;
+  return is_text(from_type) && is_text(to_type) && (field.charset() == to.charset || can_change_collation(field, to.charset));
+}
+
+/* Asked of each part of an index: a VARCHAR may become longer without the index being another one. */
+Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_definition &new_field, const KEY_PART_INFO &old_part,
+                                          const KEY_PART_INFO &new_part) const
+{
+  if (old_field.is_equal(new_field))
+    return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
+  if (old_field.real_type() != MYSQL_TYPE_VARCHAR || new_field.real_field_type() != MYSQL_TYPE_VARCHAR ||
+      old_field.charset() != new_field.charset || !can_convert_nocopy(old_field, new_field))
+    return Compare_keys::NotEqual;
+  if (old_part.length == new_part.length)
+    return Compare_keys::Equal;
+  bool is_whole= old_part.length == old_field.key_length();
+  return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   enum_alter_inplace_result result= is_instant(altered, info) ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED && !info->unsupported_reason)
-    info->unsupported_reason= known_reason(info->handler_flags);
+  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED)
+    if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
+      info->unsupported_reason= reason;
   return result;
 }
 
@@ -162,7 +179,7 @@ bool ha_strata::is_instant(TABLE *altered, Alter_inplace_info *info)
       STRATA_OK)
     return true;
   String why;
-  if (strata::error_message(&why))
+  if (!strata::error_message(&why))
     info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   return false;
 }
@@ -190,7 +207,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   Columns columns;
   Definition definition;
   /* First, as nothing may fail once the engine has the new definition and the server the old one. */
-  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
+  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
     error= reset_auto_increment(info->create_info->auto_increment_value);
   if (!error)
     error= columns.find(altered, info)

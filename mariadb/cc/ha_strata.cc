@@ -223,6 +223,9 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
     return error;
   int result= strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value, keys.get(),
                                   keys.count(), strata::Ddl(ha_thd()).get());
+  /* Of what was left over without a definition the server would say that it cannot be created. */
+  if (result == STRATA_TABLE_EXISTS)
+    my_error(ER_TABLE_EXISTS_ERROR, MYF(0), form->s->table_name.str);
   int error= keys.tell_failure(ha_thd(), result, handler_error(result, ha_thd()));
   if (error == strata::ERROR_MESSAGE)
     print_error(error, MYF(0)); /* the server would show the number only */
@@ -467,6 +470,7 @@ int ha_strata::info(uint what)
       stats.delete_length= now.deleted_bytes;
       stats.mean_rec_length= now.mean_row_bytes;
       stats.check_time= 0;
+      stats.update_time= (time_t) now.update_time;
     }
     if (what & HA_STATUS_CONST)
     {

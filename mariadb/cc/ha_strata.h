@@ -23,7 +23,9 @@ public:
   uint max_supported_key_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
   uint max_supported_key_part_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
-  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_ASKTRANSACT; }
+  my_bool register_query_cache_table(THD *thd, const char *path, uint length, qc_engine_callback *callback,
+                                     ulonglong *version) override;
   bool get_error_message(int error, String *out) override;
 
   /* ---- life cycle and definition ---- */
@@ -39,6 +41,8 @@ public:
 
   /* ---- ALTER TABLE in place ---- */
   bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  Compare_keys compare_key_parts(const Field &old_field, const Column_definition &new_field, const KEY_PART_INFO &old_part,
+                                 const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *, Alter_inplace_info *) override { return false; }

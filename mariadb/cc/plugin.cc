@@ -7,6 +7,8 @@
 #include "glue.h"
 #include "ha_strata.h"
 #include "schema_tables.h"
+#include "set_var.h"
+#include <atomic>
 #include <string>
 
 /* Exported by the server without a declaration in its headers. */
@@ -87,10 +89,11 @@ MYSQL_SYSVAR_UINT(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_R
 MYSQL_SYSVAR_UINT(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                   "Threads that write and merge sorted tables. 0 chooses by the number of processors.", nullptr, nullptr,
                   0, 0, 1024, 0);
-MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
-                   "Seconds a statement waits for a row lock before it fails. The server's lock_wait_timeout, which "
-                   "NOWAIT and WAIT n set, counts too: the smaller wins.",
-                   nullptr, nullptr, 50, 0, 1024UL * 1024 * 1024, 0);
+MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                  "Seconds a statement waits for a row lock before it fails. -1: as many as innodb_lock_wait_timeout says, "
+                  "50 in a server without InnoDB. The server's lock_wait_timeout, which NOWAIT and WAIT n set, counts too: "
+                  "the smaller wins.",
+                  nullptr, nullptr, -1, -1, 1024L * 1024 * 1024, 0);
 
 MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
                   "At REPEATABLE READ and above, locking or changing a row that has changed since the transaction's "
@@ -190,7 +193,41 @@ st_mysql_storage_engine plugin_info= {MYSQL_HANDLERTON_INTERFACE_VERSION};
 
 } // namespace
 
-ulong lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+namespace {
+
+/* innodb_lock_wait_timeout, if there is InnoDB, which cannot be unloaded. Sought until the server has started: engines are loaded one
+   after the other. */
+const sys_var *innodb_timeout(THD *thd)
+{
+  static std::atomic<const sys_var *> found{nullptr};
+  static std::atomic<bool> is_known{false};
+  if (is_known.load(std::memory_order_acquire))
+    return found.load(std::memory_order_relaxed);
+  bool is_last= mysqld_server_started;
+  sys_var *variable= find_sys_var(thd, STRING_WITH_LEN("innodb_lock_wait_timeout"));
+  if (variable && variable->show_type() != SHOW_UINT && variable->show_type() != SHOW_ULONG)
+    variable= nullptr;
+  found.store(variable, std::memory_order_relaxed);
+  if (variable || is_last)
+    is_known.store(true, std::memory_order_release);
+  return variable;
+}
+
+} // namespace
+
+ulong lock_wait_timeout(THD *thd)
+{
+  long own= THDVAR(thd, lock_wait_timeout);
+  if (own >= 0)
+    return (ulong) own;
+  const sys_var *innodb= innodb_timeout(thd);
+  if (!innodb)
+    return 50;
+  const uchar *value= innodb->value_ptr(thd, OPT_SESSION, nullptr);
+  return innodb->show_type() == SHOW_UINT ? *reinterpret_cast<const uint *>(value)
+                                            : *reinterpret_cast<const ulong *>(value);
+}
+
 bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 
 } // namespace strata

@@ -349,8 +349,16 @@ int strata_autoinc_reserve(StrataTable *table, uint64_t offset, uint64_t increme
 int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit value was stored */
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
+/* ---- results of queries that the server keeps -------------------------------------------------------------------------------- */
+/* What a result of a query on the table of this name may be kept under, or a kept one be handed out: another number after each change of the
+   table. STRATA_NOT_FOUND where neither is allowed. `session`: null if the query is a transaction of its own; `one_snapshot`: all reads
+   of the transaction are of one snapshot, which is taken now if there is none. */
+int strata_result_version(StrataStore *store, const char *name, size_t len, StrataSession *session, int one_snapshot,
+                          uint64_t *version);
+
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
 typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
+                 uint64_t update_time; /* Unix s of the last commit since the start; 0: none */
                  uint32_t sample_is_old; /* ask for rec_per_key again */ } StrataStats;
 int strata_table_stats(StrataTable *table, StrataStats *stats);
 /* Rows per distinct value for 1..n leading parts, primary-key suffix included; fills at most cap entries, returns count in *n. */

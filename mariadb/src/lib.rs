@@ -18,6 +18,7 @@
 //! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
 //! - `alter`: ALTER TABLE in place
+//! - `results`: results of queries that the server keeps
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -45,6 +46,7 @@ pub mod store;
 pub mod auto_increment;
 pub mod children;
 pub mod session;
+pub mod results;
 pub mod foreign;
 pub mod alter;
 pub mod cursor;

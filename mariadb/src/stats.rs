@@ -21,6 +21,7 @@ pub unsafe extern "C" fn strata_table_stats(table: *mut TableHandle, out: *mut C
                     deleted_bytes: s.deleted_bytes,
                     mean_row_bytes: s.mean_row_bytes,
                     create_time: s.create_time,
+                    update_time: t.state.update_time().unwrap_or(0),
                     sample_is_old: s.sample_is_old.into(),
                 },
             )

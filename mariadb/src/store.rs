@@ -392,7 +392,9 @@ fn known(found: bool) -> Result<()> {
 pub unsafe extern "C" fn strata_commit_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
     unsafe {
         on_store(store, |s| {
-            known(decisions::commit(&s.store, bytes(xid, len), &|severity, what| log(&s.calls, severity, what))?)
+            let xid = bytes(xid, len);
+            let log = |severity, what: &_| log(&s.calls, severity, what);
+            known(s.store.while_all_change(|| decisions::commit(&s.store, xid, &log))?)
         })
     }
 }

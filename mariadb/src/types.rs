@@ -270,6 +270,8 @@ pub struct CStats {
     pub mean_row_bytes: u32,
     /// Unix seconds.
     pub create_time: u64,
+    /// Unix seconds of the last change since the start; 0: none.
+    pub update_time: u64,
     /// Rows per value are to be asked for again.
     pub sample_is_old: u32,
 }
