@@ -120,6 +120,11 @@ impl Error {
             other => other,
         }
     }
+    /// True if a foreign key refuses what is done with a row.
+    pub(crate) fn is_of_foreign_key(&self) -> bool {
+        use Error::{CascadeTooDeep, ForeignDuplicate, NoReferencedRow, RowIsReferenced};
+        matches!(self, NoReferencedRow(_) | RowIsReferenced(_) | CascadeTooDeep | ForeignDuplicate { .. })
+    }
     /// True if a lock was not to be had in time.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         matches!(self, Error::Engine(kv::Error::LockTimeout))

@@ -133,7 +133,7 @@ fn admit(
         None => refuse(format!("There is no table {} of this engine.", names.quoted(&key.parent))),
         // What was accepted once is not refused because the parent was replaced without checks.
         Some(_) if key.inherited => Ok(()),
-        Some(parent) => match misfit(meta, &numbers, key, parent) {
+        Some(parent) => match misfit(meta, &numbers, key, parent).or_else(|| no_room_for_null(meta, &numbers, key, parent)) {
             Some(why) => refuse(why),
             // The rows that are copied are looked for in the table that there is.
             None if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) => {
@@ -158,6 +158,20 @@ fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &Table
     Some(format!(
         "Type or collation of column `{}` differs from that of the referenced column `{}`.",
         differ.0.name, differ.1.name
+    ))
+}
+
+/// Why a key cannot copy what becomes of a parent that fits: NULL, to a column that takes none.
+fn no_room_for_null(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
+    if key.on_update != Action::Cascade {
+        return None;
+    }
+    let parent_numbers = columns(parent, &key.parent_columns)?;
+    let mut pairs = numbers.iter().zip(&parent_numbers).map(|(c, p)| (&child.columns[*c], &parent.columns[*p]));
+    let (column, referenced) = pairs.find(|(column, referenced)| !column.nullable && referenced.nullable)?;
+    Some(format!(
+        "ON UPDATE CASCADE is not possible: column `{}` is NOT NULL, the referenced column `{}` may be NULL.",
+        column.name, referenced.name
     ))
 }
 
