@@ -55,7 +55,7 @@ fn referring(store: &Store, name: &str) -> Vec<String> {
 
 fn why(result: Result<()>) -> String {
     match result.unwrap_err() {
-        Error::CannotAddForeign { name, why } => format!("{name}: {why}"),
+        Error::CannotAddForeign { name, why, .. } => format!("{name}: {why}"),
         other => other.to_string(),
     }
 }

@@ -107,7 +107,7 @@ impl Model {
         for number in numbers {
             let key = &self.keys[number];
             let values = pick(new, &key.key.columns);
-            let unchanged = old.is_some_and(|old| pick(old, &key.key.columns) == values);
+            let unchanged = old.is_some_and(|old| id(old) == id(new) && pick(old, &key.key.columns) == values);
             if followed == Some(number) || unchanged || has_null(&values) {
                 continue;
             }

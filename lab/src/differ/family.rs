@@ -267,7 +267,8 @@ impl Author<'_> {
     /// What the dictionary tells of foreign keys.
     fn describe(&mut self) {
         self.write(
-            "SELECT CONSTRAINT_NAME, TABLE_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE \
+            "SELECT CONSTRAINT_NAME, TABLE_NAME, REFERENCED_TABLE_NAME, REPLACE(DELETE_RULE, 'NO ACTION', 'RESTRICT'), \
+             REPLACE(UPDATE_RULE, 'NO ACTION', 'RESTRICT') \
              FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = DATABASE()",
         );
         let name = self.relative();

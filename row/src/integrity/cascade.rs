@@ -148,7 +148,7 @@ impl Workspace {
                 return Err(Error::RowIsReferenced(walk.consequence.reference));
             }
             if levels.len() >= LEVELS_MAX {
-                return Err(Error::CascadeTooDeep);
+                return Err(Error::CascadeTooDeep(walk.consequence.reference));
             }
             let below = self.write(session, &walk)?;
             if let Some(level) = levels.last_mut() {
@@ -159,13 +159,7 @@ impl Workspace {
     }
 
     /// The consequences of a changed row by keys of indexes whose turn is below `end`; `None` if there are none.
-    fn level(
-        &mut self,
-        table: &Table,
-        old: Record<'_>,
-        new: Option<Record<'_>>,
-        end: usize,
-    ) -> Result<Option<Level>> {
+    fn level(&mut self, table: &Table, old: Record<'_>, new: Option<Record<'_>>, end: usize) -> Result<Option<Level>> {
         let Some(links) = table.links()? else { return Ok(None) };
         let mut rest = Vec::new();
         for incoming in links.children.iter().rev().filter(|incoming| incoming.turn < end) {

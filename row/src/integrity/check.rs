@@ -22,9 +22,9 @@ use crate::table::Table;
 use std::sync::Arc;
 
 impl Workspace {
-    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one: all of them, or those whose
-    /// columns have changed, but for the one that a cascade follows. Of these, the keys of indexes whose turn is below `end`; if that
-    /// is not [`ALL`] the row is a duplicate, and not there.
+    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one with this primary key: all of them,
+    /// or those whose columns have changed, but for the one that a cascade follows. Of these, the keys of indexes whose turn is below
+    /// `end`; if that is not [`ALL`] the row may be a duplicate, which is not there, and counts as a parent of its own.
     ///
     /// Errors: `NoReferencedRow`.
     pub(super) fn check(
@@ -39,7 +39,9 @@ impl Workspace {
         let links = loop {
             let Some(links) = table.links()? else { return Ok(()) };
             self.asking.clear();
-            let asks = |columns: &Columns| !columns.has_null(new) && !old.is_some_and(|old| columns.same(old, new));
+            // Under another primary key it is another row, whose keys are all checked.
+            let stays = old.filter(|old| links.primary.same(*old, new));
+            let asks = |columns: &Columns| !columns.has_null(new) && !stays.is_some_and(|old| columns.same(old, new));
             let is_followed = |reference: &Reference| followed.is_some_and(|followed| *followed.key == *reference.key);
             let numbers = links.parents.iter().enumerate().filter(|(_, outgoing)| {
                 let reference = &outgoing.reference;

@@ -58,6 +58,8 @@ pub(super) struct Incoming {
 
 /// The relations of an open table.
 pub(crate) struct Links {
+    /// The columns of the primary key.
+    pub(super) primary: Columns,
     relations: Arc<Relations>,
     /// In the order in which InnoDB looks at them: by the index of the child, the one of the rows first, then by name.
     pub(super) parents: Vec<Outgoing>,
@@ -121,7 +123,11 @@ impl Links {
         }
         parents.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
         children.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
-        Ok(Links { relations, parents, children })
+        let primary: Vec<usize> = match table.def.primary {
+            None => Vec::new(),
+            Some(index) => table.def.indexes[index].parts.iter().map(|part| part.column as usize).collect(),
+        };
+        Ok(Links { relations, primary: Columns::new(table, &primary)?, parents, children })
     }
 }
 
