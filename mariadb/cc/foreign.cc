@@ -12,6 +12,10 @@
 #include "sql_show.h"
 #include <algorithm>
 
+/* Of the server, whose header for them is not one for engines. */
+TABLE_SHARE *tdc_acquire_share(THD *thd, TABLE_LIST *list, uint flags, TABLE **table);
+void tdc_release_share(TABLE_SHARE *share);
+
 namespace strata {
 namespace {
 
@@ -21,6 +25,8 @@ std::string path_of(const char *db, const char *table)
   build_table_filename(path, sizeof path - 1, db, table, "", 0);
   return path;
 }
+
+const char VERSIONED_PARENT[]= "FOREIGN KEY to a table with SYSTEM VERSIONING";
 
 bool changes_rows(enum_fk_option action) { return action == FK_OPTION_CASCADE || action == FK_OPTION_SET_NULL; }
 
@@ -74,6 +80,23 @@ void append_action(String *out, const char *event, uint8_t action)
   const LEX_CSTRING *words= fk_option_name(option_of(action));
   out->append(' ');
   out->append(words->str, words->length);
+}
+
+/* Has the table system versions? False if there is no such table. */
+bool is_versioned(THD *thd, const char *db, const char *table)
+{
+  LEX_CSTRING db_name= {db, strlen(db)}, table_name= {table, strlen(table)};
+  TABLE_LIST list;
+  list.init_one_table(&db_name, &table_name, nullptr, TL_READ);
+  Dummy_error_handler missing;
+  thd->push_internal_handler(&missing);
+  TABLE_SHARE *share= tdc_acquire_share(thd, &list, GTS_TABLE, nullptr);
+  thd->pop_internal_handler();
+  if (!share)
+    return false;
+  bool versioned= share->versioned;
+  tdc_release_share(share);
+  return versioned;
 }
 
 std::string quoted(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &table)
@@ -140,6 +163,11 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   checks_= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   const TABLE_LIST *first= thd->lex->query_tables;
   table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
+  const std::string path= alters_ && first ? path_of(first->db.str, first->table_name.str) : std::string(name);
+  const bool was_versioned= alters_ && first && first->table && first->table->versioned();
+  /* To the row layer a row of the past is a parent like any other. */
+  if (share->versioned && !was_versioned && strata_is_parent(store, path.c_str()))
+    return unsupported_option(VERSIONED_PARENT);
   List_iterator_fast<Key> list(alter_info->key_list);
   while (Key *key= list++)
   {
@@ -179,6 +207,8 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
     /* Rows of the past are the server's to write, which knows nothing of cascades. */
     if (share->versioned && (changes_rows(clause->delete_opt) || changes_rows(clause->update_opt)))
       return unsupported_option("FOREIGN KEY ... CASCADE, SET NULL with SYSTEM VERSIONING");
+    if (!clause->old && (names.parent == path ? share->versioned : is_versioned(thd, parent_db, parent_table)))
+      return unsupported_option(VERSIONED_PARENT);
     StrataForeignKey told= {};
     told.name= names.name.c_str();
     told.parent= names.parent.c_str();
