@@ -103,6 +103,7 @@ bool ha_strata::get_error_message(int error, String *out)
   switch (error)
   {
   case strata::ERROR_MESSAGE: strata::error_message(out); break;
+  case HA_ERR_FK_DEPTH_EXCEEDED:
   case HA_ERR_NO_REFERENCED_ROW:
   case HA_ERR_ROW_IS_REFERENCED: strata::append_failed_reference(ha_thd(), out); break;
   }

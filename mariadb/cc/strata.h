@@ -46,11 +46,13 @@ enum StrataResult {
   STRATA_NO_XID = 22,         /* no prepared transaction has this id */
   STRATA_NO_REFERENCED_ROW = 23, /* a row of a child without its parent row: strata_failed_reference */
   STRATA_ROW_IS_REFERENCED = 24, /* rows of a child refer to the row, or its key to the table: strata_failed_reference */
-  STRATA_CASCADE_TOO_DEEP = 25,
+  STRATA_CASCADE_TOO_DEEP = 25,  /* strata_failed_reference: the key that is not followed */
   STRATA_FOREIGN_DUPLICATE = 26, /* a cascade violates a unique key: strata_failed_name 0 the child, 1 the index */
   STRATA_CANNOT_ADD_FOREIGN = 27, /* the message says why; strata_failed_name 0 the key's name, quoted, or its columns */
   STRATA_INDEX_OF_FOREIGN = 28,  /* strata_failed_name 0: the index that a foreign key needs */
   STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
+  STRATA_FOREIGN_UNFIT_PARENT = 30, /* STRATA_CANNOT_ADD_FOREIGN: the parent lacks such columns at the beginning of an index */
+  STRATA_FOREIGN_NO_NULL = 31,      /* STRATA_CANNOT_ADD_FOREIGN: an action gives NULL to a column that takes none */
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
 
