@@ -18,6 +18,7 @@ extern "C" {
 typedef struct StrataStore StrataStore;     /* the open database: one per process */
 typedef struct StrataSession StrataSession; /* one per connection: transaction, snapshot, locks */
 typedef struct StrataTable StrataTable;     /* an open table, reference counted, shared by handlers */
+typedef struct StrataCheckpoint StrataCheckpoint; /* a copy of the database that is being made */
 typedef struct StrataCursor StrataCursor;   /* one per handler instance: scan position and row buffers */
 
 enum StrataResult {
@@ -207,6 +208,14 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
+/* A copy of the database in a directory, which is a database of its own: an absolute name of nothing that exists, outside of the
+   current directory, or a name without a slash that begins with "checkpoint", within the database's directory. Three calls: begin links files; fix notes the moment that the copy shows, without I/O but a sync that is under
+   way; finish completes it, durably, and frees. A copy that is freed before leaves nothing. Until then the database removes no
+   file. */
+int strata_checkpoint_begin(StrataStore *store, const char *dir, StrataCheckpoint **checkpoint);
+int strata_checkpoint_fix(StrataCheckpoint *checkpoint);
+int strata_checkpoint_finish(StrataCheckpoint *checkpoint, const char *note); /* what the copy's file CHECKPOINT says */
+void strata_checkpoint_free(StrataCheckpoint *checkpoint); /* null: nothing */
 /* Tables of information_schema: emit is called once per row. */
 enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3,
                     STRATA_REPORT_FOREIGN_KEYS = 4 };
