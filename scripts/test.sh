@@ -6,15 +6,15 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
-#                       core symbols sql slice collations differ isolation crash damage
-#                       workload
+#                       core symbols sql slice collations differ isolation crash backup
+#                       damage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash damage workload)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -24,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [backup]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -111,6 +111,11 @@ step_crash() {
   lab_step crash --rounds 3 --max-seconds 4
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step replica --rounds 2
+}
+# Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
+step_backup() {
+  cargo build --quiet --release -p strata-backup
+  lab_step backup --rounds 4
 }
 # Breaks the files under a server, fills its disk, kills its statements.
 step_damage() {

@@ -49,6 +49,7 @@ mod output;
 mod txn;
 mod background;
 mod recover;
+mod checkpoint;
 mod metrics;
 mod write;
 mod keyspace;
@@ -62,6 +63,7 @@ pub mod internals;
 
 pub use base::{Error, Result};
 pub use board::WorkCounters;
+pub use checkpoint::{Checkpoint, CheckpointSize};
 pub use engine::Engine;
 pub use event::{Event, EventListener, Severity};
 pub use keyspace::Keyspace;

@@ -19,6 +19,7 @@
 //! - `foreign`: foreign keys
 //! - `alter`: ALTER TABLE in place
 //! - `results`: results of queries that the server keeps
+//! - `checkpoint`: copies of the database
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -43,6 +44,7 @@ pub mod decisions;
 pub mod fault;
 pub mod crash;
 pub mod store;
+pub mod checkpoint;
 pub mod auto_increment;
 pub mod children;
 pub mod session;
