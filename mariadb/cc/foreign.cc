@@ -231,7 +231,7 @@ bool ForeignKeys::names_its_error(THD *thd) const
 }
 
 /* `quoted` is the key's name, or its columns in parentheses. */
-int ForeignKeys::tell_in_place(const char *quoted, int result) const
+int ForeignKeys::tell_in_place(THD *thd, const char *quoted, int result) const
 {
   const size_t length= strlen(quoted);
   const std::string name= *quoted == '`' ? std::string(quoted + 1, length - 2) : std::string();
@@ -245,7 +245,7 @@ int ForeignKeys::tell_in_place(const char *quoted, int result) const
   if (result == STRATA_FOREIGN_UNFIT_PARENT)
     my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name.c_str(), parent.c_str());
   else
-    my_error(ER_FK_INCORRECT_OPTION, MYF(0), table_.c_str(), name.c_str());
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), thd->lex->query_tables->table_name.str, name.c_str());
   return HA_ERR_ABORTED_BY_USER;
 }
 
@@ -267,7 +267,7 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
       return HA_ERR_OUT_OF_MEM;
     strata_failed_name(0, name, sizeof name);
     if (result != STRATA_CANNOT_ADD_FOREIGN && names_its_error(thd))
-      return tell_in_place(name, result);
+      return tell_in_place(thd, name, result);
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
                         "%s table %s with foreign key %s constraint failed. %s", alters_ ? "Alter" : "Create",
                         table_.c_str(), name, why.c_ptr_safe());
