@@ -137,6 +137,8 @@ Ddl::Ddl(THD *thd) : ddl_()
     return;
   ddl_.checks= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   ddl_.drops_database= thd_sql_command(thd) == SQLCOM_DROP_DB;
+  /* InnoDB asks a strict session only, and none that adds a key in place. */
+  ddl_.strict= thd->is_strict_mode() && (ddl_.checks || thd_sql_command(thd) != SQLCOM_ALTER_TABLE);
   const TABLE_LIST *first= thd->lex->query_tables;
   switch (thd_sql_command(thd))
   {
