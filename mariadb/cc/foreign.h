@@ -41,7 +41,7 @@ private:
   };
   std::deque<Names> names_;
   std::vector<StrataForeignKey> keys_;
-  bool names_its_error(THD *thd) const;
+  bool is_in_place(THD *thd) const;
   int tell_in_place(THD *thd, const char *quoted, int result) const;
 
   std::string table_; /* as a message names it */

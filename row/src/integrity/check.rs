@@ -60,9 +60,8 @@ impl Workspace {
         };
         for number in 0..self.asking.len() {
             let outgoing = &links.parents[self.asking[number]];
-            if !self.has_parent(session, &outgoing.reference, &outgoing.columns, new)?
-                && !(end != ALL && refers_to_itself(table, &outgoing.reference, new)?)
-            {
+            let has_parent = self.has_parent(session, &outgoing.reference, &outgoing.columns, new)?;
+            if !has_parent && (end == ALL || !refers_to_itself(table, &outgoing.reference, new)?) {
                 return Err(Error::NoReferencedRow(outgoing.reference.clone()));
             }
         }
