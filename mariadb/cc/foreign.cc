@@ -137,6 +137,8 @@ Ddl::Ddl(THD *thd) : ddl_()
     return;
   ddl_.checks= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   ddl_.drops_database= thd_sql_command(thd) == SQLCOM_DROP_DB;
+  /* InnoDB asks a strict session only, and none that adds a key in place. */
+  ddl_.strict= thd->is_strict_mode() && (ddl_.checks || thd_sql_command(thd) != SQLCOM_ALTER_TABLE);
   const TABLE_LIST *first= thd->lex->query_tables;
   switch (thd_sql_command(thd))
   {
@@ -223,29 +225,38 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   return 0;
 }
 
-/* InnoDB adds keys in place if they need no check, and has errors of its own then. */
-bool ForeignKeys::names_its_error(THD *thd) const
+/* Would InnoDB do in place what is done by a copy here? It has errors of its own then. */
+bool ForeignKeys::is_in_place(THD *thd) const
 {
   const Alter_info &alter= thd->lex->alter_info;
-  return alters_ && !checks_ && alter.algorithm(thd) != Alter_info::ALTER_TABLE_ALGORITHM_COPY;
+  return alters_ && alter.algorithm(thd) != Alter_info::ALTER_TABLE_ALGORITHM_COPY;
 }
 
-/* `quoted` is the key's name, or its columns in parentheses. */
-int ForeignKeys::tell_in_place(const char *quoted, int result) const
+/* 0: the error is that of a copy. `quoted` is the key's name, or its columns in parentheses. */
+int ForeignKeys::tell_in_place(THD *thd, const char *quoted, int result) const
 {
+  if (!is_in_place(thd))
+    return 0;
   const size_t length= strlen(quoted);
   const std::string name= *quoted == '`' ? std::string(quoted + 1, length - 2) : std::string();
+  const auto found= std::find_if(keys_.begin(), keys_.end(), [&name](const StrataForeignKey &key) { return name == key.name; });
   std::string db, parent;
-  for (const StrataForeignKey &key : keys_)
-    if (!key.inherited && name == key.name)
-    {
-      split_path(key.parent, &db, &parent);
-      break;
-    }
-  if (result == STRATA_FOREIGN_UNFIT_PARENT)
+  if (found != keys_.end())
+    split_path(found->parent, &db, &parent);
+  if (found != keys_.end() && found->inherited)
+  {
+    /* The only reason against a key that was there is SET NULL where a column takes none now. */
+    std::string columns;
+    for (uint32_t i= 0; i < found->column_count; i++)
+      columns.append(i ? ", " : "").append(found->columns[i]);
+    my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), columns.c_str(), name.c_str());
+  }
+  else if (checks_) /* InnoDB copies: it checks the rows that are there */
+    return 0;
+  else if (result == STRATA_FOREIGN_UNFIT_PARENT)
     my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name.c_str(), parent.c_str());
   else
-    my_error(ER_FK_INCORRECT_OPTION, MYF(0), table_.c_str(), name.c_str());
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), thd->lex->query_tables->table_name.str, name.c_str());
   return HA_ERR_ABORTED_BY_USER;
 }
 
@@ -266,8 +277,9 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
     if (error_message(&why))
       return HA_ERR_OUT_OF_MEM;
     strata_failed_name(0, name, sizeof name);
-    if (result != STRATA_CANNOT_ADD_FOREIGN && names_its_error(thd))
-      return tell_in_place(name, result);
+    if (result != STRATA_CANNOT_ADD_FOREIGN)
+      if (int told= tell_in_place(thd, name, result))
+        return told;
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
                         "%s table %s with foreign key %s constraint failed. %s", alters_ ? "Alter" : "Create",
                         table_.c_str(), name, why.c_ptr_safe());
@@ -275,7 +287,7 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
   }
   case STRATA_FOREIGN_NAME_TAKEN:
     strata_failed_name(0, name, sizeof name);
-    if (names_its_error(thd))
+    if (is_in_place(thd) && !checks_)
     {
       /* The table's own names InnoDB compares by their letters, others when it has all but ended. */
       bool is_own= std::any_of(keys_.begin(), keys_.end(), [&name](const StrataForeignKey &key) {

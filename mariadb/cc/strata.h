@@ -178,6 +178,7 @@ typedef struct {
 typedef struct {
   int checks;                 /* foreign_key_checks */
   int drops_database;         /* keys between tables of the database are no obstacle */
+  int strict;                 /* keys by which NULL could come to a column that takes none are refused */
   const char *altered;        /* the table that the statement alters, or NULL: a name "#sql..." stands for it */
 } StrataDdl;
 /* A foreign key of a table, for the time of a call. */

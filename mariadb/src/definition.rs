@@ -125,6 +125,11 @@ pub(crate) unsafe fn statement(ddl: *const CDdl) -> Result<Statement> {
     unsafe {
         let ddl = reference(ddl)?;
         let altered = if ddl.altered.is_null() { None } else { Some(text(ddl.altered)?.to_owned()) };
-        Ok(Statement { checks: ddl.checks != 0, altered, drops_database: ddl.drops_database != 0 })
+        Ok(Statement {
+            checks: ddl.checks != 0,
+            altered,
+            drops_database: ddl.drops_database != 0,
+            strict: ddl.strict != 0,
+        })
     }
 }

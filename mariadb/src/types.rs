@@ -179,6 +179,8 @@ pub struct CDdl {
     pub checks: c_int,
     /// Is the database dropped?
     pub drops_database: c_int,
+    /// Keys by which NULL could come to a column that takes none are refused.
+    pub strict: c_int,
     /// The table that is altered, or null.
     pub altered: *const c_char,
 }

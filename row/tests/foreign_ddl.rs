@@ -15,7 +15,7 @@ use strata_row::kv::Options;
 use strata_row::store::Store;
 use strata_row::{Error, Result, kv};
 
-const CHECKED: Statement = Statement { checks: true, altered: None, drops_database: false };
+const CHECKED: Statement = Statement { checks: true, altered: None, drops_database: false, strict: true };
 
 fn parent() -> TableDef {
     table(&["id int4", "u int4 null"], &["PRIMARY unique (id)", "u (u)"])
@@ -116,9 +116,10 @@ fn what_does_not_fit_is_refused_with_the_reason() {
         refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) update null", "SET NULL");
         refused(&int, &["p (p)"], "f: x (id, p) -> p (id, u)", "no index that begins with these columns");
     }
-    // Whoever takes no NULL cannot follow a parent that may become NULL; an ALTER without checks is not asked.
+    // Whoever takes no NULL cannot follow a parent that may become NULL.
     let never = ["id int4", "p int4"];
-    assert!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) update cascade", &unchecked).contains("may be NULL"));
+    assert!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) update cascade", &CHECKED).contains("may be NULL"));
+    assert_eq!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) update cascade", &unchecked), "");
     assert_eq!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) delete cascade update cascade", &CHECKED), "");
     assert_eq!(try_key(&never, &["p (p)"], "f: x (p) -> p (id) update cascade", &CHECKED), "");
     // The primary key stands behind a secondary index.
@@ -202,7 +203,7 @@ fn keys_go_with_the_names_of_parent_and_child() {
 
 /// ALTER TABLE by copy, each step, for the table `altered`; it has `next` and `keys` afterwards, and perhaps another name.
 fn copy(store: &Store, altered: &str, to: &str, next: &TableDef, keys: &[ForeignKey], checks: bool) -> Result<()> {
-    let statement = Statement { checks, altered: Some(path(altered)), drops_database: false };
+    let statement = Statement { checks, altered: Some(path(altered)), ..CHECKED };
     create(store, "#sql-alter-1-2", next, keys, &statement)?;
     let rename = |from: &str, to: &str| store.rename_table_with(&path(from), &path(to), &statement);
     if altered == to {

@@ -107,7 +107,11 @@ impl Model {
         for number in numbers {
             let key = &self.keys[number];
             let values = pick(new, &key.key.columns);
-            let unchanged = old.is_some_and(|old| id(old) == id(new) && pick(old, &key.key.columns) == values);
+            let def = &self.defs[table];
+            let index = key.places[0].checked_sub(1).or(def.primary).unwrap();
+            let parts = def.indexes[index].parts.iter();
+            let entry: Vec<String> = parts.map(|part| def.columns[part.column as usize].name.clone()).collect();
+            let unchanged = old.is_some_and(|old| id(old) == id(new) && pick(old, &entry) == pick(new, &entry));
             if followed == Some(number) || unchanged || has_null(&values) {
                 continue;
             }

@@ -108,7 +108,10 @@ pub fn run(args: Args) -> Result<()> {
             }
             Err(difference) => {
                 failures += 1;
-                println!("seed {seed}: the engines differ; shortening {} statements", program.len());
+                // A shorter program may differ in another way.
+                println!("seed {seed}: the engines differ:");
+                print_answers(&difference);
+                println!("shortening {} statements", program.len());
                 let (program, difference) = lab.shorten(program, difference)?;
                 print_difference(seed, &program, &difference);
                 if failures >= args.failures {
@@ -206,6 +209,10 @@ fn print_steps(program: &[Step]) {
 fn print_difference(seed: u64, program: &[Step], difference: &Difference) {
     println!("---- seed {seed}, shortened");
     print_steps(program);
+    print_answers(difference);
+}
+
+fn print_answers(difference: &Difference) {
     println!("---- session {}: {}", difference.step.session, difference.step.sql);
     println!("InnoDB: {}", difference.innodb);
     println!("Strata: {}", difference.strata);

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub const DATABASES: [(&str, &str); 2] = [("differ_a", "InnoDB"), ("differ_b", "STRATA")];
 /// Stands in a statement for the name of its database: the ids of XA transactions are those of the server.
 pub const SIDE: &str = "@side";
+/// How the name of a table begins that an ALTER fills.
+const COPY: &str = "#sql-alter-";
 /// Time for the server to let go of the XA transactions of sessions that have ended.
 const LET_GO: Duration = Duration::from_secs(5);
 
@@ -158,9 +160,15 @@ fn ask(conn: &mut Conn, sql: &str, step: &Step) -> mysql::Result<Answer> {
 }
 
 /// The names of database and engine stand in what CHECK TABLE and the like answer, and in errors of foreign keys. NO ACTION is the default
-/// action, which InnoDB shows of keys that it has added in place, whatever was asked for.
+/// action, which InnoDB shows of keys that it has added in place, whatever was asked for. Names of copies are numbered.
 fn as_innodb(text: &str) -> String {
     let [(innodb, engine), (strata, other)] = DATABASES;
+    let mut text = text.to_owned();
+    while let Some(at) = text.find(COPY) {
+        let rest = &text[at + COPY.len()..];
+        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_hexdigit() || c == '-').len();
+        text.replace_range(at..at + COPY.len() + number, "#sql");
+    }
     text.replace(strata, innodb)
         .replace(&format!("ENGINE={other}"), &format!("ENGINE={engine}"))
         .replace(" ON DELETE NO ACTION", "")

@@ -142,8 +142,7 @@ fn admit(
                 let why = "The referenced index comes with the same statement: it must be there before.";
                 return Err(refused(key, Fault::Parent, why.into()));
             }
-            // An ALTER without checks takes it, as one of InnoDB's that does not copy.
-            match no_room_for_null(meta, &numbers, key, parent).filter(|_| statement.checks || before.is_none()) {
+            match no_room_for_null(meta, &numbers, key, parent).filter(|_| statement.strict) {
                 Some(why) => Err(refused(key, Fault::Null, why)),
                 None => Ok(()),
             }

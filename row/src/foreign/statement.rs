@@ -11,6 +11,8 @@ pub struct Statement {
     pub altered: Option<String>,
     /// The whole database is dropped: keys between its tables are no obstacle.
     pub drops_database: bool,
+    /// Keys are refused by which NULL could come to a column that takes none.
+    pub strict: bool,
 }
 
 impl Statement {

@@ -9,7 +9,7 @@
 //!
 //! No gap is locked, where InnoDB locks the gap in which a parent row is missing: the statement fails anyway.
 
-use super::links::{ALL, Columns, Links, number_of};
+use super::links::{ALL, Columns, Links, Outgoing, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
@@ -22,8 +22,8 @@ use crate::table::Table;
 use std::sync::Arc;
 
 impl Workspace {
-    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one with this primary key: all of them,
-    /// or those whose columns have changed, but for the one that a cascade follows. Of these, the keys of indexes whose turn is below
+    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one: all of them,
+    /// or those whose entries have changed, but for the one that a cascade follows. Of these, the keys of indexes whose turn is below
     /// `end`; if that is not [`ALL`] the row may be a duplicate, which is not there, and counts as a parent of its own.
     ///
     /// Errors: `NoReferencedRow`.
@@ -39,13 +39,13 @@ impl Workspace {
         let links = loop {
             let Some(links) = table.links()? else { return Ok(()) };
             self.asking.clear();
-            // Under another primary key it is another row, whose keys are all checked.
-            let stays = old.filter(|old| links.primary.same(*old, new));
-            let asks = |columns: &Columns| !columns.has_null(new) && !stays.is_some_and(|old| columns.same(old, new));
+            let asks = |outgoing: &Outgoing| {
+                !outgoing.columns.has_null(new) && !old.is_some_and(|old| outgoing.entry.same(old, new))
+            };
             let is_followed = |reference: &Reference| followed.is_some_and(|followed| *followed.key == *reference.key);
             let numbers = links.parents.iter().enumerate().filter(|(_, outgoing)| {
                 let reference = &outgoing.reference;
-                outgoing.turn < end && asks(&outgoing.columns) && !reference.key.inherited && !is_followed(reference)
+                outgoing.turn < end && asks(outgoing) && !reference.key.inherited && !is_followed(reference)
             });
             self.asking.extend(numbers.map(|(number, _)| number));
             let mut is_new = false;
@@ -60,9 +60,8 @@ impl Workspace {
         };
         for number in 0..self.asking.len() {
             let outgoing = &links.parents[self.asking[number]];
-            if !self.has_parent(session, &outgoing.reference, &outgoing.columns, new)?
-                && !(end != ALL && refers_to_itself(table, &outgoing.reference, new)?)
-            {
+            let has_parent = self.has_parent(session, &outgoing.reference, &outgoing.columns, new)?;
+            if !has_parent && (end == ALL || !refers_to_itself(table, &outgoing.reference, new)?) {
                 return Err(Error::NoReferencedRow(outgoing.reference.clone()));
             }
         }

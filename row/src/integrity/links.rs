@@ -44,6 +44,8 @@ impl Column {
 pub(super) struct Outgoing {
     pub(super) reference: Arc<Reference>,
     pub(super) columns: Columns,
+    /// What is in an entry of the child's index: while that is the same the parent is not looked for again.
+    pub(super) entry: Columns,
     /// That of the child's index, see [`turn_of`].
     pub(super) turn: usize,
 }
@@ -58,8 +60,6 @@ pub(super) struct Incoming {
 
 /// The relations of an open table.
 pub(crate) struct Links {
-    /// The columns of the primary key.
-    pub(super) primary: Columns,
     relations: Arc<Relations>,
     /// In the order in which InnoDB looks at them: by the index of the child, the one of the rows first, then by name.
     pub(super) parents: Vec<Outgoing>,
@@ -111,7 +111,12 @@ impl Links {
             let number = reference.child_index.map(|place| number_of(table, place)).transpose()?;
             let columns = Columns::new(table, &reference.child_columns)?;
             let turn = number.map_or(LAST_TURN, |number| turn_of(table, number));
-            parents.push(Outgoing { reference: reference.clone(), columns, turn });
+            let mut parts = reference.child_columns.clone();
+            for index in number.into_iter().chain(table.def.primary) {
+                parts.extend(table.def.indexes[index].parts.iter().map(|part| part.column as usize));
+            }
+            let entry = Columns::new(table, &parts)?;
+            parents.push(Outgoing { reference: reference.clone(), columns, entry, turn });
         }
         let mut children = Vec::new();
         for reference in &relations.children {
@@ -123,11 +128,7 @@ impl Links {
         }
         parents.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
         children.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
-        let primary: Vec<usize> = match table.def.primary {
-            None => Vec::new(),
-            Some(index) => table.def.indexes[index].parts.iter().map(|part| part.column as usize).collect(),
-        };
-        Ok(Links { relations, primary: Columns::new(table, &primary)?, parents, children })
+        Ok(Links { relations, parents, children })
     }
 }
 
