@@ -153,7 +153,8 @@ impl Side {
             format!("server-id={}", self.number),
             "gtid-strict-mode=1".into(),
             "slave-net-timeout=10".into(),
-            "slave-parallel-threads=4".into(),
+            // One after the other, so that a difference is the backup's. The command `replica` tries parallel workers.
+            "slave-parallel-threads=0".into(),
         ];
         Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
     }
