@@ -56,11 +56,6 @@ impl Server {
         Ok(self.conn.query_first("SELECT VERSION()")?.unwrap_or_default())
     }
 
-    /// Its data directory.
-    pub fn data(&self) -> &Path {
-        &self.data
-    }
-
     /// Asks the engine for a checkpoint at the moment of the next backup.
     pub fn await_backup(&mut self) -> Result<Staged> {
         let engine = self.data.join("#strata");

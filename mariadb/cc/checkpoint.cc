@@ -85,6 +85,20 @@ bool fix(StrataCheckpoint *checkpoint, std::string *note)
   return strata_checkpoint_fix(checkpoint) != STRATA_OK && refused();
 }
 
+/* Whether another connection keeps transactions from committing. mariadb-backup flushes with another one than that which has the
+   stages. */
+bool others_block_commits(THD *thd)
+{
+  MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::BACKUP, "", "", MDL_BACKUP_COMMIT, MDL_EXPLICIT);
+  if (thd->mdl_context.try_acquire_lock(&request))
+    return false; /* out of memory, with the error pushed */
+  if (!request.ticket)
+    return true;
+  thd->mdl_context.release_lock(request.ticket);
+  return false;
+}
+
 /* Notes the moment, going through the stages of a backup unless the connection has done so. */
 bool fix_in_stages(THD *thd, StrataCheckpoint *checkpoint, std::string *note)
 {
@@ -239,7 +253,7 @@ void backup_begins()
 
 bool backup_flushes(THD *thd)
 {
-  if (!store || !thd || thd->current_backup_stage != BACKUP_LOCK_COMMIT)
+  if (!store || !thd || !(thd->current_backup_stage == BACKUP_LOCK_COMMIT || others_block_commits(thd)))
     return false;
   std::lock_guard<std::mutex> guard(mutex);
   if (awaited.checkpoint && !awaited.backup)
