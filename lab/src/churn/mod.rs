@@ -1,6 +1,6 @@
 //! Everything of a server that is no plain row, changed while the server is killed: tables by DDL of every kind
-//! ([`tables`]), sequences, auto-increment, temporary tables, prepared XA transactions with DDL around them; and transactions
-//! over many tables that are larger than a write buffer ([`large`]).
+//! ([`tables`]), one table that is altered while others write to it ([`alters`]), sequences, auto-increment, temporary tables,
+//! prepared XA transactions with DDL around them; and transactions over many tables that are larger than a write buffer ([`large`]).
 //!
 //! An [`Actor`] is one session with a database of its own and a shadow of what must be in it. It has one statement in
 //! flight; when the server goes away, what was acknowledged must be there, and what was in flight is there as before it or as
@@ -10,6 +10,7 @@
 //! not; nothing else is let pass. A violation is told with what the object should be and with the last statements of the
 //! actor.
 
+mod alters;
 mod counters;
 mod large;
 mod scratch;
@@ -126,6 +127,8 @@ fn work(
 pub struct Cast {
     /// Sessions with DDL of every kind.
     pub tables: u32,
+    /// A table that is altered while others write to it. ALTER is nothing to repeat on a replica that was killed.
+    pub alters: bool,
     /// Sequences, auto-increment, temporary tables and large transactions.
     pub others: bool,
     /// Prepared XA transactions, past the binary log: the server is not crash-safe with it
@@ -144,6 +147,9 @@ impl Churn {
         let hand = |actor: Box<dyn Actor>, binlog| Hand { actor, history: History::default(), binlog };
         let mut hands: Vec<Hand> =
             (1..=cast.tables).map(|n| hand(Box::new(tables::Tables::new(n, engine, seed)), true)).collect();
+        if cast.alters {
+            hands.extend(alters::cast(engine, seed).into_iter().map(|actor| hand(actor, true)));
+        }
         if cast.others {
             hands.extend(sequences::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));
             hands.extend(counters::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));

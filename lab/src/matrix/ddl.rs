@@ -113,6 +113,25 @@ fn cases() -> Vec<Case> {
                 ("taken-over", Either),
             ],
         },
+        // The engine alone decides: after a crash the server asks it which definition it has, and ends or forgets the statement.
+        case(
+            "ALTER TABLE d ADD COLUMN x INT NOT NULL DEFAULT 5 FIRST, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        case(
+            "ALTER TABLE d DROP COLUMN w, RENAME COLUMN v TO u, RENAME INDEX v TO u, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        case(
+            "ALTER TABLE d MODIFY COLUMN w VARCHAR(250) FIRST, ALTER COLUMN v SET DEFAULT 3, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        // All partitions are one change.
+        Case {
+            statement: "ALTER TABLE d ADD COLUMN x INT DEFAULT 5 AFTER id, DROP COLUMN w, ALGORITHM=INSTANT",
+            more: &["ALTER TABLE d PARTITION BY HASH (id) PARTITIONS 4"],
+            at: &[("change-ordered", Before), ("change-durable", After)],
+        },
         Case {
             statement: "CREATE INDEX w ON d (w)",
             more: LARGE,
