@@ -10,13 +10,15 @@
 #
 #   --engine=E     InnoDB or STRATA: one run, no comparison
 #   --rerun-innodb also where the results of InnoDB's last run are there
+#   --renamed      Django, too, takes the engine under test for InnoDB (see below)
 #   --jobs=N       processes that run tests at once (2)
 #
 # Fails if a test was lost. Nothing is installed on the machine: all of it lies in target/frameworks. mysqlclient is
 # compiled there with gcc and libmariadb-dev, which setup.sh installs; Python's venv is needed.
 #
 # The frameworks themselves are taken as they are. In SQLAlchemy's tests the engine under test stands where they name
-# InnoDB (scripts/rename-engine.pl); in Django's nothing is changed. InnoDB is measured in a server without the plugin.
+# InnoDB (scripts/rename-engine.pl). Django asks for the engine's name, and does some things with InnoDB only; with
+# --renamed, in a copy, with the engine under test as well. InnoDB is measured in a server without the plugin.
 # Results are in target/frameworks/results: FRAMEWORK-E.tsv (outcome, test, reason), and FRAMEWORK-E.out.
 set -euo pipefail
 me=frameworks
@@ -94,7 +96,7 @@ start_server() {
     export STRATA_PLUGIN=none
   else
     unset STRATA_PLUGIN
-    # A tenth of a second of work may go with a crash: nobody kills this server.
+    # What a crash would lose is not asked for: nobody kills this server.
     options+=(--strata-flush-log-at-trx-commit=0)
   fi
   "$top/scripts/server.sh" remove >/dev/null
@@ -134,6 +136,13 @@ run_django() {
   local engine=$1 base=$2 src=$dir/src/django-$django_version
   shift 2
   [ $# -gt 0 ] || set -- "${django_apps[@]}"
+  if [ -n "$renamed" ] && [ "$engine" != InnoDB ]; then
+    rm -rf "$dir/src/django-$engine"
+    cp -r "$src" "$dir/src/django-$engine"
+    src=$dir/src/django-$engine
+    find "$src/django/db/backends/mysql" "$src/tests/backends" "$src/tests/indexes" -name '*.py' \
+      -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
+  fi
   (cd "$src/tests" && PYTHONPATH=$src:$top/scripts/frameworks FRAMEWORKS_SOCKET=$STRATA_SOCKET FRAMEWORKS_RESULTS=$base.tsv \
     "$python" -W ignore runtests.py --settings=django_settings --noinput --parallel="$jobs" "$@") >"$base.out" 2>&1 </dev/null
 }
@@ -155,6 +164,7 @@ run_sqlalchemy() {
 
 engine=
 rerun=
+renamed=
 jobs=2
 frameworks=()
 while [ $# -gt 0 ]; do
@@ -163,6 +173,7 @@ while [ $# -gt 0 ]; do
     --engine=[Ii]nno[Dd][Bb]) engine=InnoDB ;;
     --engine=[Ss][Tt][Rr][Aa][Tt][Aa]) engine=STRATA ;;
     --rerun-innodb) rerun=1 ;;
+    --renamed) renamed=1 ;;
     --jobs=*) jobs=${1#--jobs=} ;;
     django | sqlalchemy) frameworks+=("$1") ; shift; break ;;
     *)
