@@ -50,7 +50,10 @@ django_apps=(aggregation aggregation_regress annotations async backends basic bu
   select_related_onetoone select_related_regress serializers sessions_tests signals string_lookup swappable_models
   test_utils timezones transaction_hooks transactions unmanaged_models update update_only_fields validation xor_lookups)
 # SQLAlchemy's, without profiling, typing and the parts that never connect.
-sqlalchemy_tests=(test/dialect/mysql test/dialect/test_suite.py test/engine test/orm test/sql test/ext)
+sqlalchemy_tests=(test/dialect/mysql test/dialect/test_suite.py test/engine test/orm test/sql test/ext --ignore=test/ext/mypy)
+# Not run with Strata: its set-up asks for a FULLTEXT index, which is refused, and leaves a table behind that fifty tests of
+# other classes then find.
+sqlalchemy_refused=(--deselect test/dialect/mysql/test_query.py::MatchTest)
 
 #---------------------------------------------------------------- set-up
 
@@ -148,15 +151,18 @@ run_django() {
 }
 
 run_sqlalchemy() {
-  local engine=$1 base=$2 src=$dir/src/sqlalchemy-$sqlalchemy_version copy=$dir/src/sqlalchemy-$1 parallel=()
+  local engine=$1 base=$2 src=$dir/src/sqlalchemy-$sqlalchemy_version copy=$dir/src/sqlalchemy-$1 parallel=() refused=()
   shift 2
   [ $# -gt 0 ] || set -- "${sqlalchemy_tests[@]}"
   rm -rf "$copy"
   cp -r "$src" "$copy"
-  [ "$engine" = InnoDB ] || find "$copy/test" -name '*.py' -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
+  if [ "$engine" != InnoDB ]; then
+    find "$copy/test" -name '*.py' -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
+    refused=("${sqlalchemy_refused[@]}")
+  fi
   [ "$jobs" = 1 ] || parallel=(-n "$jobs")
   (cd "$copy" && PYTHONPATH=$top/scripts/frameworks FRAMEWORKS_RESULTS=$base.tsv \
-    "$python" -m pytest -p record_pytest --maxfail=0 -q -r f -p no:cacheprovider "${parallel[@]}" \
+    "$python" -m pytest -p record_pytest --maxfail=0 -q -r f -p no:cacheprovider "${parallel[@]}" "${refused[@]}" \
     --dburi "mariadb+mysqldb://root@/test?unix_socket=$STRATA_SOCKET&charset=utf8mb4" "$@") >"$base.out" 2>&1 </dev/null
 }
 
