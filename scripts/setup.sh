@@ -30,7 +30,7 @@ series=10.11
 
 # All of these come from one source package and must be of one version.
 server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
-  libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb)
+  libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb mariadb-backup)
 tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysbench)
 # The rocksdb crate compiles RocksDB, and makes its bindings with libclang.
 bench_pkgs=(gcc g++ make git clang libclang-dev)

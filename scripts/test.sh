@@ -6,15 +6,15 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
-#                       core symbols sql slice collations differ isolation crash damage
-#                       workload
+#                       core symbols sql slice collations differ isolation crash backup
+#                       damage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash damage workload)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -24,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [damage]=plugin [workload]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [backup]=plugin [damage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -43,14 +43,8 @@ step_shell() {
   for f in scripts/*.sh .ci/run; do bash -n "$f"; done
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh .ci/run; fi
 }
-step_unit() {
-  local ok=0
-  # With debug assertions, which is why these are not built as a release.
-  timeout 1500 cargo test --workspace --no-fail-fast 2>&1 | tee "$logs/cargo" || ok=1
-  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' \
-    "$logs/cargo" >"$count"
-  return $ok
-}
+# With debug assertions, which is why these are not built as a release.
+step_unit() { unit_tests 1500 --workspace; }
 # The pages make a site. Links and the summary are checked by lab/tests/pages.rs. mdbook is built once for a checkout.
 step_pages() {
   local version=0.5.4 root=$top/target/mdbook
@@ -63,11 +57,27 @@ step_pages() {
   if command -v python3 >/dev/null; then python3 scripts/charts.py --check; fi
 }
 # The quick half of 'unit': the tests of engine and row layer, which need no server.
-step_core() {
-  local ok=0
-  timeout 900 cargo test -p strata-engine -p strata-row --no-fail-fast >"$logs/core" 2>&1 || ok=1
-  [ $ok = 0 ] || grep -vE '^test .* ok$' "$logs/core" || true
-  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "$logs/core" >"$count"
+step_core() { unit_tests 900 -p strata-engine -p strata-row; }
+# Runs the tests of some packages (options of cargo) within $1 seconds. Many wait, for a clock or for others, so the files of
+# engine/tests run beside all the rest.
+unit_tests() {
+  local limit=$1 file name ok=0 engine=() rest=() written=("$logs/engine-tests" "$logs/other-tests" "$logs/doc-tests")
+  shift
+  for file in engine/tests/*.rs engine/tests/*/main.rs; do
+    name=${file%/main.rs}
+    engine+=(--test "$(basename "$name" .rs)")
+  done
+  for file in {row,mariadb,lab}/tests/*.rs; do
+    name=$(basename "$file" .rs)
+    case " ${engine[*]} " in *" $name "*) ;; *) [[ $* != *-p* || $file == row/* ]] && rest+=(--test "$name") ;; esac
+  done
+  cargo test "$@" --no-run
+  timeout "$limit" cargo test "$@" --no-fail-fast "${engine[@]}" >"${written[0]}" 2>&1 &
+  timeout "$limit" cargo test "$@" --no-fail-fast --lib --bins "${rest[@]}" >"${written[1]}" 2>&1 || ok=1
+  wait $! || ok=1
+  timeout "$limit" cargo test "$@" --no-fail-fast --doc >"${written[2]}" 2>&1 || ok=1
+  [ $ok = 0 ] || grep -hvE '^test .* ok$' "${written[@]}" || true
+  awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "${written[@]}" >"$count"
   return $ok
 }
 step_plugin() { make --no-print-directory plugin; }
@@ -101,6 +111,11 @@ step_crash() {
   lab_step crash --rounds 3 --max-seconds 4
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step replica --rounds 2
+}
+# Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
+step_backup() {
+  cargo build --quiet --release -p strata-backup
+  lab_step backup --rounds 4
 }
 # Breaks the files under a server, fills its disk, kills its statements.
 step_damage() {

@@ -24,6 +24,12 @@ impl Disk for Cached {
     fn remove(&self, path: &Path) -> Result<()> {
         PosixDisk::default().remove(path)
     }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        PosixDisk::default().link(from, to)
+    }
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        PosixDisk::default().remove_dir(dir)
+    }
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         PosixDisk::default().list(dir)
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::background::{self, Threads};
 use crate::base::value::ValueOut;
 use crate::base::{Error, IndexId, Result, SeqNo};
+use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Work};
 use crate::io::{BoundedDisk, MemDisk};
@@ -330,6 +331,54 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// Copies.
+impl Engine {
+    /// A copy of the store as it is at one moment of this call, in `dir`, which must not exist, while its parent does. (In the
+    /// store's own directory its name begins with `checkpoint`.) SSTs get a
+    /// second name there, on another file system they are copied; of the log what is needed is copied. Everything committed
+    /// before the call is in it, and prepared transactions are. It opens as a store of its own. On return it is complete and
+    /// durable; what an error or a crash leaves there is refused by [`Engine::open`].
+    ///
+    /// ```
+    /// use strata_engine::{Engine, Options};
+    /// # fn main() -> strata_engine::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("strata-doc-checkpoint-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// let engine = Engine::open(&dir.join("store"), Options::default())?;
+    /// let notes = engine.keyspace("notes")?;
+    /// engine.put(&notes, "first", "It was a dark and stormy night.")?;
+    /// engine.checkpoint(&dir.join("copy"))?;
+    /// engine.delete(&notes, "first")?;
+    ///
+    /// let copy = Engine::open(&dir.join("copy"), Options::default())?;
+    /// let notes = copy.keyspace("notes")?;
+    /// assert!(copy.get(&notes, "first")?.is_some());
+    /// # drop((engine, copy));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `dir` exists, or lies within the store under another name. [`Error::Io`] if something cannot be written: nothing is left.
+    /// [`Error::Poisoned`] if the store has stopped.
+    pub fn checkpoint(&self, dir: &Path) -> Result<CheckpointSize> {
+        let tick = || Ok(());
+        let mut checkpoint = self.begin_checkpoint(dir, &tick)?;
+        checkpoint.fix()?;
+        checkpoint.finish(b"", &tick)
+    }
+
+    /// The directory of the store, as it was opened.
+    pub fn dir(&self) -> &Path {
+        &self.core.tree.ssts.dir
+    }
+
+    /// The first step of a [`Checkpoint`], which has the other two. `tick` is called again and again, and its error ends the work.
+    pub fn begin_checkpoint(&self, dir: &Path, tick: &dyn Fn() -> Result<()>) -> Result<Checkpoint> {
+        Checkpoint::begin(&self.core, dir, tick)
     }
 }
 

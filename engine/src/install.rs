@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::drops::Drops;
-use crate::manifest::{Feature, Manifest, VersionEdit};
+use crate::manifest::{Feature, Manifest, Marks, Version, VersionEdit};
 use crate::remains::{self, Remains};
 use crate::state::StateCell;
 use crate::wal::Log;
@@ -113,6 +113,14 @@ impl Installer {
         let log_durable = Some(self.log.durable());
         let edit = VersionEdit { log_durable, log_segments: segments, ..VersionEdit::default() };
         self.edit(|manifest| self.heed(manifest, manifest.append_relief(&edit)).map(drop))
+    }
+
+    /// What the manifest says at a moment when nobody changes it, at which `look` is called.
+    pub fn freeze<T>(&self, look: impl FnOnce() -> T) -> (Marks, Arc<Version>, T) {
+        let manifest = self.manifest.lock();
+        let (mut marks, version) = manifest.content();
+        marks.next_file = marks.next_file.max(FileNo(self.next_file.load(Ordering::Relaxed)));
+        (marks, version, look())
     }
 
     /// Does work under the manifest's mutex, and tells, without it, if that has stopped the store.

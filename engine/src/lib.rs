@@ -48,6 +48,7 @@ mod output;
 mod txn;
 mod background;
 mod recover;
+mod checkpoint;
 mod metrics;
 mod write;
 mod keyspace;
@@ -61,6 +62,7 @@ pub mod internals;
 
 pub use base::{Error, Result};
 pub use board::WorkCounters;
+pub use checkpoint::{Checkpoint, CheckpointSize};
 pub use engine::Engine;
 pub use event::{Event, EventListener, Severity};
 pub use keyspace::Keyspace;

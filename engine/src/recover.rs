@@ -31,7 +31,9 @@ use crate::io::{Disk, Mode};
 use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
-use crate::manifest::{FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit, is_later_manifest};
+use crate::manifest::{
+    CHECKPOINT, FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit, is_later_manifest,
+};
 use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::parts::Core;
@@ -318,6 +320,10 @@ impl Replay<'_> {
 /// A directory without `CURRENT` holds no store, or one whose creation a crash cut short. With SSTs, log segments or a later
 /// manifest in it, it is a store that lost the file: making a new one would delete what is left.
 fn check_is_new(disk: &dyn Disk, dir: &Path, log_dir: &Path) -> Result<()> {
+    let unfinished = dir.join(CHECKPOINT);
+    if disk.exists(&unfinished)? {
+        return Err(Error::corruption(&unfinished, 0, "the checkpoint in this directory was not finished"));
+    }
     let is_of_store = |name: &PathBuf| name.extension().is_some_and(|e| e == "sst") || is_later_manifest(name);
     let table = disk.list(dir)?.into_iter().find(is_of_store);
     let segment = disk.list(log_dir)?.into_iter().find(|name| segment_number(name).is_some());

@@ -11,6 +11,7 @@
 //! `docs/results/method.md` says what each number means.
 
 mod anomalies;
+mod backup;
 mod binlog;
 mod bulk;
 mod churn;
@@ -97,6 +98,8 @@ enum Command {
     CrashMatrix(matrix::Args),
     /// Ends a replica and its source under load and checks that both have the same afterwards
     Replica(replica::Args),
+    /// Backs a server up under load, restores, and checks that the copy follows and equals its source
+    Backup(backup::Args),
     /// Plays the known phenomena of isolation step by step, at each level
     Anomalies(anomalies::Args),
     /// Random transactions of many sessions, and the check that what they saw was possible
@@ -137,6 +140,7 @@ fn main() -> ExitCode {
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),
         Command::Replica(args) => replica::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),
         Command::Collations(args) => collations::run(args),

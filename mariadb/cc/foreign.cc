@@ -10,6 +10,11 @@
 #include "errors.h"
 #include "sql_alter.h"
 #include "sql_show.h"
+#include <algorithm>
+
+/* Of the server, whose header for them is not one for engines. */
+TABLE_SHARE *tdc_acquire_share(THD *thd, TABLE_LIST *list, uint flags, TABLE **table);
+void tdc_release_share(TABLE_SHARE *share);
 
 namespace strata {
 namespace {
@@ -20,6 +25,8 @@ std::string path_of(const char *db, const char *table)
   build_table_filename(path, sizeof path - 1, db, table, "", 0);
   return path;
 }
+
+const char VERSIONED_PARENT[]= "FOREIGN KEY to a table with SYSTEM VERSIONING";
 
 bool changes_rows(enum_fk_option action) { return action == FK_OPTION_CASCADE || action == FK_OPTION_SET_NULL; }
 
@@ -73,6 +80,23 @@ void append_action(String *out, const char *event, uint8_t action)
   const LEX_CSTRING *words= fk_option_name(option_of(action));
   out->append(' ');
   out->append(words->str, words->length);
+}
+
+/* Has the table system versions? False if there is no such table. */
+bool is_versioned(THD *thd, const char *db, const char *table)
+{
+  LEX_CSTRING db_name= {db, strlen(db)}, table_name= {table, strlen(table)};
+  TABLE_LIST list;
+  list.init_one_table(&db_name, &table_name, nullptr, TL_READ);
+  Dummy_error_handler missing;
+  thd->push_internal_handler(&missing);
+  TABLE_SHARE *share= tdc_acquire_share(thd, &list, GTS_TABLE, nullptr);
+  thd->pop_internal_handler();
+  if (!share)
+    return false;
+  bool versioned= share->versioned;
+  tdc_release_share(share);
+  return versioned;
 }
 
 std::string quoted(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &table)
@@ -136,8 +160,14 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   if (!alter_info)
     return 0;
   alters_= is_passive(name) && !create_info->tmp_table();
+  checks_= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   const TABLE_LIST *first= thd->lex->query_tables;
   table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
+  const std::string path= alters_ && first ? path_of(first->db.str, first->table_name.str) : std::string(name);
+  const bool was_versioned= alters_ && first && first->table && first->table->versioned();
+  /* To the row layer a row of the past is a parent like any other. */
+  if (share->versioned && !was_versioned && strata_is_parent(store, path.c_str()))
+    return unsupported_option(VERSIONED_PARENT);
   List_iterator_fast<Key> list(alter_info->key_list);
   while (Key *key= list++)
   {
@@ -177,6 +207,8 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
     /* Rows of the past are the server's to write, which knows nothing of cascades. */
     if (share->versioned && (changes_rows(clause->delete_opt) || changes_rows(clause->update_opt)))
       return unsupported_option("FOREIGN KEY ... CASCADE, SET NULL with SYSTEM VERSIONING");
+    if (!clause->old && (names.parent == path ? share->versioned : is_versioned(thd, parent_db, parent_table)))
+      return unsupported_option(VERSIONED_PARENT);
     StrataForeignKey told= {};
     told.name= names.name.c_str();
     told.parent= names.parent.c_str();
@@ -191,6 +223,32 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   return 0;
 }
 
+/* InnoDB adds keys in place if they need no check, and has errors of its own then. */
+bool ForeignKeys::names_its_error(THD *thd) const
+{
+  const Alter_info &alter= thd->lex->alter_info;
+  return alters_ && !checks_ && alter.algorithm(thd) != Alter_info::ALTER_TABLE_ALGORITHM_COPY;
+}
+
+/* `quoted` is the key's name, or its columns in parentheses. */
+int ForeignKeys::tell_in_place(const char *quoted, int result) const
+{
+  const size_t length= strlen(quoted);
+  const std::string name= *quoted == '`' ? std::string(quoted + 1, length - 2) : std::string();
+  std::string db, parent;
+  for (const StrataForeignKey &key : keys_)
+    if (!key.inherited && name == key.name)
+    {
+      split_path(key.parent, &db, &parent);
+      break;
+    }
+  if (result == STRATA_FOREIGN_UNFIT_PARENT)
+    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name.c_str(), parent.c_str());
+  else
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), table_.c_str(), name.c_str());
+  return HA_ERR_ABORTED_BY_USER;
+}
+
 int ForeignKeys::tell_failure(THD *thd, int result, int error) const
 {
   char name[1024];
@@ -201,11 +259,15 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
     my_error(ER_DROP_INDEX_FK, MYF(0), name);
     return HA_ERR_ABORTED_BY_USER; /* of which the server says nothing more */
   case STRATA_CANNOT_ADD_FOREIGN:
+  case STRATA_FOREIGN_UNFIT_PARENT:
+  case STRATA_FOREIGN_NO_NULL:
   {
     String why;
     if (error_message(&why))
       return HA_ERR_OUT_OF_MEM;
     strata_failed_name(0, name, sizeof name);
+    if (result != STRATA_CANNOT_ADD_FOREIGN && names_its_error(thd))
+      return tell_in_place(name, result);
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
                         "%s table %s with foreign key %s constraint failed. %s", alters_ ? "Alter" : "Create",
                         table_.c_str(), name, why.c_ptr_safe());
@@ -213,6 +275,18 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
   }
   case STRATA_FOREIGN_NAME_TAKEN:
     strata_failed_name(0, name, sizeof name);
+    if (names_its_error(thd))
+    {
+      /* The table's own names InnoDB compares by their letters, others when it has all but ended. */
+      bool is_own= std::any_of(keys_.begin(), keys_.end(), [&name](const StrataForeignKey &key) {
+        return key.inherited && !strcmp(key.name, name);
+      });
+      if (is_own)
+        my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name);
+      else
+        my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), name);
+      return HA_ERR_ABORTED_BY_USER;
+    }
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,
                         "%s table %s failed: the database has a foreign key `%s` already.", alters_ ? "Alter" : "Create",
                         table_.c_str(), name);

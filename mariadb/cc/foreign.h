@@ -41,8 +41,11 @@ private:
   };
   std::deque<Names> names_;
   std::vector<StrataForeignKey> keys_;
+  bool names_its_error(THD *thd) const;
+  int tell_in_place(const char *quoted, int result) const;
+
   std::string table_; /* as a message names it */
-  bool alters_= false;
+  bool alters_= false, checks_= true;
 };
 
 /* Database and table of a path, as they are written in SQL. */

@@ -72,7 +72,7 @@ handler::Table_flags ha_strata::table_flags() const
                      HA_AUTO_PART_KEY | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
                      HA_PARTIAL_COLUMN_READ | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS |
                      HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
-                     HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE;
+                     HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS;
   if (table_share && table_share->primary_key < MAX_KEY)
     flags|= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
   /* A statement in the binary log reads the same on a replica only if what it has read was locked. The server asks anew
@@ -103,6 +103,7 @@ bool ha_strata::get_error_message(int error, String *out)
   switch (error)
   {
   case strata::ERROR_MESSAGE: strata::error_message(out); break;
+  case HA_ERR_FK_DEPTH_EXCEEDED:
   case HA_ERR_NO_REFERENCED_ROW:
   case HA_ERR_ROW_IS_REFERENCED: strata::append_failed_reference(ha_thd(), out); break;
   }

@@ -2,6 +2,7 @@
 
 /* Transactions as the server drives them: registration, two-phase commit, savepoints, crash recovery. */
 
+#include "checkpoint.h"
 #include "errors.h"
 #include "glue.h"
 #include <mutex>
@@ -162,6 +163,7 @@ int close_connection(HTON_FIRST THD *thd)
   Connection *connection= connection_of(thd);
   if (!connection)
     return 0;
+  backup_connection_ends(thd);
   forget_connection(thd, engine);
   strata_session_free(connection->session); /* a prepared transaction lives on without it */
   delete connection;
@@ -293,7 +295,7 @@ bool flush_logs(handlerton *)
     log_error("flushing the log");
     return true;
   }
-  return false;
+  return backup_flushes(current_thd);
 }
 
 void commit_checkpoint_request(void *cookie)
@@ -308,13 +310,8 @@ void commit_checkpoint_request(void *cookie)
   commit_checkpoint_notify_ha(cookie);
 }
 
-/* At the first stage of a backup. A tool that copies files knows nothing of the store, and says that all went well. */
-void prepare_for_backup()
-{
-  if (store && strata_has_tables(store))
-    sql_print_warning("Strata: a backup begins. Tables of ENGINE=STRATA are not in it: mariadb-backup does not copy them. Use "
-                      "mariadb-dump --single-transaction, or copy the data directory of a stopped server.");
-}
+/* At the first stage of a backup. */
+void prepare_for_backup() { backup_begins(); }
 
 /* All sessions have ended, and the server has not yet marked its own log as closed. */
 void pre_shutdown()

@@ -2,6 +2,7 @@
 
 /* The plugin: its declaration, start and stop, system and status variables. */
 
+#include "checkpoint.h"
 #include "errors.h"
 #include "foreign.h"
 #include "glue.h"
@@ -100,7 +101,7 @@ MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
 st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(block_cache_size),   MYSQL_SYSVAR(memtable_budget),  MYSQL_SYSVAR(log_segment_size),
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(snapshot_isolation), nullptr};
+    MYSQL_SYSVAR(snapshot_isolation), checkpoint_variables[0], checkpoint_variables[1], checkpoint_variables[2], nullptr};
 
 /* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
 int show_metrics(MYSQL_THD thd, st_mysql_show_var *var, void *, system_status_var *, enum_var_type)
@@ -179,6 +180,7 @@ int deinit(void *)
 {
   if (!store)
     return 0;
+  backup_store_ends();
   StrataStore *closing= store;
   store= nullptr;
   if (strata_close(closing) != STRATA_OK)

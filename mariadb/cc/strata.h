@@ -18,6 +18,7 @@ extern "C" {
 typedef struct StrataStore StrataStore;     /* the open database: one per process */
 typedef struct StrataSession StrataSession; /* one per connection: transaction, snapshot, locks */
 typedef struct StrataTable StrataTable;     /* an open table, reference counted, shared by handlers */
+typedef struct StrataCheckpoint StrataCheckpoint; /* a copy of the database that is being made */
 typedef struct StrataCursor StrataCursor;   /* one per handler instance: scan position and row buffers */
 
 enum StrataResult {
@@ -46,11 +47,13 @@ enum StrataResult {
   STRATA_NO_XID = 22,         /* no prepared transaction has this id */
   STRATA_NO_REFERENCED_ROW = 23, /* a row of a child without its parent row: strata_failed_reference */
   STRATA_ROW_IS_REFERENCED = 24, /* rows of a child refer to the row, or its key to the table: strata_failed_reference */
-  STRATA_CASCADE_TOO_DEEP = 25,
+  STRATA_CASCADE_TOO_DEEP = 25,  /* strata_failed_reference: the key that is not followed */
   STRATA_FOREIGN_DUPLICATE = 26, /* a cascade violates a unique key: strata_failed_name 0 the child, 1 the index */
   STRATA_CANNOT_ADD_FOREIGN = 27, /* the message says why; strata_failed_name 0 the key's name, quoted, or its columns */
   STRATA_INDEX_OF_FOREIGN = 28,  /* strata_failed_name 0: the index that a foreign key needs */
   STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
+  STRATA_FOREIGN_UNFIT_PARENT = 30, /* STRATA_CANNOT_ADD_FOREIGN: the parent lacks such columns at the beginning of an index */
+  STRATA_FOREIGN_NO_NULL = 31,      /* STRATA_CANNOT_ADD_FOREIGN: an action gives NULL to a column that takes none */
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
 
@@ -205,6 +208,14 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
+/* A copy of the database in a directory, which is a database of its own: an absolute name of nothing that exists, outside of the
+   current directory, or a name without a slash that begins with "checkpoint", within the database's directory. Three calls: begin links files; fix notes the moment that the copy shows, without I/O but a sync that is under
+   way; finish completes it, durably, and frees. A copy that is freed before leaves nothing. Until then the database removes no
+   file. */
+int strata_checkpoint_begin(StrataStore *store, const char *dir, StrataCheckpoint **checkpoint);
+int strata_checkpoint_fix(StrataCheckpoint *checkpoint);
+int strata_checkpoint_finish(StrataCheckpoint *checkpoint, const char *note); /* what the copy's file CHECKPOINT says */
+void strata_checkpoint_free(StrataCheckpoint *checkpoint); /* null: nothing */
 /* Tables of information_schema: emit is called once per row. */
 enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3,
                     STRATA_REPORT_FOREIGN_KEYS = 4 };

@@ -22,7 +22,9 @@ pub enum Failure {
 /// Keeps what an error is about, for whoever is told of it. Any error.
 pub fn note(error: &Error) {
     let failure = match error {
-        Error::NoReferencedRow(reference) | Error::RowIsReferenced(reference) => Failure::Reference(reference.clone()),
+        Error::NoReferencedRow(reference) | Error::RowIsReferenced(reference) | Error::CascadeTooDeep(reference) => {
+            Failure::Reference(reference.clone())
+        }
         Error::CannotAddForeign { name, .. } | Error::ForeignNameTaken(name) | Error::IndexOfForeign(name) => {
             Failure::Names([name.clone(), String::new()])
         }

@@ -18,6 +18,7 @@
 //! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
 //! - `alter`: ALTER TABLE in place
+//! - `checkpoint`: copies of the database
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -42,6 +43,7 @@ pub mod decisions;
 pub mod fault;
 pub mod crash;
 pub mod store;
+pub mod checkpoint;
 pub mod auto_increment;
 pub mod children;
 pub mod session;

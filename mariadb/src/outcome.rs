@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use strata_row::Error;
+use strata_row::foreign::Fault;
 use strata_row::kv;
 
 /// `enum StrataResult`.
@@ -41,6 +42,8 @@ pub mod code {
     pub const CANNOT_ADD_FOREIGN: c_int = 27;
     pub const INDEX_OF_FOREIGN: c_int = 28;
     pub const FOREIGN_NAME_TAKEN: c_int = 29;
+    pub const FOREIGN_UNFIT_PARENT: c_int = 30;
+    pub const FOREIGN_NO_NULL: c_int = 31;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -79,9 +82,11 @@ pub fn code_of(error: &Error) -> c_int {
         Error::Interrupted => code::INTERRUPTED,
         Error::NoReferencedRow(_) => code::NO_REFERENCED_ROW,
         Error::RowIsReferenced(_) => code::ROW_IS_REFERENCED,
-        Error::CascadeTooDeep => code::CASCADE_TOO_DEEP,
+        Error::CascadeTooDeep(_) => code::CASCADE_TOO_DEEP,
         Error::ForeignDuplicate { .. } => code::FOREIGN_DUPLICATE,
-        Error::CannotAddForeign { .. } => code::CANNOT_ADD_FOREIGN,
+        Error::CannotAddForeign { fault: Fault::Parent, .. } => code::FOREIGN_UNFIT_PARENT,
+        Error::CannotAddForeign { fault: Fault::Null, .. } => code::FOREIGN_NO_NULL,
+        Error::CannotAddForeign { fault: Fault::Other, .. } => code::CANNOT_ADD_FOREIGN,
         Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
         Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
         Error::Condition => code::INTERNAL,

@@ -3,7 +3,7 @@
 //! Outcomes that are part of normal work (no row found, end of a scan, an update that changes nothing) are not errors
 //! here: functions return them as values. [`Error::Duplicate`] is an error because it undoes the row it belongs to.
 
-use crate::foreign::Reference;
+use crate::foreign::{Fault, Reference};
 use crate::keycode::CodecError;
 use crate::kv::limits::KEY_BYTES_MAX;
 use crate::kv::{self, Engine};
@@ -75,7 +75,7 @@ pub enum Error {
     RowIsReferenced(Arc<Reference>),
     /// Cascades follow one another over too many levels.
     #[error("foreign keys cascade over too many levels")]
-    CascadeTooDeep,
+    CascadeTooDeep(Arc<Reference>),
     /// A cascade would give two rows of a child the same unique value.
     #[error("foreign keys of table '{child}': duplicate value in index '{index}'")]
     ForeignDuplicate {
@@ -91,6 +91,8 @@ pub enum Error {
         name: String,
         /// Why, as a sentence.
         why: String,
+        /// What is wrong, as far as others tell it apart.
+        fault: Fault,
     },
     /// The name of a foreign key is that of another one of the database.
     #[error("there is a foreign key '{0}' already")]
@@ -119,6 +121,11 @@ impl Error {
             Error::Corruption { what, place: None } => Error::Corruption { what, place: Some(engine.place_of(key)) },
             other => other,
         }
+    }
+    /// True if a foreign key refuses what is done with a row.
+    pub(crate) fn is_of_foreign_key(&self) -> bool {
+        use Error::{CascadeTooDeep, ForeignDuplicate, NoReferencedRow, RowIsReferenced};
+        matches!(self, NoReferencedRow(_) | RowIsReferenced(_) | CascadeTooDeep(_) | ForeignDuplicate { .. })
     }
     /// True if a lock was not to be had in time.
     pub(crate) fn is_lock_timeout(&self) -> bool {

@@ -5,4 +5,6 @@ pub use strata_engine::layer::{
     LockOwner, Metric, Need, RangeEstimate, RangeGrant, ReadPoint, Savepoint, SeqNo, Subsystem, Txn, Unit, Unread,
     ValueBuf, ValueOut, Wait, WaitInfo, WriteOp, codec, limits, metrics as engine_metrics,
 };
-pub use strata_engine::{Compression, Durability, Engine, Error, Event, Metrics, Options, Result, Severity};
+pub use strata_engine::{
+    Checkpoint, Compression, Durability, Engine, Error, Event, Metrics, Options, Result, Severity,
+};

@@ -433,7 +433,7 @@ impl Store {
     fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
         let table = |name: &str| Names::quoted(self, name);
         let what = match &result {
-            Err(Error::CannotAddForeign { name: key, why }) => {
+            Err(Error::CannotAddForeign { name: key, why, .. }) => {
                 format!("foreign key {key} of table {} cannot be made: {why}", table(name))
             }
             Err(Error::ForeignNameTaken(key)) => {

@@ -55,7 +55,7 @@ fn referring(store: &Store, name: &str) -> Vec<String> {
 
 fn why(result: Result<()>) -> String {
     match result.unwrap_err() {
-        Error::CannotAddForeign { name, why } => format!("{name}: {why}"),
+        Error::CannotAddForeign { name, why, .. } => format!("{name}: {why}"),
         other => other.to_string(),
     }
 }
@@ -116,6 +116,14 @@ fn what_does_not_fit_is_refused_with_the_reason() {
         refused(&["id int4", "p int4"], &["p (p)"], "f: x (p) -> p (u) update null", "SET NULL");
         refused(&int, &["p (p)"], "f: x (id, p) -> p (id, u)", "no index that begins with these columns");
     }
+    // Whoever takes no NULL cannot follow a parent that may become NULL; an ALTER without checks is not asked.
+    let never = ["id int4", "p int4"];
+    assert!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) update cascade", &unchecked).contains("may be NULL"));
+    assert_eq!(try_key(&never, &["p (p)"], "f: x (p) -> p (u) delete cascade update cascade", &CHECKED), "");
+    assert_eq!(try_key(&never, &["p (p)"], "f: x (p) -> p (id) update cascade", &CHECKED), "");
+    // The primary key stands behind a secondary index.
+    assert_eq!(try_key(&int, &["p (p, id)"], "f: x (p, id) -> p (u, id)", &CHECKED), "");
+    assert!(try_key(&int, &["p (p, id)"], "f: x (id, p) -> p (id, u)", &CHECKED).contains("no index that begins"));
     assert!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &CHECKED).contains("There is no table"));
     assert_eq!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &unchecked), "");
     let temporary = TableDef { temporary: true, ..child() };

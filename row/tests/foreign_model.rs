@@ -12,6 +12,8 @@ use strata_row::foreign::{Action, ForeignKey};
 use strata_row::session::Isolation;
 
 const LEVELS_MAX: usize = 15;
+/// The end of all turns.
+const ALL: usize = usize::MAX;
 
 /// The rows of a table by the first column, the primary key.
 type Rows = BTreeMap<i64, Values>;
@@ -64,7 +66,7 @@ fn has_null(values: &[&V]) -> bool {
 }
 
 impl Model {
-    /// Puts a row into a table, in the place of `old`.
+    /// Puts a row into a table, in the place of `old`. Error: the index in which it is a duplicate.
     fn put(&mut self, table: &str, old: Option<i64>, row: &Values) -> Result<(), usize> {
         let def = &self.defs[table];
         let others = || self.tables[table].iter().filter(|(id, _)| Some(**id) != old).map(|(_, other)| other);
@@ -85,17 +87,32 @@ impl Model {
         Ok(())
     }
 
-    fn check(&self, table: &str, old: Option<&Values>, new: &Values, followed: Option<usize>) -> Result<(), Refused> {
-        let mut numbers: Vec<usize> = (0..self.keys.len()).filter(|n| self.keys[*n].child == table).collect();
+    /// When the entry of an index is written: the primary key's first.
+    fn turn(&self, table: &str, index: usize) -> usize {
+        if self.defs[table].primary == Some(index) { 0 } else { index + 1 }
+    }
+
+    /// The keys of indexes before `end`; if that is not `ALL` the row is a duplicate and not there.
+    fn check(
+        &self,
+        table: &str,
+        old: Option<&Values>,
+        new: &Values,
+        followed: Option<usize>,
+        end: usize,
+    ) -> Result<(), Refused> {
+        let is_child = |n: &usize| self.keys[*n].child == table && self.keys[*n].places[0] < end;
+        let mut numbers: Vec<usize> = (0..self.keys.len()).filter(is_child).collect();
         numbers.sort_by_key(|n| (self.keys[*n].places[0], &self.keys[*n].key.name));
         for number in numbers {
             let key = &self.keys[number];
             let values = pick(new, &key.key.columns);
-            let unchanged = old.is_some_and(|old| pick(old, &key.key.columns) == values);
+            let unchanged = old.is_some_and(|old| id(old) == id(new) && pick(old, &key.key.columns) == values);
             if followed == Some(number) || unchanged || has_null(&values) {
                 continue;
             }
-            let mut parents = self.tables[key.parent()].values();
+            let duplicate = (end != ALL && key.parent() == table).then_some(new);
+            let mut parents = self.tables[key.parent()].values().chain(duplicate);
             if !parents.any(|parent| same(&pick(parent, &key.key.parent_columns), &values)) {
                 return Err(format!("no parent {}", key.key.name));
             }
@@ -103,28 +120,26 @@ impl Model {
         Ok(())
     }
 
-    /// `above`: the tables whose rows have changed on the way here, and whether by an update.
+    /// `above`: the tables whose rows have changed on the way here, and whether by an update. The keys of indexes before `end`.
     fn follow(
         &mut self,
         above: &mut Vec<(String, bool)>,
         table: &str,
         old: &Values,
         new: Option<&Values>,
+        end: usize,
     ) -> Result<(), Refused> {
         above.push((table.to_owned(), new.is_some()));
-        let mut numbers: Vec<usize> = (0..self.keys.len()).filter(|n| self.keys[*n].parent() == table).collect();
+        let is_parent = |n: &usize| self.keys[*n].parent() == table && self.keys[*n].places[1] < end;
+        let mut numbers: Vec<usize> = (0..self.keys.len()).filter(is_parent).collect();
         numbers.sort_by_key(|n| (self.keys[*n].places[1], &self.keys[*n].key.name));
-        for number in numbers.iter().rev() {
-            let Key { child, key, .. } = &self.keys[*number];
-            let was = pick(old, &key.parent_columns);
-            let changes = !has_null(&was) && new.is_none_or(|new| was != pick(new, &key.parent_columns));
-            let is_own = child == table && same(&pick(old, &key.columns), &was);
-            if changes && is_own && (new.is_some() || key.on_delete.refuses()) {
-                return Err(format!("referenced {}", key.name));
-            }
-        }
         for number in numbers {
-            self.follow_key(above, number, old, new)?;
+            let followed = self.follow_key(above, number, old, new);
+            if let (Err(_), Some(new), 1) = (&followed, new, above.len()) {
+                // A parent that is missing by the key of an earlier index.
+                self.check(table, Some(old), new, None, self.keys[number].places[1])?;
+            }
+            followed?;
         }
         above.pop();
         Ok(())
@@ -144,6 +159,10 @@ impl Model {
             return Ok(());
         }
         let action = if new.is_some() { key.on_update } else { key.on_delete };
+        let is_own = self.keys[number].parent() == child && same(&pick(old, &key.columns), &was);
+        if is_own && (new.is_some() || key.on_delete.refuses()) {
+            return Err(format!("referenced {}", key.name));
+        }
         let refers = |row: &Values| same(&pick(row, &key.columns), &was);
         let ids: Vec<i64> = self.tables[&child].iter().filter(|(_, row)| refers(row)).map(|(id, _)| *id).collect();
         for id in ids {
@@ -158,7 +177,7 @@ impl Model {
             }
             if deletes {
                 self.tables.get_mut(&child).unwrap().remove(&id);
-                self.follow(above, &child, &row, None)?;
+                self.follow(above, &child, &row, None, ALL)?;
                 continue;
             }
             let mut next = row.clone();
@@ -178,9 +197,12 @@ impl Model {
             }
             let index = |number: usize| format!("duplicate ./db/{child} {}", self.defs[&child].indexes[number].name);
             let named: Vec<String> = (0..self.defs[&child].indexes.len()).map(index).collect();
-            self.put(&child, Some(id), &next).map_err(|number| named[number].clone())?;
-            self.check(&child, Some(&row), &next, Some(number))?;
-            self.follow(above, &child, &row, Some(&next))?;
+            if let Err(index) = self.put(&child, Some(id), &next) {
+                self.check(&child, Some(&row), &next, Some(number), self.turn(&child, index) + 1)?;
+                return Err(named[index].clone());
+            }
+            self.check(&child, Some(&row), &next, Some(number), ALL)?;
+            self.follow(above, &child, &row, Some(&next), ALL)?;
         }
         Ok(())
     }
@@ -203,8 +225,11 @@ impl Model {
     }
 
     fn insert(&mut self, table: &str, row: &Values) -> Result<(), Refused> {
-        self.put(table, None, row).map_err(|number| format!("duplicate {number}"))?;
-        self.check(table, None, row, None)
+        if let Err(index) = self.put(table, None, row) {
+            self.check(table, None, row, None, self.turn(table, index) + 1)?;
+            return Err(format!("duplicate {index}"));
+        }
+        self.check(table, None, row, None, ALL)
     }
 
     fn write(&mut self, table: &str, row: &Values, fate: &Fate) -> Result<(), Refused> {
@@ -212,13 +237,15 @@ impl Model {
             Fate::Stays => Ok(()),
             Fate::Goes => {
                 self.tables.get_mut(table).unwrap().remove(&id(row));
-                self.follow(&mut Vec::new(), table, row, None)
+                self.follow(&mut Vec::new(), table, row, None, ALL)
             }
             Fate::Becomes(new) if new == row => Ok(()),
             Fate::Becomes(new) => {
-                self.put(table, Some(id(row)), new).map_err(|number| format!("duplicate {number}"))?;
-                self.follow(&mut Vec::new(), table, row, Some(new))?;
-                self.check(table, Some(row), new, None)
+                let duplicate = self.put(table, Some(id(row)), new).err();
+                let end = duplicate.map_or(ALL, |index| self.turn(table, index) + 1);
+                self.follow(&mut Vec::new(), table, row, Some(new), end)?;
+                self.check(table, Some(row), new, None, end)?;
+                duplicate.map_or(Ok(()), |index| Err(format!("duplicate {index}")))
             }
         }
     }
@@ -278,15 +305,19 @@ fn schema(choices: &mut Choices<'_>) -> (Db, Model) {
     let mut keys = Vec::new();
     for number in 0..2 + choices.up_to(6) {
         let (child, parent) = (choices.of(tables), choices.of(tables));
-        let pairs = [("a", "a"), ("a", "id"), ("id", "id"), ("id", "a"), ("a, b", "a, b"), ("t", "t"), ("b", "id")];
-        let (columns, parent_columns) = choices.of(&pairs[..6]);
+        // The last one is found by an index of `a` alone, behind which stands the primary key.
+        let pairs =
+            [("a", "a"), ("a", "id"), ("id", "id"), ("id", "a"), ("a, b", "a, b"), ("t", "t"), ("a, b", "a, id")];
+        let (columns, parent_columns) = choices.of(&pairs);
         if child == parent && columns == parent_columns {
             continue;
         }
         let actions = ["restrict", "cascade", "null", "cascade"];
         // SET NULL is refused where a column cannot be NULL.
         let actions = if columns == "id" { &actions[..2] } else { &actions };
-        let (delete, update) = (choices.of(actions), choices.of(actions));
+        // CASCADE is, where the referenced one can.
+        let takes_null = columns != "id" || parent_columns == "id";
+        let (delete, update) = (choices.of(actions), choices.of(if takes_null { actions } else { &actions[..1] }));
         // Names are not in the order in which keys are made.
         let name = format!("k{}", (number * 3 + 1) % 7);
         let line =

@@ -125,6 +125,13 @@ impl Error {
         let is_full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         matches!(self, Error::Io { source, .. } if is_full(source.kind()))
     }
+    /// True if a file cannot get a second name there: on another file system, or on one that does not know such names. Its
+    /// content can be copied.
+    pub fn cannot_link(&self) -> bool {
+        use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
+        let is_so = |kind| matches!(kind, CrossesDevices | PermissionDenied | TooManyLinks | Unsupported);
+        matches!(self, Error::Io { op: "link", source, .. } if is_so(source.kind()))
+    }
     /// True if the transaction may succeed when it is run again from its beginning: another transaction was in its way.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Deadlock | Error::Conflict | Error::LockTimeout | Error::LockBusy)

@@ -291,6 +291,14 @@ impl Disk for BoundedDisk {
         self.0.disk.remove(path)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.0.disk.link(from, to)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.0.disk.remove_dir(dir)
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         self.0.with_descriptor(|| self.0.disk.list(dir))
     }
@@ -305,6 +313,10 @@ impl Disk for BoundedDisk {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.0.with_descriptor(|| self.0.disk.sync_dir(dir))
+    }
+
+    fn release_dir(&self, dir: &Path) {
+        self.0.disk.release_dir(dir);
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {

@@ -18,6 +18,10 @@ pub enum Operation {
     Rename,
     /// A file is removed.
     Remove,
+    /// A file gets a second name; the path is the new one.
+    Link,
+    /// An empty directory is removed.
+    RemoveDir,
     /// The names in a directory are made durable.
     SyncDir,
     /// So many bytes are read.
@@ -40,6 +44,8 @@ impl Operation {
             Operation::Open(_) => "open",
             Operation::Rename => "rename",
             Operation::Remove => "remove",
+            Operation::Link => "link",
+            Operation::RemoveDir => "remove directory",
             Operation::SyncDir => "sync directory",
             Operation::Read(_) => "read",
             Operation::Write(_) => "write",
@@ -96,6 +102,14 @@ impl Disk for HookedDisk {
         (self.hook)(Operation::Remove, path)?;
         self.disk.remove(path)
     }
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        (self.hook)(Operation::Link, to)?;
+        self.disk.link(from, to)
+    }
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        (self.hook)(Operation::RemoveDir, dir)?;
+        self.disk.remove_dir(dir)
+    }
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         self.disk.list(dir)
     }
@@ -108,6 +122,9 @@ impl Disk for HookedDisk {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         (self.hook)(Operation::SyncDir, dir)?;
         self.disk.sync_dir(dir)
+    }
+    fn release_dir(&self, dir: &Path) {
+        self.disk.release_dir(dir);
     }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {
         self.disk.lock_dir(dir)

@@ -58,6 +58,11 @@ pub trait Disk: Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file. Durable after `sync_dir`.
     fn remove(&self, path: &Path) -> Result<()>;
+    /// Gives a file a second name, which must not exist. Durable after `sync_dir` of the new name's directory. For the errors
+    /// of a file system that cannot do it there is [`crate::Error::cannot_link`].
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a directory without anything in it.
+    fn remove_dir(&self, dir: &Path) -> Result<()>;
     /// Names of the files in `dir`, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>>;
     /// True if the file or directory exists.
@@ -66,6 +71,8 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
     /// Makes creations, renames and removals in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Gives up what the disk keeps of a directory that was synced and will not be again for long, such as a descriptor.
+    fn release_dir(&self, _dir: &Path) {}
     /// Takes the exclusive lock of a store directory; held until the guard drops.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>>;
 }

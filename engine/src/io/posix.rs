@@ -65,6 +65,16 @@ impl Disk for PosixDisk {
         fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::hard_link(from, to).map_err(|e| Error::io("link", to, e))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        // Another directory may get the name later: a descriptor that is kept would sync the one that is gone.
+        self.release_dir(dir);
+        fs::remove_dir(dir).map_err(|e| Error::io("remove directory", dir, e))
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir(dir).map_err(|e| Error::io("list", dir, e))?;
         let mut names = Vec::new();
@@ -87,6 +97,10 @@ impl Disk for PosixDisk {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.dir(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
+    }
+
+    fn release_dir(&self, dir: &Path) {
+        self.dirs.lock().remove(dir);
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn Send + Sync>> {

@@ -5,6 +5,9 @@
 //! does not need it, or when the manifest has refused it. Its number comes to the list when the last holder lets go of
 //! it, or at once where nobody can hold it. Housekeeping removes what is on the list. A file in use when the store is closed is not
 //! obsolete and stays.
+//!
+//! Who copies the store holds the list meanwhile ([`ObsoleteFiles::hold`]): nothing is taken from it, so every file that the store
+//! has or comes to have keeps its name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,6 +22,18 @@ pub struct ObsoleteFiles {
     numbers: Mutex<Vec<FileNo>>,
     /// Files that were taken and could not be removed yet.
     refused: AtomicUsize,
+    /// Under the lock of `numbers` it is raised and looked at.
+    holds: AtomicUsize,
+}
+
+/// While it lives, no file that becomes obsolete is removed.
+#[derive(Debug)]
+pub struct RemovalHold(Arc<ObsoleteFiles>);
+
+impl Drop for RemovalHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl ObsoleteFiles {
@@ -27,9 +42,20 @@ impl ObsoleteFiles {
         self.numbers.lock().push(no);
     }
 
-    /// Takes what has gathered.
+    /// Takes what has gathered; nothing while the list is held.
     pub fn drain(&self) -> Vec<FileNo> {
-        std::mem::take(&mut *self.numbers.lock())
+        let mut numbers = self.numbers.lock();
+        match self.holds.load(Ordering::Acquire) {
+            0 => std::mem::take(&mut *numbers),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the files that become obsolete from now on, until the result drops.
+    pub fn hold(self: &Arc<Self>) -> RemovalHold {
+        let _numbers = self.numbers.lock();
+        self.holds.fetch_add(1, Ordering::AcqRel);
+        RemovalHold(self.clone())
     }
 
     /// Of all that was taken so many files could not be removed, and will be tried again.

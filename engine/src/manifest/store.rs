@@ -43,6 +43,8 @@ const ROOM_BYTES: u64 = 64 << 10;
 const RESERVE_BYTES: u64 = 256 << 10;
 /// A file is zeroed in pieces of this size before it is used again.
 const ZERO_BYTES: usize = 64 << 10;
+/// The file by which a directory is known as a checkpoint from the first moment: without `CURRENT` it was not finished.
+pub const CHECKPOINT: &str = "CHECKPOINT";
 const TEMPORARY: &str = "CURRENT.tmp";
 const SPARE: &str = "MANIFEST.spare";
 
@@ -254,6 +256,19 @@ impl Manifest {
         inner.marks = marks;
         provide(&*self.disk, &self.dir, &mut inner);
         Ok(())
+    }
+
+    /// Writes the manifest of a copy of the store in `dir`, which has none and whose files are durable; it is in force, and `dir` is a
+    /// store, when this returns.
+    pub fn lay_down(disk: &dyn Disk, dir: &Path, marks: &Marks, version: &Version) -> Result<()> {
+        write_file(disk, dir, 1, marks, version)?;
+        put_in_force(disk, dir)
+    }
+
+    /// What the next snapshot would say.
+    pub fn content(&self) -> (Marks, Arc<Version>) {
+        let inner = self.inner.lock();
+        (inner.marks.clone(), inner.version.clone())
     }
 
     /// Fails if an earlier failure stopped the manifest.

@@ -11,7 +11,7 @@
 //!
 //! Rejected: reserving space by atomic add (the copy under the mutex is short, and the unit's size need not be known ahead).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -108,6 +108,15 @@ pub struct Log {
     /// End of the last segment that has a file.
     pub(super) room_end: AtomicU64,
     pub(super) counts: Counts,
+}
+
+/// While it lives, no segment is released.
+pub struct SegmentHold(Arc<Log>);
+
+impl Drop for SegmentHold {
+    fn drop(&mut self) {
+        self.0.segments.hold(false);
+    }
 }
 
 /// Is told of the failure that stops a log; see [`Log::tell_stopped`].
@@ -379,6 +388,32 @@ impl Log {
         // A segment of this epoch with unsynced bytes is above `durable`.
         let synced = self.durable().max(self.start).0 / self.options.segment_bytes;
         self.segments.release_before(limit.min(synced))
+    }
+
+    /// Keeps all segments that there are and come to be, until the result drops.
+    pub fn hold(self: &Arc<Log>) -> SegmentHold {
+        self.segments.hold(true);
+        SegmentHold(self.clone())
+    }
+
+    /// Lets a unit end here, and so the log of a copy: what was appended before lies below the position, what is appended
+    /// later behind it. Takes up to a page of room. No I/O.
+    ///
+    /// Errors: `Poisoned`.
+    pub fn mark(&self) -> Result<Lsn> {
+        let mut buffer = self.buffer.lock();
+        if let Some(e) = &buffer.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        if buffer.open.payload_bytes() > 0 {
+            self.close_unit(&mut buffer);
+        }
+        Ok(buffer.end())
+    }
+
+    /// The file of segment `number`, and the size of each.
+    pub fn segment(&self, number: u64) -> (PathBuf, u64) {
+        (self.segments.path(number), self.options.segment_bytes)
     }
 
     /// Stops the log as a failed write does: nothing is appended or reported durable any more. An earlier failure stays. The

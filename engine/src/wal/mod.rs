@@ -30,7 +30,7 @@ pub mod verdict;
 pub use close::NoteEnd;
 pub use cut::Cut;
 pub use format::Body;
-pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, Span};
+pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, SegmentHold, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{Tail, recover, scan};
 pub use room::Room;

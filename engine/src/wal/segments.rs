@@ -44,6 +44,8 @@ struct Files {
     ready: BTreeMap<u64, Arc<dyn File>>,
     /// The segment that has not got all of its space.
     short: Option<u64>,
+    /// How many read the files by their names: none is released.
+    holds: usize,
 }
 
 impl Segments {
@@ -56,7 +58,8 @@ impl Segments {
         start: u64,
         announce: Announce,
     ) -> Result<Segments> {
-        let mut files = Files { live: BTreeSet::new(), pool: Vec::new(), ready: BTreeMap::new(), short: None };
+        let mut files =
+            Files { live: BTreeSet::new(), pool: Vec::new(), ready: BTreeMap::new(), short: None, holds: 0 };
         let mut spare = Vec::new();
         for name in disk.list(dir)? {
             match segment_number(&name) {
@@ -225,9 +228,18 @@ impl Segments {
         self.files.lock().short = Some(number);
     }
 
-    /// Pools or removes the files of all segments below `number`.
+    /// Keeps all segments, or gives up one such wish.
+    pub(crate) fn hold(&self, on: bool) {
+        let mut files = self.files.lock();
+        files.holds = if on { files.holds + 1 } else { files.holds - 1 };
+    }
+
+    /// Pools or removes the files of all segments below `number`. While they are held nothing: a later call does it.
     pub(crate) fn release_before(&self, number: u64) -> Result<()> {
         let mut files = self.files.lock();
+        if files.holds > 0 {
+            return Ok(());
+        }
         let mut changed = false;
         while let Some(n) = files.live.first().copied().filter(|&n| n < number) {
             let path = segment_path(&self.dir, n);
@@ -249,6 +261,11 @@ impl Segments {
 
     fn has_full_size(&self, path: &Path) -> Result<bool> {
         Ok(self.disk.open(path, Mode::Read, false)?.len()? == self.segment_bytes)
+    }
+
+    /// Where segment `number` lies.
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
+        segment_path(&self.dir, number)
     }
 
     /// Numbers of the segments that have a file.

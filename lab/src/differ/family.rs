@@ -1,12 +1,15 @@
 //! Programs about foreign keys: a family of small tables that refer to each other, and to themselves.
 //!
-//! One session writes, with and without `foreign_key_checks`; others read. The tables have the same columns, so that any may be
+//! Two sessions write, with and without `foreign_key_checks`; others read. The tables have the same columns, so that any may be
 //! parent or child of any other. Many definitions are wrong, and must be refused alike. Whatever names a row finds it by `id`.
+//!
+//! The writers take turns: one begins when the other has no transaction. Where both want the same rows (`family_clash`) the tables are
+//! made for it, and no row is found that a key refuses: InnoDB locks entries of the child's index then, Strata its rows.
 //!
 //! Rejected: foreign keys between the tables of all types. Hardly a row would find its parent.
 
-use super::READERS;
 use super::statement::Author;
+use super::{READERS, SECOND};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 
@@ -45,12 +48,14 @@ pub(super) struct Family {
 impl Author<'_> {
     /// Makes the tables.
     pub(super) fn begin_family(&mut self) {
-        self.me = 0;
-        if self.chance(3) {
-            self.write("SET sql_mode = ''");
+        for writer in [SECOND, 0] {
+            self.me = writer;
+            if self.chance(3) {
+                self.write("SET sql_mode = ''");
+            }
+            let level = *LEVELS.choose(self.rng).expect("there are levels");
+            self.write(format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"));
         }
-        let level = *LEVELS.choose(self.rng).expect("there are levels");
-        self.write(format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"));
         for session in READERS {
             let level = LEVELS[self.rng.random_range(0..2)];
             self.say(session, format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"));
@@ -68,7 +73,9 @@ impl Author<'_> {
 
     /// One statement, or a few that belong together.
     pub(super) fn family_statement(&mut self) {
-        self.me = 0;
+        if self.open[self.me].is_none() {
+            self.me = if self.chance(3) { SECOND } else { 0 };
+        }
         let name = self.relative();
         match self.rng.random_range(0..100) {
             0..=24 => self.insert_relative(&name),
@@ -80,7 +87,8 @@ impl Author<'_> {
                 let on = self.rng.random_range(0..3).min(1);
                 self.write(format!("SET foreign_key_checks = {on}"));
             }
-            74..=79 => self.read_family(0),
+            74..=77 => self.read_family(self.me),
+            78..=79 => self.family_clash(),
             80..=84 => self.family_ddl(&Self::describe),
             85..=89 => self.family_ddl(&Self::add_foreign),
             90..=91 => self.family_ddl(&Self::drop_foreign),
@@ -92,8 +100,10 @@ impl Author<'_> {
     /// Everything that is left.
     pub(super) fn finish_family(&mut self) {
         READERS.for_each(|session| self.end_snapshot(session));
-        self.end(0, "COMMIT");
-        self.me = 0;
+        for writer in [SECOND, 0] {
+            self.end(writer, "COMMIT");
+            self.me = writer;
+        }
         for name in self.family.tables.clone() {
             self.write(format!("SELECT * FROM {name} IGNORE INDEX (ka, kb, kab, kba)"));
             for (key, columns) in [("ka", "a"), ("kb", "b"), ("kab", "a, b"), ("kba", "b, a")] {
@@ -257,7 +267,8 @@ impl Author<'_> {
     /// What the dictionary tells of foreign keys.
     fn describe(&mut self) {
         self.write(
-            "SELECT CONSTRAINT_NAME, TABLE_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE \
+            "SELECT CONSTRAINT_NAME, TABLE_NAME, REFERENCED_TABLE_NAME, REPLACE(DELETE_RULE, 'NO ACTION', 'RESTRICT'), \
+             REPLACE(UPDATE_RULE, 'NO ACTION', 'RESTRICT') \
              FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = DATABASE()",
         );
         let name = self.relative();
@@ -340,6 +351,95 @@ impl Author<'_> {
                 self.write(format!("DROP TABLE {name}"));
                 self.create_relative(&name);
                 self.insert_relative(&name);
+            }
+        }
+    }
+
+    /// Two sessions want rows of a parent and its child; nobody waits. All rows that are named are there, and every change of a parent
+    /// is followed.
+    fn family_clash(&mut self) {
+        for writer in [0, SECOND] {
+            if self.open[writer].is_some() {
+                self.end(writer, "COMMIT");
+            }
+        }
+        let (parent, child) = (self.name("p"), self.name("c"));
+        let mut follow = |event: &str| {
+            let action = ["CASCADE", "SET NULL"][self.rng.random_range(0..2)];
+            format!(" ON {event} {action}")
+        };
+        let actions = follow("DELETE") + &follow("UPDATE");
+        let to = ["id", "u"][self.rng.random_range(0..2)];
+        for sql in [
+            format!("CREATE TABLE {parent} (id INT PRIMARY KEY, u INT UNIQUE, v INT)"),
+            format!(
+                "CREATE TABLE {child} (id INT PRIMARY KEY, a INT, v INT, KEY (a), \
+                 FOREIGN KEY (a) REFERENCES {parent} ({to}){actions})"
+            ),
+            format!("INSERT INTO {parent} VALUES (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 0)"),
+            format!("INSERT INTO {child} VALUES (1, 1, 0), (2, 2, 0), (3, 2, 0), (4, NULL, 0)"),
+        ] {
+            self.say(0, sql);
+        }
+        for writer in [0, SECOND] {
+            self.say(writer, "SET foreign_key_checks = 1");
+            self.say(writer, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED");
+        }
+        self.say(0, "START TRANSACTION");
+        // Rows that are there for both sessions, as far as the second one can tell.
+        let mut there = [vec![1, 2, 3, 4], vec![1, 2, 3, 4]];
+        let hold = self.relative_change(&parent, &child, to, &mut there, 0);
+        self.say(0, hold);
+        let mut there = [vec![1, 2, 3, 4], vec![1, 2, 3, 4]];
+        for number in 1..self.rng.random_range(3..7) {
+            let sql = self.relative_change(&parent, &child, to, &mut there, number);
+            self.say(SECOND, sql);
+        }
+        let how = ["COMMIT", "ROLLBACK"][self.rng.random_range(0..2)];
+        self.say(0, how);
+        for table in [&child, &parent] {
+            self.say(SECOND, format!("SELECT * FROM {table}"));
+            self.say(SECOND, format!("CHECK TABLE {table} EXTENDED"));
+        }
+        self.say(0, format!("DROP TABLE {child}, {parent}"));
+    }
+
+    /// A change of one of two tables, or a locking read; of rows that are `there`, in the parent and in the child. A row that may have
+    /// gone is named no more.
+    fn relative_change(
+        &mut self,
+        parent: &str,
+        child: &str,
+        to: &str,
+        there: &mut [Vec<u32>; 2],
+        number: u32,
+    ) -> String {
+        let any = |author: &mut Self, ids: &[u32]| ids.choose(author.rng).copied();
+        let (Some(p), Some(c)) = (any(self, &there[0]), any(self, &there[1])) else {
+            return format!("SELECT * FROM {parent} WHERE id > 0");
+        };
+        let leaves = |ids: &mut Vec<u32>, id: u32| ids.retain(|other| *other != id);
+        match self.rng.random_range(0..9) {
+            0 | 1 => format!("INSERT INTO {child} VALUES ({}, {p}, {number})", 10 + number),
+            2 => format!("UPDATE {child} SET a = {p} WHERE id = {c}"),
+            3 => {
+                leaves(&mut there[1], c);
+                format!("DELETE FROM {child} WHERE id = {c}")
+            }
+            4 => {
+                leaves(&mut there[0], p);
+                there[1].clear();
+                format!("DELETE FROM {parent} WHERE id = {p}")
+            }
+            5 => {
+                leaves(&mut there[0], p);
+                format!("UPDATE {parent} SET {to} = {to} + 20 WHERE id = {p}")
+            }
+            6 => format!("UPDATE {parent} SET v = v + 1 WHERE id = {p}"),
+            7 => format!("UPDATE {child} SET v = v + 1 WHERE id = {c}"),
+            _ => {
+                let how = ["FOR UPDATE", "LOCK IN SHARE MODE"][self.rng.random_range(0..2)];
+                format!("SELECT * FROM {parent} WHERE id = {p} {how}")
             }
         }
     }

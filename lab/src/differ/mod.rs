@@ -6,7 +6,7 @@
 //! TABLE must find nothing. A program on which the engines differ is shortened ([`reduce`]) and printed as SQL.
 //!
 //! What makes answers of two right engines differ is left out of the programs instead of being excused afterwards: two sessions
-//! write into tables of their own, others read snapshots, and a lock is wanted by two only where a unique key names the row;
+//! write into tables of their own, or one after the other, others read snapshots, and a lock is wanted by two only where a unique key names the row;
 //! whatever depends on the order of rows is ordered by a unique column; sums of floating point numbers are exact. Two rules
 //! are left: a snapshot older than a table may get error 1412 instead of its rows, and a program ends where CHECK TABLE finds
 //! InnoDB's table damaged and Strata's whole.
@@ -55,7 +55,7 @@ pub struct Args {
     /// Programs that differ after which the run ends
     #[arg(long, default_value_t = 1)]
     failures: usize,
-    /// Programs about foreign keys, too: some errors of DDL have another number (docs/develop/testing.md)
+    /// Programs about foreign keys only, which are one in four otherwise
     #[arg(long)]
     foreign_keys: bool,
     #[command(flatten)]
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn programs_have_statements_of_every_kind() {
         // As many programs as `make test` runs.
-        let text: Vec<String> = (0..250).flat_map(|seed| program(seed, 80, true)).map(|step| step.sql).collect();
+        let text: Vec<String> = (0..250).flat_map(|seed| program(seed, 80, false)).map(|step| step.sql).collect();
         for word in [
             "INSERT INTO",
             "INSERT IGNORE",

@@ -157,10 +157,14 @@ fn ask(conn: &mut Conn, sql: &str, step: &Step) -> mysql::Result<Answer> {
     })
 }
 
-/// The names of database and engine stand in what CHECK TABLE and the like answer, and in errors of foreign keys.
+/// The names of database and engine stand in what CHECK TABLE and the like answer, and in errors of foreign keys. NO ACTION is the default
+/// action, which InnoDB shows of keys that it has added in place, whatever was asked for.
 fn as_innodb(text: &str) -> String {
     let [(innodb, engine), (strata, other)] = DATABASES;
-    text.replace(strata, innodb).replace(&format!("ENGINE={other}"), &format!("ENGINE={engine}"))
+    text.replace(strata, innodb)
+        .replace(&format!("ENGINE={other}"), &format!("ENGINE={engine}"))
+        .replace(" ON DELETE NO ACTION", "")
+        .replace(" ON UPDATE NO ACTION", "")
 }
 
 fn shown(value: &Value) -> String {

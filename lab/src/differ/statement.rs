@@ -11,11 +11,11 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
-/// Makes a program: tables, about `statements` statements, and the comparison of what is left. With `foreign_keys` one in three is
+/// Makes a program: tables, about `statements` statements, and the comparison of what is left. One in four, or all with `foreign_keys`, is
 /// about tables that refer to each other.
 pub fn program(rng: &mut SmallRng, statements: usize, foreign_keys: bool) -> Vec<Step> {
     let mut writer = Author::new(rng);
-    if foreign_keys && writer.chance(3) {
+    if writer.chance(4) || foreign_keys {
         writer.begin_family();
         for _ in 0..statements {
             writer.family_statement();

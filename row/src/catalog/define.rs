@@ -12,7 +12,7 @@
 use super::graph::{columns, index_of, is_comparable};
 use crate::error::{Error, Result};
 use crate::foreign::key::{database, is_passive, same_column};
-use crate::foreign::{Action, ForeignKey, Reference, Statement};
+use crate::foreign::{Action, Fault, ForeignKey, Reference, Statement};
 use crate::schema::TableMeta;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) fn keys_of_new(
             return Err(Error::ForeignNameTaken(key.name.clone()));
         }
         if !taken.insert(lower) {
-            return Err(refused(key, "The statement has two foreign keys of this name.".into()));
+            return Err(refused(key, Fault::Other, "The statement has two foreign keys of this name.".into()));
         }
     }
     let known = before.into_iter().flat_map(|meta| &meta.foreign).map(|key| key.name.as_str());
@@ -86,12 +86,12 @@ pub(crate) fn keys_of_new(
 }
 
 /// The error of a key that cannot be made. One without a name is called by its columns.
-fn refused(key: &ForeignKey, why: String) -> Error {
+fn refused(key: &ForeignKey, fault: Fault, why: String) -> Error {
     let name = match key.name.is_empty() {
         true => format!("({})", key.columns.join(", ")),
         false => format!("`{}`", key.name),
     };
-    Error::CannotAddForeign { name, why }
+    Error::CannotAddForeign { name, why, fault }
 }
 
 /// An error if a key cannot be one of this table.
@@ -103,7 +103,7 @@ fn admit(
     meta: &TableMeta,
     key: &ForeignKey,
 ) -> Result<()> {
-    let refuse = |why: String| Err(refused(key, why));
+    let refuse = |why: String| Err(refused(key, Fault::Other, why));
     if meta.temporary {
         return refuse("Temporary tables cannot have foreign keys.".into());
     }
@@ -123,7 +123,7 @@ fn admit(
     let sets_null = [key.on_delete, key.on_update].contains(&Action::SetNull);
     if let Some(number) = numbers.iter().find(|number| sets_null && !meta.columns[**number].nullable) {
         let column = &meta.columns[*number].name;
-        return refuse(format!("SET NULL is not possible: column `{column}` is NOT NULL."));
+        return Err(refused(key, Fault::Null, format!("SET NULL is not possible: column `{column}` is NOT NULL.")));
     }
     // A copy refers to itself by the name that it is to have.
     let is_own = key.parent == statement.stands_for(name);
@@ -133,14 +133,21 @@ fn admit(
         None => refuse(format!("There is no table {} of this engine.", names.quoted(&key.parent))),
         // What was accepted once is not refused because the parent was replaced without checks.
         Some(_) if key.inherited => Ok(()),
-        Some(parent) => match misfit(meta, &numbers, key, parent) {
-            Some(why) => refuse(why),
-            // The rows that are copied are looked for in the table that there is.
-            None if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) => {
-                refuse("The referenced index comes with the same statement: it must be there before.".into())
+        Some(parent) => {
+            if let Some(why) = misfit(meta, &numbers, key, parent) {
+                return Err(refused(key, Fault::Parent, why));
             }
-            None => Ok(()),
-        },
+            // The rows that are copied are looked for in the table that there is.
+            if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) {
+                let why = "The referenced index comes with the same statement: it must be there before.";
+                return Err(refused(key, Fault::Parent, why.into()));
+            }
+            // An ALTER without checks takes it, as one of InnoDB's that does not copy.
+            match no_room_for_null(meta, &numbers, key, parent).filter(|_| statement.checks || before.is_none()) {
+                Some(why) => Err(refused(key, Fault::Null, why)),
+                None => Ok(()),
+            }
+        }
     }
 }
 
@@ -158,6 +165,21 @@ fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &Table
     Some(format!(
         "Type or collation of column `{}` differs from that of the referenced column `{}`.",
         differ.0.name, differ.1.name
+    ))
+}
+
+/// Why a key cannot copy what becomes of a parent that fits: NULL, to a column that takes none. InnoDB accepts such a key with any action
+/// ON DELETE; the update of a parent fails then.
+fn no_room_for_null(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
+    if (key.on_delete, key.on_update) != (Action::Restrict, Action::Cascade) {
+        return None;
+    }
+    let parent_numbers = columns(parent, &key.parent_columns)?;
+    let mut pairs = numbers.iter().zip(&parent_numbers).map(|(c, p)| (&child.columns[*c], &parent.columns[*p]));
+    let (column, referenced) = pairs.find(|(column, referenced)| !column.nullable && referenced.nullable)?;
+    Some(format!(
+        "ON UPDATE CASCADE is not possible: column `{}` is NOT NULL, the referenced column `{}` may be NULL.",
+        column.name, referenced.name
     ))
 }
 
@@ -197,7 +219,7 @@ pub(crate) fn check_children(
                 None => {
                     let why =
                         format!("Foreign key `{}` of table {} refers to it: {why}", key.name, names.quoted(child));
-                    Err(refused(key, why))
+                    Err(refused(key, Fault::Parent, why))
                 }
             };
         }

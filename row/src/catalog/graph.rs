@@ -11,9 +11,12 @@ use super::format::table_key;
 use crate::def::{ColumnType, IndexKind};
 use crate::foreign::key::{database, is_passive, same_column};
 use crate::foreign::{ForeignKey, Reference, Related, Relations};
-use crate::schema::{StoredColumn, StoredIndex, TableMeta};
+use crate::schema::{StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The collation of text that is bytes.
+const BINARY: &str = "binary";
 
 /// What is locked in the name of a table, shared by transactions that rely on the parent of this name, exclusively by who puts
 /// something else in its place.
@@ -149,30 +152,51 @@ pub(crate) fn columns(meta: &TableMeta, names: &[String]) -> Option<Vec<usize>> 
     names.iter().map(number).collect()
 }
 
-/// The catalog's number of an index through which rows are found by these columns, best one whose values are unique.
+/// The catalog's number of an index through which rows are found by these columns, best one whose values are unique. The columns of the
+/// primary key that a secondary index lacks stand behind its own: see [`KeyCodec`](crate::keycode::KeyCodec).
 pub(crate) fn index_of(meta: &TableMeta, columns: &[usize]) -> Option<usize> {
-    let finds = |index: &StoredIndex| {
+    let finds = |number: usize| {
+        let index = &meta.indexes[number];
         index.is_live()
             && index.kind == IndexKind::ORDINARY
             && !index.long_hash
             && !columns.is_empty()
-            && index.parts.len() >= columns.len()
-            && index.parts.iter().zip(columns).all(|(part, number)| {
+            && index.parts.len() + suffix(meta, number).count() >= columns.len()
+            && index.parts.iter().chain(suffix(meta, number)).zip(columns).all(|(part, number)| {
                 let column = &meta.columns[*number];
                 part.column as usize == *number && column.kind != ColumnType::Blob && part.length == column.size
             })
     };
     let exact = |index: &StoredIndex| index.unique && index.parts.len() == columns.len();
-    let mut found = (0..meta.indexes.len()).filter(|number| finds(&meta.indexes[*number]));
+    let mut found = (0..meta.indexes.len()).filter(|number| finds(*number));
     let first = found.next()?;
     [first].into_iter().chain(found).find(|number| exact(&meta.indexes[*number])).or(Some(first))
 }
 
-/// True if values of the two columns can be compared by their keys: the same kind of number, text of one collation.
+/// The parts of the primary key whose columns are not in this index.
+fn suffix(meta: &TableMeta, index: usize) -> impl Iterator<Item = &StoredPart> {
+    let primary = meta.primary.map_or(&[][..], |primary| &meta.indexes[primary].parts);
+    let is_own = move |part: &&StoredPart| meta.indexes[index].parts.iter().any(|own| own.column == part.column);
+    primary.iter().filter(move |part| !is_own(part))
+}
+
+/// True if values of the two columns can be compared by their keys: numbers of the same kind and size, text of one collation, and bytes
+/// of any two types, of which those of different lengths are never equal.
 pub(crate) fn is_comparable(a: &StoredColumn, b: &StoredColumn) -> bool {
+    if is_bytes(a) || is_bytes(b) {
+        return is_bytes(a) && is_bytes(b);
+    }
     match (&a.collation, &b.collation) {
         (Some(a), Some(b)) => a == b,
         (None, None) => a.kind == b.kind && a.size == b.size,
         _ => false,
+    }
+}
+
+/// True if the column's values are compared byte by byte: BINARY, VARBINARY, DECIMAL, BIT, UUID, times with a fraction and the like.
+fn is_bytes(column: &StoredColumn) -> bool {
+    match &column.collation {
+        Some((_, name)) => name == BINARY,
+        None => column.kind == ColumnType::Bytes,
     }
 }

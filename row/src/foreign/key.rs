@@ -45,6 +45,17 @@ impl Action {
     }
 }
 
+/// What is wrong with a key that cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The parent has no such columns, of these types, at the beginning of an index.
+    Parent,
+    /// An action makes a column NULL that takes none.
+    Null,
+    /// Anything else.
+    Other,
+}
+
 /// A foreign key. Names of columns are compared without regard to case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForeignKey {

@@ -28,6 +28,6 @@ pub mod key;
 pub mod relations;
 pub mod statement;
 
-pub use key::{Action, ForeignKey};
+pub use key::{Action, Fault, ForeignKey};
 pub use relations::{Reference, Related, Relations};
 pub use statement::Statement;

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::integrity::rows;
 use crate::kv::ValueBuf;
 use crate::kv::limits::VALUE_BYTES_MAX;
-use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Txn, WriteOp};
+use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Savepoint, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::{Session, Waiting};
 use crate::table::Table;
@@ -94,12 +94,10 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
-        self.undoing(|w| {
-            w.insert_entries(record)?;
-            match w.is_related() {
-                false => Ok(()),
-                true => rows::inserted(w.session, w.table, record),
-            }
+        self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
+            (Ok(()), true) => rows::inserted(w.session, w.table, record),
+            (Err(error), true) => w.refused(error, mark, None, record),
+            (written, false) => written,
         })
     }
 
@@ -117,7 +115,7 @@ impl Writer<'_> {
         if self.is_related() {
             return self.update_related(old, new, row_id, stored);
         }
-        self.undoing(|w| w.update_entries(old, new, row_id, stored))
+        self.undoing(|w, _| w.update_entries(old, new, row_id, stored))
     }
 
     /// Deletes a row. `stored` is what was read of it.
@@ -129,7 +127,7 @@ impl Writer<'_> {
         if self.is_related() {
             return self.delete_related(record, row_id, stored);
         }
-        self.undoing(|w| w.delete_entries(record, row_id, stored))
+        self.undoing(|w, _| w.delete_entries(record, row_id, stored))
     }
 
     /// True if foreign keys are to be followed. Keys of the table itself do not change while it is open, and one that names it from
@@ -147,19 +145,30 @@ impl Writer<'_> {
         row_id: u64,
         stored: Option<Stored<'_>>,
     ) -> Result<Updated> {
-        self.undoing(|w| {
+        self.undoing(|w, mark| {
             w.refuse_cascaded(old, row_id, stored)?;
-            let updated = w.update_entries(old, new, row_id, stored)?;
-            if updated == Updated::Changed {
-                rows::updated(w.session, w.table, old, new)?;
+            match w.update_entries(old, new, row_id, stored) {
+                Ok(Updated::Changed) => rows::updated(w.session, w.table, old, new).map(|()| Updated::Changed),
+                Ok(Updated::Same) => Ok(Updated::Same),
+                Err(error) => w.refused(error, mark, Some(old), new),
             }
-            Ok(updated)
         })
+    }
+
+    /// The error of a row that could not be written: of a duplicate, or of a foreign key that is looked at before it. Such keys find the
+    /// tables as they were at `mark`.
+    #[cold]
+    fn refused<T>(&mut self, error: Error, mark: Savepoint, old: Option<Record<'_>>, new: Record<'_>) -> Result<T> {
+        if let Error::Duplicate(index) = error {
+            self.session.txn_mut().rollback_to(mark);
+            rows::duplicate(self.session, self.table, old, new, index)?;
+        }
+        Err(error)
     }
 
     #[cold]
     fn delete_related(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
-        self.undoing(|w| {
+        self.undoing(|w, _| {
             w.refuse_cascaded(record, row_id, stored)?;
             w.delete_entries(record, row_id, stored)?;
             rows::deleted(w.session, w.table, record)
@@ -217,9 +226,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn undoing<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    fn undoing<T>(&mut self, write: impl FnOnce(&mut Self, Savepoint) -> Result<T>) -> Result<T> {
         let mark = self.session.savepoint();
-        let result = write(self);
+        let result = write(self, mark);
         if result.is_err() {
             self.session.txn_mut().rollback_to(mark);
         }

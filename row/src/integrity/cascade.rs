@@ -18,8 +18,8 @@
 //! Rejected: collecting all child rows before the first is written, as for a change at the end of the statement. It needs memory
 //! for them, and shows other results than InnoDB where rows refer to each other.
 
-use super::check::await_arrivals;
-use super::links::{Columns, Incoming, number_of};
+use super::check::{await_arrivals, refers_to_itself};
+use super::links::{ALL, Columns, Incoming, number_of, turn_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::def::{Column, ColumnType};
@@ -51,6 +51,10 @@ struct Consequence {
     old: Vec<Vec<u8>>,
     /// Those that are; `None`: the row is gone.
     new: Option<Vec<Value>>,
+    /// The row refers to itself, in a way that refuses the change.
+    is_own: bool,
+    /// Of the index referred to, see [`turn_of`].
+    turn: usize,
 }
 
 impl Consequence {
@@ -86,6 +90,8 @@ struct Walk {
 
 impl Workspace {
     /// Follows the consequences of a statement's own change of a row of `table`: `new` has come in the place of `old`, or nothing.
+    /// Of these, the keys of indexes whose turn is below `end`. Where one refuses, a parent that is missing by the key of an earlier
+    /// index is told instead.
     ///
     /// Errors: `RowIsReferenced`, `CascadeTooDeep`, `ForeignDuplicate`, `NoReferencedRow` of another key of a child, and those of
     /// reading and writing rows. What has been written by then is to be undone by the caller.
@@ -95,14 +101,37 @@ impl Workspace {
         table: &Table,
         old: Record<'_>,
         new: Option<Record<'_>>,
+        end: usize,
     ) -> Result<()> {
         let mut levels: Vec<Level> = Vec::new();
-        levels.extend(self.level(table, old, new)?);
-        while let Some(level) = levels.last_mut() {
+        levels.extend(self.level(table, old, new, end)?);
+        let mut turn = 0;
+        match (self.follow_levels(session, levels, &mut turn), new) {
+            (Err(error), Some(new)) if error.is_of_foreign_key() => {
+                self.check(session, table, Some(old), new, None, turn)?;
+                Err(error)
+            }
+            (followed, _) => followed,
+        }
+    }
+
+    /// Follows all levels. `turn` is that of the first level's consequence that is being followed.
+    fn follow_levels(&mut self, session: &mut Session, mut levels: Vec<Level>, turn: &mut usize) -> Result<()> {
+        loop {
+            let is_first = levels.len() == 1;
+            let Some(level) = levels.last_mut() else { return Ok(()) };
             let Some(mut walk) = level.at.take() else {
                 match level.rest.pop() {
                     None => drop(levels.pop()),
-                    Some(consequence) => level.at = self.begin_walk(session, consequence)?,
+                    Some(consequence) => {
+                        if is_first {
+                            *turn = consequence.turn;
+                        }
+                        if consequence.is_own {
+                            return Err(Error::RowIsReferenced(consequence.reference));
+                        }
+                        level.at = self.begin_walk(session, consequence)?;
+                    }
                 }
                 continue;
             };
@@ -119,7 +148,7 @@ impl Workspace {
                 return Err(Error::RowIsReferenced(walk.consequence.reference));
             }
             if levels.len() >= LEVELS_MAX {
-                return Err(Error::CascadeTooDeep);
+                return Err(Error::CascadeTooDeep(walk.consequence.reference));
             }
             let below = self.write(session, &walk)?;
             if let Some(level) = levels.last_mut() {
@@ -127,44 +156,32 @@ impl Workspace {
             }
             levels.extend(below);
         }
-        Ok(())
     }
 
-    /// The consequences of a changed row; `None` if there are none.
-    fn level(&mut self, table: &Table, old: Record<'_>, new: Option<Record<'_>>) -> Result<Option<Level>> {
+    /// The consequences of a changed row by keys of indexes whose turn is below `end`; `None` if there are none.
+    fn level(&mut self, table: &Table, old: Record<'_>, new: Option<Record<'_>>, end: usize) -> Result<Option<Level>> {
         let Some(links) = table.links()? else { return Ok(None) };
         let mut rest = Vec::new();
-        for incoming in links.children.iter().rev() {
-            let Incoming { reference, columns, .. } = incoming;
+        for incoming in links.children.iter().rev().filter(|incoming| incoming.turn < end) {
+            let Incoming { reference, columns, turn } = incoming;
             if columns.has_null(old) || new.is_some_and(|new| columns.same(old, new)) {
                 continue;
             }
-            if (new.is_some() || reference.key.on_delete.refuses()) && self.refers_to_itself(table, incoming, old)? {
-                return Err(Error::RowIsReferenced(reference.clone()));
-            }
+            let refuses = new.is_some() || reference.key.on_delete.refuses();
+            let is_own = refuses && refers_to_itself(table, reference, old)?;
             let owned = |value: Option<&[u8]>| value.unwrap_or_default().to_vec();
             rest.push(Consequence {
                 reference: reference.clone(),
                 old: columns.values(old).map(owned).collect(),
                 new: new.map(|new| changes(columns, old, new)),
+                is_own,
+                turn: *turn,
             });
         }
         Ok(match rest.is_empty() {
             true => None,
             false => Some(Level { updated: new.map(|_| table.state.name()), rest, at: None }),
         })
-    }
-
-    /// True if the row's own columns of a key refer to the row.
-    fn refers_to_itself(&mut self, table: &Table, incoming: &Incoming, row: Record<'_>) -> Result<bool> {
-        let Incoming { reference, columns, codec } = incoming;
-        if !reference.is_own() {
-            return Ok(false);
-        }
-        let child_columns = Columns::new(table, &reference.child_columns)?;
-        Ok(codec.encode_values(columns.values(row), &mut self.key)?
-            && codec.encode_values(child_columns.values(row), &mut self.other_key)?
-            && self.key == self.other_key)
     }
 
     /// Begins to follow a consequence; `None` if no child row can have the values.
@@ -175,15 +192,13 @@ impl Workspace {
         };
         let codec = &child.indexes[number_of(&child, place)?];
         let values = consequence.old.iter().map(|value| Some(value.as_slice()));
-        if !codec.encode_values(values, &mut self.key)? {
-            return Ok(None);
-        }
+        let Some(in_key) = codec.encode_values(values, &mut self.key)? else { return Ok(None) };
         if session.engine().has_recovered() {
             // The lock that it had on the parent's row is not known any more.
-            await_arrivals(session, &self.key)?;
+            await_arrivals(session, &self.key[..in_key])?;
         }
         let cursor = self.take_cursor(session);
-        let rows = Matches::open(session, codec.clone(), self.key.clone(), cursor)?;
+        let rows = Matches::open(session, codec.clone(), &self.key, in_key, cursor)?;
         Ok(Some(Walk { consequence, child, rows }))
     }
 
@@ -220,7 +235,7 @@ impl Workspace {
         let stored = Some(Stored { key: rows.row_key(), row: stored });
         if consequence.deletes() {
             Writer { table: child, session, buffers }.delete_entries(was, row_id, stored)?;
-            return self.level(child, was, None);
+            return self.level(child, was, None, ALL);
         }
         new.clone_from(old);
         if !consequence.apply(&Columns::new(child, &reference.child_columns)?, new) {
@@ -229,19 +244,21 @@ impl Workspace {
         compute(session, child, reference, new, &mut computed[1])?;
         // SAFETY: as above.
         let is = unsafe { Record::new(new) };
+        let mark = session.savepoint();
         let updated = Writer { table: child, session, buffers }.update_entries(was, is, row_id, stored);
-        let updated = updated.map_err(|error| match error {
-            Error::Duplicate(index) => {
+        match updated {
+            Err(Error::Duplicate(index)) => {
+                session.txn_mut().rollback_to(mark);
+                self.check(session, child, Some(was), is, Some(reference), turn_of(child, index) + 1)?;
                 let index = child.def.indexes.get(index).map_or_else(String::new, |index| index.name.clone());
-                Error::ForeignDuplicate { child: reference.child.clone(), index }
+                return Err(Error::ForeignDuplicate { child: reference.child.clone(), index });
             }
-            other => other,
-        });
-        if updated? == Updated::Same {
-            return Ok(None);
+            Err(error) => return Err(error),
+            Ok(Updated::Same) => return Ok(None),
+            Ok(Updated::Changed) => {}
         }
-        self.check(session, child, Some(was), is, Some(reference))?;
-        self.level(child, was, Some(is))
+        self.check(session, child, Some(was), is, Some(reference), ALL)?;
+        self.level(child, was, Some(is), ALL)
     }
 }
 

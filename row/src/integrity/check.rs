@@ -9,7 +9,7 @@
 //!
 //! No gap is locked, where InnoDB locks the gap in which a parent row is missing: the statement fails anyway.
 
-use super::links::{Columns, Links, number_of};
+use super::links::{ALL, Columns, Links, number_of};
 use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
@@ -22,8 +22,9 @@ use crate::table::Table;
 use std::sync::Arc;
 
 impl Workspace {
-    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one: all of them, or those whose
-    /// columns have changed, but for the one that a cascade follows.
+    /// Checks the keys of a row that was written to `table`, in the place of `old` if there was one with this primary key: all of them,
+    /// or those whose columns have changed, but for the one that a cascade follows. Of these, the keys of indexes whose turn is below
+    /// `end`; if that is not [`ALL`] the row may be a duplicate, which is not there, and counts as a parent of its own.
     ///
     /// Errors: `NoReferencedRow`.
     pub(super) fn check(
@@ -33,15 +34,18 @@ impl Workspace {
         old: Option<Record<'_>>,
         new: Record<'_>,
         followed: Option<&Reference>,
+        end: usize,
     ) -> Result<()> {
         let links = loop {
             let Some(links) = table.links()? else { return Ok(()) };
             self.asking.clear();
-            let asks = |columns: &Columns| !columns.has_null(new) && !old.is_some_and(|old| columns.same(old, new));
+            // Under another primary key it is another row, whose keys are all checked.
+            let stays = old.filter(|old| links.primary.same(*old, new));
+            let asks = |columns: &Columns| !columns.has_null(new) && !stays.is_some_and(|old| columns.same(old, new));
             let is_followed = |reference: &Reference| followed.is_some_and(|followed| *followed.key == *reference.key);
             let numbers = links.parents.iter().enumerate().filter(|(_, outgoing)| {
                 let reference = &outgoing.reference;
-                asks(&outgoing.columns) && !reference.key.inherited && !is_followed(reference)
+                outgoing.turn < end && asks(&outgoing.columns) && !reference.key.inherited && !is_followed(reference)
             });
             self.asking.extend(numbers.map(|(number, _)| number));
             let mut is_new = false;
@@ -56,7 +60,9 @@ impl Workspace {
         };
         for number in 0..self.asking.len() {
             let outgoing = &links.parents[self.asking[number]];
-            if !self.has_parent(session, &outgoing.reference, &outgoing.columns, new)? {
+            if !self.has_parent(session, &outgoing.reference, &outgoing.columns, new)?
+                && !(end != ALL && refers_to_itself(table, &outgoing.reference, new)?)
+            {
                 return Err(Error::NoReferencedRow(outgoing.reference.clone()));
             }
         }
@@ -73,17 +79,15 @@ impl Workspace {
         let Some(place) = reference.parent_index else { return Ok(false) };
         let Some(parent) = self.table(session, &reference.parent)? else { return Ok(false) };
         let codec = &parent.indexes[number_of(&parent, place)?];
-        if !codec.encode_values(columns.values(row), &mut self.key)? {
-            return Ok(false);
-        }
+        let Some(in_key) = codec.encode_values(columns.values(row), &mut self.key)? else { return Ok(false) };
         if is_whole_and_unique(codec, columns) {
             return self.lock_key(session);
         }
-        if self.lock_one(session, codec)? {
+        if self.lock_one(session, codec, in_key)? {
             return Ok(true);
         }
-        await_arrivals(session, &self.key)?;
-        self.lock_one(session, codec)
+        await_arrivals(session, &self.key[..in_key])?;
+        self.lock_one(session, codec, in_key)
     }
 
     /// Locks the unique key in `key`, if it is there.
@@ -96,14 +100,27 @@ impl Workspace {
         Ok(is_there)
     }
 
-    /// Locks one of the rows whose keys in the index begin with `key`, if there is one.
-    fn lock_one(&mut self, session: &mut Session, codec: &Arc<KeyCodec>) -> Result<bool> {
+    /// Locks one of the rows that have the values in `key`, of which `in_key` bytes are those of the index's key, if there is one.
+    fn lock_one(&mut self, session: &mut Session, codec: &Arc<KeyCodec>, in_key: usize) -> Result<bool> {
         let cursor = self.take_cursor(session);
-        let mut rows = Matches::open(session, codec.clone(), self.key.clone(), cursor)?;
+        let mut rows = Matches::open(session, codec.clone(), &self.key, in_key, cursor)?;
         let found = rows.next(session, LockMode::Shared)?;
         self.give_back(rows.close());
         Ok(found)
     }
+}
+
+/// True if a row of `table` refers to itself by this key.
+pub(super) fn refers_to_itself(table: &Table, reference: &Reference, row: Record<'_>) -> Result<bool> {
+    let Some(place) = reference.parent_index.filter(|_| reference.is_own()) else { return Ok(false) };
+    let codec = &table.indexes[number_of(table, place)?];
+    let mut values = [Vec::new(), Vec::new()];
+    for (columns, out) in [&reference.child_columns, &reference.parent_columns].into_iter().zip(&mut values) {
+        if codec.encode_values(Columns::new(table, columns)?.values(row), out)?.is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(values[0] == values[1])
 }
 
 /// Waits for all who are about to bring in an entry whose key begins with `prefix`: what is read from now on is there, or came later.

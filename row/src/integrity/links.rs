@@ -4,7 +4,6 @@ use crate::def::{Collation, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::key::database;
 use crate::foreign::{Reference, Relations};
-use crate::keycode::KeyCodec;
 use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
 use crate::table::Table;
@@ -45,18 +44,22 @@ impl Column {
 pub(super) struct Outgoing {
     pub(super) reference: Arc<Reference>,
     pub(super) columns: Columns,
+    /// That of the child's index, see [`turn_of`].
+    pub(super) turn: usize,
 }
 
 /// A key whose parent the table is.
 pub(super) struct Incoming {
     pub(super) reference: Arc<Reference>,
     pub(super) columns: Columns,
-    /// Of the index that it refers to.
-    pub(super) codec: Arc<KeyCodec>,
+    /// That of the index referred to, see [`turn_of`].
+    pub(super) turn: usize,
 }
 
 /// The relations of an open table.
 pub(crate) struct Links {
+    /// The columns of the primary key.
+    pub(super) primary: Columns,
     relations: Arc<Relations>,
     /// In the order in which InnoDB looks at them: by the index of the child, the one of the rows first, then by name.
     pub(super) parents: Vec<Outgoing>,
@@ -107,7 +110,8 @@ impl Links {
         for reference in &relations.parents {
             let number = reference.child_index.map(|place| number_of(table, place)).transpose()?;
             let columns = Columns::new(table, &reference.child_columns)?;
-            parents.push((rank(table, number), Outgoing { reference: reference.clone(), columns }));
+            let turn = number.map_or(LAST_TURN, |number| turn_of(table, number));
+            parents.push(Outgoing { reference: reference.clone(), columns, turn });
         }
         let mut children = Vec::new();
         for reference in &relations.children {
@@ -115,20 +119,27 @@ impl Links {
             let (Some(parent_index), Some(_)) = (reference.parent_index, reference.child_index) else { continue };
             let number = number_of(table, parent_index)?;
             let columns = Columns::new(table, &reference.parent_columns)?;
-            let codec = table.indexes[number].clone();
-            children.push((rank(table, Some(number)), Incoming { reference: reference.clone(), columns, codec }));
+            children.push(Incoming { reference: reference.clone(), columns, turn: turn_of(table, number) });
         }
-        parents.sort_by(|(a, one), (b, other)| (a, names(&one.reference)).cmp(&(b, names(&other.reference))));
-        children.sort_by(|(a, one), (b, other)| (a, names(&one.reference)).cmp(&(b, names(&other.reference))));
-        let parents = parents.into_iter().map(|(_, outgoing)| outgoing).collect();
-        let children = children.into_iter().map(|(_, incoming)| incoming).collect();
-        Ok(Links { relations, parents, children })
+        parents.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
+        children.sort_by(|a, b| (a.turn, names(&a.reference)).cmp(&(b.turn, names(&b.reference))));
+        let primary: Vec<usize> = match table.def.primary {
+            None => Vec::new(),
+            Some(index) => table.def.indexes[index].parts.iter().map(|part| part.column as usize).collect(),
+        };
+        Ok(Links { relations, primary: Columns::new(table, &primary)?, parents, children })
     }
 }
 
-/// The place of an index in the order in which the entries of a row are written: that of the rows comes first.
-fn rank(table: &Table, number: Option<usize>) -> (bool, usize) {
-    (number != table.def.primary || number.is_none(), number.unwrap_or(usize::MAX))
+/// The end of all turns.
+pub(super) const ALL: usize = usize::MAX;
+/// That of keys without an index.
+const LAST_TURN: usize = usize::MAX - 1;
+
+/// When InnoDB writes the entry of a row in the open table's index of this number: that of the rows comes first. With it go the keys of
+/// the index: first the rows that refer to what leaves, then the parents of what comes, then whether that is a duplicate.
+pub(super) fn turn_of(table: &Table, number: usize) -> usize {
+    if table.def.primary == Some(number) { 0 } else { number + 1 }
 }
 
 fn names(reference: &Reference) -> (&str, &str) {

@@ -18,6 +18,8 @@ const ROWS_PER_POLL: u32 = 256;
 pub(super) struct Matches {
     codec: Arc<KeyCodec>,
     prefix: Vec<u8>,
+    /// What is stored under the keys begins with this.
+    suffix: Vec<u8>,
     cursor: Cursor,
     /// Keeps what the cursor shows.
     point: ReadPoint,
@@ -30,13 +32,16 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// Those of the index of `codec` whose keys begin with `prefix`.
+    /// Those of the index of `codec` that have values: `values` is what they encode to, of which `in_key` bytes belong to the key
+    /// ([`KeyCodec::encode_values`]).
     pub(super) fn open(
         session: &Session,
         codec: Arc<KeyCodec>,
-        prefix: Vec<u8>,
+        values: &[u8],
+        in_key: usize,
         mut cursor: Cursor,
     ) -> Result<Matches> {
+        let (prefix, suffix) = (values[..in_key].to_vec(), values[in_key..].to_vec());
         let mut end = prefix.clone();
         // Index ids are far from the greatest number: there is always a greater key.
         prefix_end_in_place(&mut end);
@@ -44,7 +49,7 @@ impl Matches {
         cursor.open(session.txn(), point.seq(), &prefix, &end)?;
         let [key, row_key, owner] = Default::default();
         let value = ValueBuf::default();
-        Ok(Matches { codec, prefix, cursor, point, is_started: false, rows: 0, key, value, row_key, owner })
+        Ok(Matches { codec, prefix, suffix, cursor, point, is_started: false, rows: 0, key, value, row_key, owner })
     }
 
     /// The clustered key of the row found last.
@@ -71,6 +76,9 @@ impl Matches {
             self.rows += 1;
             if self.rows % ROWS_PER_POLL == 0 {
                 session.check_killed()?;
+            }
+            if !self.suffix.is_empty() && !self.cursor.value().starts_with(&self.suffix) {
+                continue;
             }
             self.cursor.key().clone_into(&mut self.key);
             match self.codec.is_clustered() {

@@ -1,5 +1,6 @@
 //! Where the rows that statements write meet foreign keys. All of it is out of the way of tables without.
 
+use super::links::{ALL, turn_of};
 use super::workspace::Workspace;
 use crate::error::Result;
 use crate::rowcode::Record;
@@ -9,22 +10,41 @@ use crate::table::Table;
 /// A row has been inserted into `table`: it must have its parents.
 #[cold]
 pub(crate) fn inserted(session: &mut Session, table: &Table, new: Record<'_>) -> Result<()> {
-    with_workspace(session, |work, session| work.check(session, table, None, new, None))
+    with_workspace(session, |work, session| work.check(session, table, None, new, None, ALL))
 }
 
 /// A row of `table` has become another: so do the rows that refer to it, or they keep it as it was; and it must have its parents.
 #[cold]
 pub(crate) fn updated(session: &mut Session, table: &Table, old: Record<'_>, new: Record<'_>) -> Result<()> {
     with_workspace(session, |work, session| {
-        work.follow(session, table, old, Some(new))?;
-        work.check(session, table, Some(old), new, None)
+        work.follow(session, table, old, Some(new), ALL)?;
+        work.check(session, table, Some(old), new, None, ALL)
+    })
+}
+
+/// A row of `table` that was to come, or to become another (`old`), is a duplicate in the index of this number, and has not been
+/// written. The error of a foreign key whose turn is before that, if there is one.
+#[cold]
+pub(crate) fn duplicate(
+    session: &mut Session,
+    table: &Table,
+    old: Option<Record<'_>>,
+    new: Record<'_>,
+    index: usize,
+) -> Result<()> {
+    with_workspace(session, |work, session| {
+        let end = turn_of(table, index) + 1;
+        if let Some(old) = old {
+            work.follow(session, table, old, Some(new), end)?;
+        }
+        work.check(session, table, old, new, None, end)
     })
 }
 
 /// A row of `table` has gone: with it go those that refer to it, or they keep it.
 #[cold]
 pub(crate) fn deleted(session: &mut Session, table: &Table, old: Record<'_>) -> Result<()> {
-    with_workspace(session, |work, session| work.follow(session, table, old, None))
+    with_workspace(session, |work, session| work.follow(session, table, old, None, ALL))
 }
 
 /// True if the session's transaction has changed rows by cascades: a row that a statement has read may be another since.

@@ -101,9 +101,7 @@ impl Parents {
     fn have(&mut self, session: &Session, columns: &Columns, row: Record<'_>) -> Result<bool> {
         let Some((parent, number)) = &self.parent else { return Ok(false) };
         let codec = &parent.indexes[*number];
-        if !codec.encode_values(columns.values(row), &mut self.key)? {
-            return Ok(false);
-        }
+        let Some(in_key) = codec.encode_values(columns.values(row), &mut self.key)? else { return Ok(false) };
         if self.key == self.last.0 {
             return Ok(self.last.1);
         }
@@ -111,9 +109,13 @@ impl Parents {
             true => session.txn().get(&self.key, self.seq, &mut Unread)?,
             false => {
                 let mut cursor = parent.engine().cursor();
-                let end = crate::keycode::prefix_end(&self.key).unwrap_or_default();
-                cursor.open(session.txn(), self.seq, &self.key, &end)?;
-                cursor.seek_ge(session.txn(), &self.key)?;
+                let (prefix, suffix) = self.key.split_at(in_key);
+                let end = crate::keycode::prefix_end(prefix).unwrap_or_default();
+                cursor.open(session.txn(), self.seq, prefix, &end)?;
+                cursor.seek_ge(session.txn(), prefix)?;
+                while !suffix.is_empty() && cursor.valid() && !cursor.value().starts_with(suffix) {
+                    cursor.next(session.txn())?;
+                }
                 cursor.valid()
             }
         };

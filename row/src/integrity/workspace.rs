@@ -41,7 +41,6 @@ pub(crate) struct Workspace {
     /// Keys of the row being checked, by number, that ask for a parent row.
     pub(super) asking: Vec<usize>,
     pub(super) key: Vec<u8>,
-    pub(super) other_key: Vec<u8>,
     pub(super) row: ChildRow,
 }
 

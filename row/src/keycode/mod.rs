@@ -266,21 +266,27 @@ impl KeyCodec {
         self.checked(out)
     }
 
-    /// Index id and leading own parts with these values, as [`Layout::carried`] has them, of columns of another table that compare
-    /// with those of the parts. What it encodes to is a prefix of the keys of all rows that have the values. False if no row can.
+    /// Index id and leading parts with these values, as [`Layout::carried`] has them, of columns of another table that compare
+    /// with those of the parts. The keys of all rows that have the values begin with the first bytes of what comes out, as many as
+    /// are returned; what is stored under them begins with the others, which are there if the values go beyond the own parts of a
+    /// unique index. `None` if no row can have the values.
     pub(crate) fn encode_values<'a>(
         &self,
         values: impl IntoIterator<Item = Option<&'a [u8]>>,
         out: &mut Vec<u8>,
-    ) -> Result<bool> {
+    ) -> Result<Option<usize>> {
         self.begin(out);
-        for (step, value) in self.steps[..self.own].iter().zip(values) {
+        let mut in_key = None;
+        for (number, (step, value)) in self.steps.iter().zip(values).enumerate() {
+            if self.unique && number == self.own {
+                in_key = Some(out.len());
+            }
             if !value.is_some_and(|value| step.carried_value(value, out)) {
-                return Ok(false);
+                return Ok(None);
             }
         }
         self.checked(out)?;
-        Ok(true)
+        Ok(Some(in_key.unwrap_or(out.len())))
     }
 
     /// The value stored under a row's key in a secondary index: the suffix if it is not in the key, then unpack data.

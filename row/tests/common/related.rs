@@ -310,7 +310,7 @@ pub fn outcome<T>(result: &Result<T>) -> String {
         Ok(_) => "ok".to_owned(),
         Err(Error::NoReferencedRow(reference)) => format!("no parent {}", reference.key.name),
         Err(Error::RowIsReferenced(reference)) => format!("referenced {}", reference.key.name),
-        Err(Error::CascadeTooDeep) => "too deep".to_owned(),
+        Err(Error::CascadeTooDeep(_)) => "too deep".to_owned(),
         Err(Error::ForeignDuplicate { child, index }) => format!("duplicate {child} {index}"),
         Err(Error::Duplicate(index)) => format!("duplicate {index}"),
         Err(error) => error.to_string(),

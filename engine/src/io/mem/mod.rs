@@ -6,7 +6,7 @@
 //!
 //! Invariants: a synced sector is never lost; a failed `sync_data` never becomes a success for the bytes it covered (a
 //! later sync does not make them durable, as on Linux). Directories themselves are durable at once: the engine creates
-//! them only while a store is created.
+//! them only while a store or a checkpoint is created.
 //!
 //! Rejected: a directory in the memory of the system (it cannot lose what was not synced, nor fail at a chosen operation).
 
@@ -162,9 +162,10 @@ impl MemDisk {
     /// A disk of its own with the same files, all durable: where many cases begin.
     pub fn copy(&self) -> MemDisk {
         let state = self.state.lock();
-        let copied = |node: &NodeRef| {
-            let data = node.lock().data.clone();
-            Arc::new(Mutex::new(Node::synced(data)))
+        let mut copies: BTreeMap<*const Mutex<Node>, NodeRef> = BTreeMap::new();
+        let mut copied = |node: &NodeRef| {
+            let new = || Arc::new(Mutex::new(Node::synced(node.lock().data.clone())));
+            copies.entry(Arc::as_ptr(node)).or_insert_with(new).clone()
         };
         let names: BTreeMap<_, _> = state.names.iter().map(|(path, node)| (path.clone(), copied(node))).collect();
         let copy = State { names: names.clone(), durable_names: names, dirs: state.dirs.clone(), ..State::default() };
@@ -263,7 +264,10 @@ impl State {
     }
 
     fn used(&self) -> u64 {
-        self.names.values().map(|node| node.lock().data.len() as u64).sum()
+        // A file with two names takes its space once.
+        let files: BTreeMap<*const Mutex<Node>, &NodeRef> =
+            self.names.values().map(|node| (Arc::as_ptr(node), node)).collect();
+        files.values().map(|node| node.lock().data.len() as u64).sum()
     }
 
     fn check_room(&self, growth: u64) -> std::result::Result<(), io::Error> {
@@ -330,6 +334,34 @@ impl Disk for MemDisk {
         }
         state.change_name(NameChange::Remove(path.to_owned()));
         Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.counters.name_changes += 1;
+        state.pass("link", Needs::Mutation).map_err(|e| Error::io("link", to, e))?;
+        let node = state.names.get(from).cloned().ok_or_else(|| Error::io("link", to, absent()))?;
+        if state.names.contains_key(to) {
+            return Err(Error::io("link", to, io::Error::from(io::ErrorKind::AlreadyExists)));
+        }
+        if !to.parent().is_some_and(|parent| state.dirs.contains(parent)) {
+            return Err(Error::io("link", to, absent()));
+        }
+        state.change_name(NameChange::Add(to.to_owned(), node));
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        let mut state = self.state.lock();
+        state.pass("remove directory", Needs::Mutation).map_err(|e| Error::io("remove directory", dir, e))?;
+        let inside = |path: &PathBuf| path.parent() == Some(dir);
+        if state.names.keys().any(inside) || state.dirs.iter().any(inside) {
+            return Err(Error::io("remove directory", dir, io::Error::from(io::ErrorKind::DirectoryNotEmpty)));
+        }
+        match state.dirs.remove(dir) {
+            true => Ok(()),
+            false => Err(Error::io("remove directory", dir, absent())),
+        }
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {

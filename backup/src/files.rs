@@ -1,0 +1,196 @@
+//! Files: walked through, read with their checksum and at a limited rate, written durably.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Files are read in pieces of this size.
+pub const PIECE: usize = 1 << 20;
+
+/// What a file is on its machine. A table file never changes, so one of the same name and identity has the same content: an inode
+/// that was used again has another time.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// Nanoseconds since 1970 of its last change.
+    pub modified_ns: i128,
+}
+
+impl Identity {
+    /// That of the file at `path`.
+    pub fn of(path: &Path) -> Result<Identity> {
+        let meta = fs::metadata(path).with_context(|| path.display().to_string())?;
+        let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        Ok(Identity { device: meta.dev(), inode: meta.ino(), modified_ns })
+    }
+}
+
+/// The files below `dir`, as paths relative to it, sorted.
+pub fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::new()];
+    while let Some(at) = left.pop() {
+        let full = dir.join(&at);
+        for entry in fs::read_dir(&full).with_context(|| full.display().to_string())? {
+            let entry = entry?;
+            let path = at.join(entry.file_name());
+            if entry.file_type()?.is_dir() { left.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Keeps to a rate.
+pub struct Throttle {
+    bytes_per_s: Option<f64>,
+    began: Instant,
+    bytes: u64,
+}
+
+impl Throttle {
+    /// So many MiB per second; 0 is no limit.
+    pub fn new(mib_per_s: u32) -> Throttle {
+        let bytes_per_s = (mib_per_s > 0).then(|| f64::from(mib_per_s) * f64::from(1 << 20));
+        Throttle { bytes_per_s, began: Instant::now(), bytes: 0 }
+    }
+
+    /// Waits until so many more bytes are within the rate.
+    pub fn pass(&mut self, bytes: usize) {
+        let Some(rate) = self.bytes_per_s else { return };
+        self.bytes += bytes as u64;
+        let due = Duration::from_secs_f64(self.bytes as f64 / rate);
+        if let Some(early) = due.checked_sub(self.began.elapsed()) {
+            sleep(early);
+        }
+    }
+}
+
+/// Reads a file, at a rate, and knows the checksum of what was read.
+pub struct Hashing<'a> {
+    file: File,
+    throttle: &'a mut Throttle,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl<'a> Hashing<'a> {
+    /// The file at `path`.
+    pub fn open(path: &Path, throttle: &'a mut Throttle) -> Result<Hashing<'a>> {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        Ok(Hashing { file, throttle, hash: Sha256::new(), bytes: 0 })
+    }
+
+    /// Bytes that were read, and their checksum.
+    pub fn finish(self) -> (u64, String) {
+        (self.bytes, self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Its length now.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+impl Read for Hashing<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(buf)?;
+        self.throttle.pass(n);
+        self.hash.update(&buf[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+}
+
+/// Size and checksum of a file.
+pub fn checksum(path: &Path, throttle: &mut Throttle) -> Result<(u64, String)> {
+    copy_to(path, &mut io::sink(), throttle)
+}
+
+/// Copies a file, durably but for its name; its size and checksum.
+pub fn copy(from: &Path, to: &Path, throttle: &mut Throttle) -> Result<(u64, String)> {
+    if let Some(above) = to.parent() {
+        fs::create_dir_all(above).with_context(|| above.display().to_string())?;
+    }
+    let mut file = File::create_new(to).with_context(|| to.display().to_string())?;
+    let done = copy_to(from, &mut file, throttle)?;
+    file.sync_all().with_context(|| to.display().to_string())?;
+    Ok(done)
+}
+
+fn copy_to(from: &Path, to: &mut dyn Write, throttle: &mut Throttle) -> Result<(u64, String)> {
+    let mut source = Hashing::open(from, throttle)?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        match source.read(&mut piece).with_context(|| from.display().to_string())? {
+            0 => return Ok(source.finish()),
+            n => to.write_all(&piece[..n]).with_context(|| format!("copying {}", from.display()))?,
+        }
+    }
+}
+
+/// Makes the names in a directory durable, and those in all directories below it.
+pub fn sync_names(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_names(&entry.path())?;
+        }
+    }
+    sync_dir(dir)
+}
+
+/// Makes the names in a directory durable.
+pub fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).with_context(|| dir.display().to_string())
+}
+
+/// Writes a file that is there as a whole or not at all, durably.
+pub fn write_durably(path: &Path, text: &[u8]) -> Result<()> {
+    let temporary = path.with_extension("tmp");
+    let written = File::create(&temporary).and_then(|mut file| {
+        file.write_all(text)?;
+        file.sync_all()
+    });
+    written.with_context(|| temporary.display().to_string())?;
+    fs::rename(&temporary, path).with_context(|| path.display().to_string())?;
+    sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_the_checksum_of_the_field() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("deep/b"));
+        fs::write(&from, b"abc").unwrap();
+        let (bytes, sum) = copy(&from, &to, &mut Throttle::new(0)).unwrap();
+        assert_eq!(bytes, 3);
+        assert_eq!(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(checksum(&to, &mut Throttle::new(0)).unwrap(), (bytes, sum));
+        assert!(copy(&from, &to, &mut Throttle::new(0)).is_err(), "nothing is written over");
+        assert_eq!(walk(dir.path()).unwrap(), [PathBuf::from("a"), PathBuf::from("deep/b")]);
+        let before = Identity::of(&from).unwrap();
+        assert_eq!(before, Identity::of(&from).unwrap());
+        assert_ne!(before, Identity::of(&to).unwrap());
+    }
+
+    #[test]
+    fn a_rate_is_kept() {
+        let began = Instant::now();
+        let mut throttle = Throttle::new(10);
+        (0..4).for_each(|_| throttle.pass(1 << 19));
+        assert!(began.elapsed() >= Duration::from_millis(199));
+    }
+}

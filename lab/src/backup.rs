@@ -1,0 +1,449 @@
+//! The command `backup`: backups of a server under load, by `strata-backup`, each restored and compared with its source.
+//!
+//! The load is the [`ledger`], TPC-C, sessions that change definitions ([`definer`]), and *twins*: transactions that insert the same
+//! number into a table of InnoDB and one of Strata. A restored server must have the same numbers in both before anything else
+//! happens to it, at once: both engines show one moment. Then it becomes a replica of the source, from the position that the backup
+//! tells, catches up, and is compared: a transaction that the backup lacks, or has beyond its position, is a difference or stops it.
+//!
+//! Rounds go through four kinds: a full backup; an incremental one on top of it; SIGKILL of the tool in the middle; SIGKILL of the server
+//! in the middle. What a killed one leaves must not be taken for a backup, and the next one works.
+
+use crate::copies::differences;
+use crate::crash::{check_tables, fail_if, join_all};
+use crate::definer::{self, Definer};
+use crate::drive::Control;
+use crate::engine::Conditions;
+use crate::ledger::{self, Writer};
+use crate::options::{Isolation, Trial, seed_of_now};
+use crate::server::{Instance, Server};
+use crate::tpcc::Scale;
+use crate::tpcc::bench::load_warehouses;
+use crate::tpcc::drive::{Load, drive};
+use anyhow::{Context, Result, bail, ensure};
+use mysql::prelude::Queryable;
+use mysql::{Conn, Row};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The load runs so long before a backup.
+const BEFORE: Duration = Duration::from_secs(3);
+const TWINS: &str = "twins";
+
+/// Options of `backup`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    trial: Trial,
+    /// The tool [default: strata-backup beside this program]
+    #[arg(long)]
+    tool: Option<PathBuf>,
+}
+
+/// One server.
+struct Side {
+    instance: Instance,
+    port: u16,
+    number: u32,
+}
+
+struct Bench {
+    args: Args,
+    tool: PathBuf,
+    source: Side,
+    copy: Side,
+    backups: PathBuf,
+    scale: Scale,
+    rng: SmallRng,
+    writers: Vec<Writer>,
+    definers: Vec<Definer>,
+    twins: u64,
+}
+
+/// What a round does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Full,
+    Incremental,
+    KillTool,
+    KillServer,
+}
+
+const KINDS: [Kind; 4] = [Kind::Full, Kind::Incremental, Kind::KillTool, Kind::KillServer];
+
+/// What a backup under load came to.
+#[derive(Default)]
+struct Course {
+    /// Transactions per second before, and during.
+    before: f64,
+    during: f64,
+    seconds: f64,
+    /// The longest commit of the twins meanwhile.
+    longest_ms: f64,
+}
+
+/// The command `backup`.
+pub fn run(args: Args) -> Result<()> {
+    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let folder = args.trial.site.folder()?.join("backup");
+    let tool = match &args.tool {
+        Some(tool) => tool.clone(),
+        None => std::env::current_exe()?.with_file_name("strata-backup"),
+    };
+    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-backup' makes it", tool.display());
+    crate::paths::need_program("mariadb-backup")?;
+    let mut side = |number: u32, name: &str| -> Result<Side> {
+        Ok(Side { instance: Instance::new(&folder.join(name), args.trial.engine)?, port: free_port(&mut rng)?, number })
+    };
+    let (source, copy) = (side(1, "source")?, side(2, "copy")?);
+    println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
+    let mut bench = Bench {
+        tool,
+        source,
+        copy,
+        backups: folder.join("backups"),
+        scale: Scale::small(1),
+        writers: (1..=args.trial.threads).map(|number| Writer::new(number, seed)).collect(),
+        definers: vec![Definer::new(1, seed)],
+        twins: 0,
+        rng,
+        args,
+    };
+    let mut server = bench.prepare()?;
+    for round in 1..=bench.args.trial.rounds {
+        let kind = KINDS[(round as usize - 1) % KINDS.len()];
+        server = bench.round(server, round, kind).with_context(|| {
+            format!("round {round} ({kind:?}), seed {seed}; the server's log is {}", bench.source.instance.log().display())
+        })?;
+    }
+    bench.refuse_plain()?;
+    server.stop()?;
+    println!("{}: {} rounds, each restored server equals its source", bench.args.trial.engine.title(), bench.args.trial.rounds);
+    Ok(())
+}
+
+fn free_port(rng: &mut SmallRng) -> Result<u16> {
+    (0..100)
+        .map(|_| rng.random_range(20_000..30_000u16))
+        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .context("no port is free")
+}
+
+impl Side {
+    fn conditions(&self, budget_mb: u64) -> Conditions {
+        let extra = vec![
+            "skip-networking=0".to_string(),
+            "bind-address=127.0.0.1".into(),
+            format!("port={}", self.port),
+            format!("server-id={}", self.number),
+            "gtid-strict-mode=1".into(),
+            "slave-net-timeout=10".into(),
+            "slave-parallel-threads=4".into(),
+        ];
+        Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
+    }
+
+    fn connect(&self) -> Result<Conn> {
+        Ok(self.instance.connect(None)?)
+    }
+}
+
+impl Bench {
+    fn prepare(&mut self) -> Result<Server> {
+        let _ = fs::remove_dir_all(&self.backups);
+        fs::create_dir_all(&self.backups)?;
+        self.source.instance.reset()?;
+        let server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
+        let mut conn = self.source.connect()?;
+        conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
+        conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
+        load_warehouses(&self.source.instance, self.scale)?;
+        ledger::create(&self.source.instance)?;
+        definer::create(&self.source.instance)?;
+        let mut conn = self.source.instance.fresh_database(TWINS)?;
+        conn.query_drop("CREATE TABLE here (n BIGINT PRIMARY KEY) ENGINE=STRATA")?;
+        conn.query_drop("CREATE TABLE there (n BIGINT PRIMARY KEY) ENGINE=InnoDB")?;
+        Ok(server)
+    }
+
+    fn round(&mut self, server: Server, round: u32, kind: Kind) -> Result<Server> {
+        let dir = self.backups.join(format!("{round}"));
+        let base = (kind == Kind::Incremental).then(|| self.backups.join("kept"));
+        let mut server = server;
+        if kind == Kind::KillTool || kind == Kind::KillServer {
+            server = self.interrupted(server, &dir, kind)?;
+            let _ = fs::remove_dir_all(&dir);
+        }
+        let (course, _) = self.under_load(&mut server, &dir, base.as_deref(), None)?;
+        let bytes = size_of(&dir.join("strata"))?;
+        self.tool(&["verify", "--target-dir"], &[&dir])?;
+        let target = match kind {
+            Kind::Incremental => {
+                let kept = self.backups.join("kept");
+                let full = size_of(&kept.join("strata"))?;
+                ensure!(bytes < full, "the incremental backup has {bytes} bytes of the engine, the full one {full}");
+                self.tool(&["prepare", "--target-dir"], &[&kept, Path::new("--incremental-dir"), &dir])?;
+                kept
+            }
+            _ => {
+                if kind == Kind::Full {
+                    copy_dir(&dir, &self.backups.join("kept"))?;
+                }
+                self.tool(&["prepare", "--target-dir"], &[&dir])?;
+                dir.clone()
+            }
+        };
+        self.tool(&["verify", "--target-dir"], &[&target])?;
+        let twins = self.restore_and_compare(&target)?;
+        server.ensure_alive()?;
+        let Course { before, during, seconds, longest_ms } = course;
+        println!(
+            "round {round}: {kind:?}, {bytes} bytes of Strata in {seconds:.1} s; {before:.0} transactions per second before and \
+             {during:.0} meanwhile, longest commit {longest_ms:.0} ms; {twins} twins, caught up: equal"
+        );
+        fs::remove_dir_all(&dir)?;
+        Ok(server)
+    }
+
+    /// A backup in whose middle the tool or the server is killed. The server that runs then.
+    fn interrupted(&mut self, server: Server, dir: &Path, kind: Kind) -> Result<Server> {
+        let after = Duration::from_millis(self.rng.random_range(50..3000));
+        let mut server = server;
+        let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)))?;
+        if kind == Kind::KillServer {
+            server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
+        }
+        let verified = self.command().args(["verify", "--target-dir"]).arg(dir).stderr(Stdio::null()).status()?;
+        ensure!(done || !verified.success(), "a backup that was killed after {after:?} passes for complete");
+        Ok(server)
+    }
+
+    /// The load, and a backup in the middle of it; whether it was completed.
+    fn under_load(
+        &mut self,
+        server: &mut Server,
+        dir: &Path,
+        base: Option<&Path>,
+        kill: Option<(Kind, Duration)>,
+    ) -> Result<(Course, bool)> {
+        let load = Load {
+            scale: self.scale,
+            threads: self.args.trial.threads,
+            seconds: 3600,
+            seed: u64::from(self.rng.random::<u32>()),
+            rate: None,
+        };
+        let (control, stop, done, defined) =
+            (Control::default(), AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let longest_us = AtomicU64::new(0);
+        let kills_server = kill.is_some_and(|(kind, _)| kind == Kind::KillServer);
+        let origin = &self.source.instance;
+        let mut command = backup_command(&self.tool, origin, dir, base);
+        let first_twin = self.twins + 1;
+        let (writers, definers) = (&mut self.writers, &mut self.definers);
+        let (outcome, course, status, twins, mut wrong) = std::thread::scope(|scope| {
+            let driver = scope.spawn(|| drive(origin, load, &control));
+            let mut handles: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(|| writer.write(origin, &stop, &done))).collect();
+            for definer in definers.iter_mut() {
+                handles.push(scope.spawn(|| definer.work(origin, !kills_server, &stop, &defined)));
+            }
+            let twins = scope.spawn(|| write_twins(origin, first_twin, &stop, &longest_us));
+            let transactions = || control.transactions.load(Ordering::Relaxed);
+            sleep(BEFORE / 3);
+            let (from, since) = (transactions(), Instant::now());
+            sleep(BEFORE);
+            let before = (transactions() - from) as f64 / since.elapsed().as_secs_f64();
+            longest_us.store(0, Ordering::Relaxed);
+            let (from, since) = (transactions(), Instant::now());
+            let status = command.spawn().context("the tool does not start").and_then(|mut tool| {
+                if let Some((kind, after)) = kill {
+                    sleep(after);
+                    match kind {
+                        Kind::KillServer => server.end()?,
+                        _ => kill_all(&mut tool)?,
+                    }
+                }
+                Ok(tool.wait()?.success())
+            });
+            let seconds = since.elapsed().as_secs_f64();
+            let during = (transactions() - from) as f64 / seconds;
+            let longest_ms = longest_us.load(Ordering::Relaxed) as f64 / 1e3;
+            stop.store(true, Ordering::Relaxed);
+            control.stop.store(true, Ordering::Relaxed);
+            let mut wrong = Vec::new();
+            join_all(handles, &mut wrong);
+            let twins = twins.join().expect("the twins do not panic");
+            let outcome = driver.join().expect("the driver does not panic");
+            (outcome, Course { before, during, seconds, longest_ms }, status, twins, wrong)
+        });
+        self.twins = twins?;
+        match outcome {
+            Ok(outcome) => wrong.extend(outcome.seen.errors),
+            Err(error) if !kills_server => return Err(error),
+            Err(_) => {}
+        }
+        fail_if("under load", &wrong)?;
+        let status = status?;
+        ensure!(status || kill.is_some(), "the backup has failed");
+        Ok((course, status))
+    }
+
+    fn command(&self) -> Command {
+        Command::new(&self.tool)
+    }
+
+    fn tool(&self, words: &[&str], paths: &[&Path]) -> Result<()> {
+        let status = quiet(self.command().args(words).args(paths), &self.backups.join("tool.log"))?.status()?;
+        ensure!(status.success(), "{words:?} {paths:?} has failed: see {}", self.backups.join("tool.log").display());
+        Ok(())
+    }
+
+    /// Restores a prepared backup, lets the server follow its source, and compares; how many twins the backup has.
+    fn restore_and_compare(&self, backup: &Path) -> Result<u64> {
+        let instance = &self.copy.instance;
+        instance.reset()?;
+        fs::remove_dir_all(instance.data())?;
+        self.tool(&["restore", "--target-dir"], &[backup, Path::new("--datadir"), &instance.data()])?;
+        let server = instance.start(&self.copy.conditions(self.args.trial.cache_mb))?;
+        let mut conn = self.copy.connect()?;
+        let unlike: Option<(u64, u64)> = conn.query_first(format!(
+            "SELECT (SELECT COUNT(*) FROM {TWINS}.here), (SELECT COUNT(*) FROM {TWINS}.here JOIN {TWINS}.there USING (n))"
+        ))?;
+        let all: Option<u64> = conn.query_first(format!("SELECT COUNT(*) FROM {TWINS}.there"))?;
+        let (here, both) = unlike.context("no answer")?;
+        ensure!(all == Some(here) && both == here, "{here} twins in Strata, {all:?} in InnoDB, {both} in both");
+        let text = fs::read_to_string(backup.join("backup.json"))?;
+        let manifest: serde_json::Value = serde_json::from_str(&text)?;
+        let gtid = manifest["position"]["gtid_binlog_pos"].as_str().context("the backup tells no GTID")?;
+        conn.query_drop(format!("SET GLOBAL gtid_slave_pos = '{gtid}'"))?;
+        conn.query_drop(format!(
+            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
+             master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
+            self.source.port
+        ))?;
+        conn.query_drop("START SLAVE")?;
+        let mut source = self.source.connect()?;
+        catch_up(&mut source, &mut conn)?;
+        let mut wrong = differences(&mut source, &mut conn)?;
+        check_tables(instance, &mut wrong)?;
+        for table in ["here", "there"] {
+            let sum = |conn: &mut Conn| conn.query_first::<(String, u64), _>(format!("CHECKSUM TABLE {TWINS}.{table}"));
+            let (ours, theirs) = (sum(&mut source)?, sum(&mut conn)?);
+            if ours != theirs || ours.is_none() {
+                wrong.push(format!("the sums of {table} are {ours:?} and {theirs:?}"));
+            }
+        }
+        fail_if("in the restored server", &wrong)?;
+        server.stop()?;
+        Ok(here)
+    }
+
+    /// mariadb-backup alone fails.
+    fn refuse_plain(&self) -> Result<()> {
+        let dir = self.backups.join("plain");
+        let mut command = Command::new("mariadb-backup");
+        command.arg("--no-defaults").arg("--backup").arg(format!("--target-dir={}", dir.display()));
+        command.arg(format!("--socket={}", self.source.instance.socket().display())).arg("--user=root");
+        command.arg(format!("--datadir={}", self.source.instance.data().display()));
+        let log = self.backups.join("plain.log");
+        let status = quiet(&mut command, &log)?.status()?;
+        let said = fs::read_to_string(&log)?;
+        ensure!(!status.success() && said.contains("would be missing from this backup"), "a plain backup looks like a success");
+        Ok(())
+    }
+}
+
+/// The output of a command goes to a file.
+fn quiet<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Command> {
+    let log = fs::File::options().create(true).append(true).open(log)?;
+    Ok(command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log))
+}
+
+fn backup_command(tool: &Path, origin: &Instance, dir: &Path, base: Option<&Path>) -> Command {
+    let mut command = Command::new(tool);
+    command.arg("backup").arg("--socket").arg(origin.socket()).arg("--target-dir").arg(dir);
+    if let Some(base) = base {
+        command.arg("--incremental-base").arg(base);
+    }
+    if let Some(log) = dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok()) {
+        command.stderr(log);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Ends the tool and the mariadb-backup that it has started, both by SIGKILL.
+fn kill_all(tool: &mut Child) -> Result<()> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id())).unwrap_or_default();
+    tool.kill()?;
+    for child in children.split_whitespace() {
+        Command::new("kill").args(["-KILL", child]).stderr(Stdio::null()).status()?;
+    }
+    Ok(())
+}
+
+/// Inserts numbers from `first` on into both tables until told to stop, or until the server goes away; the last one tried.
+fn write_twins(origin: &Instance, first: u64, stop: &AtomicBool, longest_us: &AtomicU64) -> Result<u64> {
+    let Ok(mut conn) = origin.connect(Some(TWINS)) else { return Ok(first) };
+    let mut n = first;
+    while !stop.load(Ordering::Relaxed) {
+        let mut insert = || -> mysql::Result<()> {
+            conn.query_drop("BEGIN")?;
+            conn.query_drop(format!("INSERT INTO there VALUES ({n})"))?;
+            conn.query_drop(format!("INSERT INTO here VALUES ({n})"))?;
+            let since = Instant::now();
+            conn.query_drop("COMMIT")?;
+            longest_us.fetch_max(since.elapsed().as_micros() as u64, Ordering::Relaxed);
+            Ok(())
+        };
+        match insert() {
+            Ok(()) => n += 1,
+            Err(error) if crate::drive::is_lost(&error) => break,
+            Err(error) => bail!("twins: {error}"),
+        }
+    }
+    Ok(n)
+}
+
+/// Waits until the replica has everything of its source.
+fn catch_up(source: &mut Conn, replica: &mut Conn) -> Result<()> {
+    let last: String = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?.context("no position")?;
+    let began = Instant::now();
+    loop {
+        let reached: Option<i64> = replica.exec_first("SELECT MASTER_GTID_WAIT(?, 1)", (&last,))?;
+        if reached == Some(0) {
+            return Ok(());
+        }
+        let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
+        let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
+        let errors = format!("{} {}", text("Last_SQL_Error"), text("Last_IO_Error"));
+        let runs = text("Slave_SQL_Running") != "No" && text("Slave_IO_Running") != "No";
+        ensure!(runs, "the restored server cannot follow its source: {errors}");
+        ensure!(began.elapsed() < PATIENCE, "the restored server is not at {last}, but at {}", text("Gtid_Slave_Pos"));
+    }
+}
+
+fn size_of(dir: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        sum += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+fn copy_dir(from: &Path, to: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(to);
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+    ensure!(status.success(), "{} cannot be copied", from.display());
+    Ok(())
+}
