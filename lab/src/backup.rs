@@ -121,12 +121,19 @@ pub fn run(args: Args) -> Result<()> {
     for round in 1..=bench.args.trial.rounds {
         let kind = KINDS[(round as usize - 1) % KINDS.len()];
         server = bench.round(server, round, kind).with_context(|| {
-            format!("round {round} ({kind:?}), seed {seed}; the server's log is {}", bench.source.instance.log().display())
+            format!(
+                "round {round} ({kind:?}), seed {seed}; the server's log is {}",
+                bench.source.instance.log().display()
+            )
         })?;
     }
     bench.refuse_plain()?;
     server.stop()?;
-    println!("{}: {} rounds, each restored server equals its source", bench.args.trial.engine.title(), bench.args.trial.rounds);
+    println!(
+        "{}: {} rounds, each restored server equals its source",
+        bench.args.trial.engine.title(),
+        bench.args.trial.rounds
+    );
     Ok(())
 }
 
@@ -165,7 +172,7 @@ impl Bench {
         let mut conn = self.source.connect()?;
         conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
         conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
-        load_warehouses(&self.source.instance, self.scale)?;
+        load_warehouses(&self.source.instance, self.scale, false)?;
         ledger::create(&self.source.instance)?;
         definer::create(&self.source.instance)?;
         let mut conn = self.source.instance.fresh_database(TWINS)?;
@@ -357,7 +364,10 @@ impl Bench {
         let log = self.backups.join("plain.log");
         let status = quiet(&mut command, &log)?.status()?;
         let said = fs::read_to_string(&log)?;
-        ensure!(!status.success() && said.contains("would be missing from this backup"), "a plain backup looks like a success");
+        ensure!(
+            !status.success() && said.contains("would be missing from this backup"),
+            "a plain backup looks like a success"
+        );
         Ok(())
     }
 }
@@ -374,7 +384,9 @@ fn backup_command(tool: &Path, origin: &Instance, dir: &Path, base: Option<&Path
     if let Some(base) = base {
         command.arg("--incremental-base").arg(base);
     }
-    if let Some(log) = dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok()) {
+    if let Some(log) =
+        dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok())
+    {
         command.stderr(log);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
