@@ -236,7 +236,8 @@ impl Shape {
                 (format!("MODIFY COLUMN {}", column.sql()), instant)
             }
             None => {
-                column.kind = Kind::Int;
+                // The smallest that holds the default.
+                column.kind = if matches!(column.kind, Kind::Text(_)) { Kind::Text(5) } else { Kind::Int };
                 (format!("MODIFY COLUMN {}", column.sql()), false)
             }
         }
@@ -322,6 +323,10 @@ mod tests {
             seen.push('\n');
             shape = change.after;
             assert!(shape.columns.len() <= COLUMNS_MAX + 4 && shape.indexes.len() <= INDEXES_MAX);
+            for column in &shape.columns {
+                let text = column.default.as_ref().is_none_or(|default| default.starts_with('\''));
+                assert!(column.default.is_none() || text == matches!(column.kind, Kind::Text(_)), "{}", column.sql());
+            }
             // Writers name these.
             assert!(["id", "v", "b"].iter().all(|name| shape.columns.iter().any(|column| column.name == *name)));
         }
