@@ -110,6 +110,7 @@ step_isolation() {
 step_crash() {
   lab_step crash --rounds 3 --max-seconds 4
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
+  lab_step crash --rounds 2 --max-seconds 2 --workload tpcc --foreign-keys --churn 0
   lab_step replica --rounds 2
 }
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.

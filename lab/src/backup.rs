@@ -173,7 +173,7 @@ impl Bench {
         let mut conn = self.source.connect()?;
         conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
         conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
-        load_warehouses(&self.source.instance, self.scale)?;
+        load_warehouses(&self.source.instance, self.scale, false)?;
         ledger::create(&self.source.instance)?;
         definer::create(&self.source.instance)?;
         let mut conn = self.source.instance.fresh_database(TWINS)?;

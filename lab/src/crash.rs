@@ -18,7 +18,7 @@ use crate::options::{self, Isolation, seed_of_now};
 use crate::sbtest;
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
-use crate::tpcc::bench::load_warehouses;
+use crate::tpcc::bench::{has_foreign_keys, load_warehouses};
 use crate::tpcc::drive::{Load, Outcome, drive};
 use crate::tpcc::txn::Order;
 use crate::tpcc::{self, Scale, check};
@@ -73,6 +73,9 @@ pub struct Args {
     /// The specification's cardinalities, not a tenth of them
     #[arg(long)]
     full: bool,
+    /// TPC-C with all foreign keys of the specification (RocksDB has none)
+    #[arg(long)]
+    foreign_keys: bool,
     /// Rows of each of two sysbench tables
     #[arg(long, default_value_t = 20_000)]
     rows: u64,
@@ -117,6 +120,9 @@ struct Trial {
 /// The command `crash`.
 pub fn run(args: Args) -> Result<()> {
     anyhow::ensure!(args.max_seconds > args.min_seconds, "--max-seconds must be more than --min-seconds");
+    if args.foreign_keys {
+        has_foreign_keys(args.trial.engine)?;
+    }
     let seed = args.trial.seed.unwrap_or_else(seed_of_now);
     let instance = Instance::new(&args.trial.site.folder()?, args.trial.engine)?;
     let mut extra = args.server_options.clone();
@@ -145,7 +151,7 @@ pub fn run(args: Args) -> Result<()> {
         churn: if args.churn == 0 {
             Churn::idle()
         } else {
-            Churn::new(args.trial.engine.sql(), Cast { tables: args.churn, others: true, xa: true }, seed)
+            Churn::new(args.trial.engine.sql(), Cast { tables: args.churn, alters: true, others: true, xa: true }, seed)
         },
         instance,
         conditions,
@@ -188,7 +194,7 @@ impl Trial {
         self.instance.reset()?;
         let server = self.instance.start(&self.conditions)?;
         if self.args.workload.tpcc() {
-            load_warehouses(&self.instance, self.scale)?;
+            load_warehouses(&self.instance, self.scale, self.args.foreign_keys)?;
         }
         if self.args.workload.sysbench() {
             sbtest::fill(&self.instance, self.size)?;
@@ -321,7 +327,7 @@ impl Trial {
         }
         self.churn.verify(&self.instance, &mut wrong)?;
         if self.args.workload.tpcc() {
-            let findings = check::check(&self.instance, self.scale, &self.orders, 2)?;
+            let findings = check::check(&self.instance, self.scale, self.args.foreign_keys, &self.orders, 2)?;
             wrong.extend(findings.told);
         }
         if self.args.workload.sysbench() {

@@ -57,13 +57,13 @@ pub fn run(args: Args) -> Result<()> {
     for instance in &instances {
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
-        load_warehouses(instance, scale)?;
+        load_warehouses(instance, scale, false)?;
         settle(server.pid())?;
         let course = Course::of_seconds(2, args.tpcc_seconds);
-        let bench = Bench { scale, threads: THREADS, round: 1, rate: None, course };
+        let bench = Bench { scale, foreign_keys: false, threads: THREADS, round: 1, rate: None, course };
         let (run, orders) = measure(&mut server, &conditions, bench)?;
         report.add(run)?;
-        run_check(instance, scale, &orders)?;
+        run_check(instance, scale, false, &orders)?;
         sbtest::fill(instance, SIZE)?;
         sbtest::warm(&server, SIZE)?;
         settle(server.pid())?;

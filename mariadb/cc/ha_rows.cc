@@ -424,8 +424,27 @@ int ha_strata::write_row(const uchar *buf)
   }
   duplicate_index= -1;
   int result= strata_insert(cursor_, buf, &duplicate_index);
-  if (result == STRATA_OK && own_record && table->found_next_number_field && !table->s->next_number_keypart)
+  if (result != STRATA_OK)
+    return insert_failed(buf, result);
+  if (own_record && table->found_next_number_field && !table->s->next_number_keypart)
     raise_auto_increment();
+  return 0;
+}
+
+/* The server locks every table before it writes, but for a temporary sequence that it has just made: into that it writes the
+   first row at once. The cursor then has no session. Only after a failure is this asked: other writes need not. */
+int ha_strata::insert_failed(const uchar *buf, int result)
+{
+  bool is_first= result == STRATA_INVALID && table->s->tmp_table != NO_TMP_TABLE &&
+                 table->s->table_type == TABLE_TYPE_SEQUENCE;
+  if (!is_first)
+    return handler_error(result, thd());
+  Request request;
+  request.request= STRATA_WRITE;
+  if (int error= begin(thd(), request))
+    return error;
+  result= strata_insert(cursor_, buf, &duplicate_index);
+  strata_cursor_mode(cursor_, nullptr, STRATA_LOCK_NONE, STRATA_WAIT);
   return handler_error(result, thd());
 }
 

@@ -371,7 +371,14 @@ int ha_strata::external_lock(THD *thd, int type)
   return error;
 }
 
-int ha_strata::start_stmt(THD *thd, thr_lock_type type) { return begin(thd, request_for(type)); }
+/* Of a table that LOCK TABLES holds, or the statement that calls a function: it may have been filled by CREATE OR REPLACE ... SELECT
+   or ALTER TABLE in an earlier statement, and others see it since. */
+int ha_strata::start_stmt(THD *thd, thr_lock_type type)
+{
+  if (fills_)
+    strata_cursor_fills(cursor_, fills_= false);
+  return begin(thd, request_for(type));
+}
 
 int ha_strata::reset()
 {

@@ -162,6 +162,7 @@ private:
   static int check_entry(void *self);
 
   void raise_auto_increment();
+  int insert_failed(const uchar *buf, int result);
   THD *thd() const { return table->in_use; }
   /* Has the table foreign keys, or is it named by some? They come and go while it is open. */
   bool is_related() const noexcept { return related_ && __atomic_load_n(related_, __ATOMIC_RELAXED); }

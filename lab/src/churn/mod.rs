@@ -1,6 +1,6 @@
 //! Everything of a server that is no plain row, changed while the server is killed: tables by DDL of every kind
-//! ([`tables`]), sequences, auto-increment, temporary tables, prepared XA transactions with DDL around them; and transactions
-//! over many tables that are larger than a write buffer ([`large`]).
+//! ([`tables`]), one table that is altered while others write to it ([`alters`]), sequences, auto-increment, temporary tables,
+//! prepared XA transactions with DDL around them; and transactions over many tables that are larger than a write buffer ([`large`]).
 //!
 //! An [`Actor`] is one session with a database of its own and a shadow of what must be in it. It has one statement in
 //! flight; when the server goes away, what was acknowledged must be there, and what was in flight is there as before it or as
@@ -10,6 +10,7 @@
 //! not; nothing else is let pass. A violation is told with what the object should be and with the last statements of the
 //! actor.
 
+mod alters;
 mod counters;
 mod large;
 mod scratch;
@@ -24,6 +25,7 @@ use anyhow::{Context, Result};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use session::{Answer, History, Session};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the names of all databases begin with.
@@ -126,6 +128,8 @@ fn work(
 pub struct Cast {
     /// Sessions with DDL of every kind.
     pub tables: u32,
+    /// A table that is altered while others write to it. ALTER is nothing to repeat on a replica that was killed.
+    pub alters: bool,
     /// Sequences, auto-increment, temporary tables and large transactions.
     pub others: bool,
     /// Prepared XA transactions, past the binary log: the server is not crash-safe with it
@@ -144,6 +148,9 @@ impl Churn {
         let hand = |actor: Box<dyn Actor>, binlog| Hand { actor, history: History::default(), binlog };
         let mut hands: Vec<Hand> =
             (1..=cast.tables).map(|n| hand(Box::new(tables::Tables::new(n, engine, seed)), true)).collect();
+        if cast.alters {
+            hands.extend(alters::cast(engine, seed).into_iter().map(|actor| hand(actor, true)));
+        }
         if cast.others {
             hands.extend(sequences::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));
             hands.extend(counters::pair(engine, seed).into_iter().map(|actor| hand(Box::new(actor), true)));
@@ -220,6 +227,13 @@ fn compare_indexes(conn: &mut Conn, wrong: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
+/// The server's list of partitions of the definition that it was about to put in place: an ALTER without copying leaves it when the
+/// server is killed behind the engine's part, whatever the engine, and DROP DATABASE fails as long as it is there.
+pub fn is_list_of_partitions(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("#sql-alter-") && name.ends_with(".par")
+}
+
 /// Tables that only the server's own DDL has named.
 fn leftovers(instance: &Instance, conn: &mut Conn, wrong: &mut Vec<String>) -> Result<()> {
     let listed: Vec<String> = conn.query(
@@ -233,7 +247,9 @@ fn leftovers(instance: &Instance, conn: &mut Conn, wrong: &mut Vec<String>) -> R
         }
         for file in std::fs::read_dir(&folder)? {
             let file = file?.path();
-            if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("#sql")) {
+            if is_list_of_partitions(&file) {
+                std::fs::remove_file(&file)?;
+            } else if file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("#sql")) {
                 wrong.push(format!("{} is left over", file.display()));
             }
         }

@@ -3,9 +3,11 @@
 //! The second server is the shadow: it has the same tables and runs the same statement to its end. What it shows before
 //! and after (definitions, rows, what each table's check says, the files of the database's folder) are the only two
 //! pictures that the crashed server may show, and at some steps only one of them: what its engine has made durable decides,
-//! or the server's own record of the statement does. The second picture's counters may be ahead, never behind.
+//! or the server's own record of the statement does. The second picture's counters may be ahead, never behind. One file is no
+//! part of it ([`churn::is_list_of_partitions`]).
 
 use super::{Matrix, PATIENCE};
+use crate::churn;
 use crate::drive::is_lost;
 use crate::leaks;
 use crate::server::Instance;
@@ -112,6 +114,25 @@ fn cases() -> Vec<Case> {
                 ("takeover-begins", Either),
                 ("taken-over", Either),
             ],
+        },
+        // The engine alone decides: after a crash the server asks it which definition it has, and ends or forgets the statement.
+        case(
+            "ALTER TABLE d ADD COLUMN x INT NOT NULL DEFAULT 5 FIRST, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        case(
+            "ALTER TABLE d DROP COLUMN w, RENAME COLUMN v TO u, RENAME INDEX v TO u, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        case(
+            "ALTER TABLE d MODIFY COLUMN w VARCHAR(250) FIRST, ALTER COLUMN v SET DEFAULT 3, ALGORITHM=INSTANT",
+            &[("change-ordered", Before), ("change-durable", After)],
+        ),
+        // All partitions are one change.
+        Case {
+            statement: "ALTER TABLE d ADD COLUMN x INT DEFAULT 5 AFTER id, DROP COLUMN w, ALGORITHM=INSTANT",
+            more: &["ALTER TABLE d PARTITION BY HASH (id) PARTITIONS 4"],
+            at: &[("change-ordered", Before), ("change-durable", After)],
         },
         Case {
             statement: "CREATE INDEX w ON d (w)",
@@ -260,7 +281,13 @@ fn picture(conn: &mut Conn, instance: &Instance) -> Result<Picture> {
     }
     let mut files = Vec::new();
     for entry in std::fs::read_dir(instance.data().join(DATABASE))? {
-        files.push(entry?.file_name().to_string_lossy().into_owned());
+        let path = entry?.path();
+        if churn::is_list_of_partitions(&path) {
+            // In the way of DROP DATABASE.
+            std::fs::remove_file(&path)?;
+            continue;
+        }
+        files.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
     }
     files.sort();
     lines.extend(files);

@@ -327,7 +327,7 @@ fn fill(plan: &Plan, lab: &Path, instance: &Instance, data: &Place) -> Result<Se
     let (mut seen, logical) = match plan.experiment.workload {
         Workload::Tpcc => {
             let scale = warehouses(plan, data);
-            tpcc::load::load(instance, scale, settings.loaders, &bar)?;
+            tpcc::load::load(instance, scale, false, settings.loaders, &bar)?;
             (Seen::default(), Some(scale.raw_bytes()))
         }
         Workload::Linkbench => {

@@ -40,6 +40,9 @@ pub struct Args {
     /// A tenth of the specification's customers, items and orders a warehouse
     #[arg(long)]
     small: bool,
+    /// With all foreign keys of the specification (RocksDB has none)
+    #[arg(long)]
+    foreign_keys: bool,
 }
 
 /// Options of `tpcc-check`.
@@ -54,6 +57,9 @@ pub struct CheckArgs {
     /// Whether the data were loaded with --small
     #[arg(long)]
     small: bool,
+    /// Whether they were loaded with --foreign-keys
+    #[arg(long)]
+    foreign_keys: bool,
     #[command(flatten)]
     site: Site,
 }
@@ -64,8 +70,12 @@ pub fn run(args: Args) -> Result<()> {
     let scale = scale(args.small, args.warehouses);
     let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
     let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
-    let saved = format!("tpcc-{}-{}", scale.warehouses, scale.customers);
+    let keys = if args.foreign_keys { "-keys" } else { "" };
+    let saved = format!("tpcc-{}-{}{keys}", scale.warehouses, scale.customers);
     let instances = args.comparison.instances(&lab)?;
+    if args.foreign_keys {
+        instances.iter().try_for_each(|instance| has_foreign_keys(instance.kind()))?;
+    }
     let bases = instances
         .iter()
         .map(|instance| resident_without_data(instance, &conditions, args.threads, STATEMENTS))
@@ -79,16 +89,21 @@ pub fn run(args: Args) -> Result<()> {
         // Loaded with ample memory: the load is not what is measured.
         let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
         let server = instance.start(&ample)?;
-        load_warehouses(instance, scale)?;
+        load_warehouses(instance, scale, args.foreign_keys)?;
         if args.check {
-            run_check(instance, scale, &[])?;
+            run_check(instance, scale, args.foreign_keys, &[])?;
         }
         settle(server.pid())?;
         server.stop()?;
         instance.save(&saved)?;
     }
-    let title =
-        format!("TPC-C, {} warehouse(s), {} threads, {} s", scale.warehouses, args.threads, args.course.seconds);
+    let title = format!(
+        "TPC-C, {} warehouse(s){}, {} threads, {} s",
+        scale.warehouses,
+        with_keys(args.foreign_keys),
+        args.threads,
+        args.course.seconds
+    );
     let mut report = Report::new(&lab, &title)?;
     for round in 1..=args.comparison.rounds {
         // Each round begins with another engine.
@@ -98,15 +113,15 @@ pub fn run(args: Args) -> Result<()> {
             instance.restore(&saved)?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
-            let Args { threads, rate, course, .. } = args;
-            let bench = Bench { scale, threads, round, rate, course };
+            let Args { foreign_keys, threads, rate, course, .. } = args;
+            let bench = Bench { scale, foreign_keys, threads, round, rate, course };
             let (mut run, orders) = measure(&mut server, &conditions, bench)?;
             run.usage.rss_base = bases[n];
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
             }
             // Before anything is compacted; and a run that fails it is kept all the same.
-            let checked = if args.check { run_check(instance, scale, &orders) } else { Ok(()) };
+            let checked = if args.check { run_check(instance, scale, foreign_keys, &orders) } else { Ok(()) };
             if args.compact && checked.is_ok() {
                 compact(instance)?;
                 settle(server.pid())?;
@@ -124,6 +139,20 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     report.finish()
+}
+
+/// Fails for an engine without foreign keys.
+pub fn has_foreign_keys(engine: Kind) -> Result<()> {
+    anyhow::ensure!(
+        engine != Kind::Rocksdb,
+        "{} has no foreign keys: leave out --foreign-keys, or compare --engines innodb,strata",
+        engine.title()
+    );
+    Ok(())
+}
+
+fn with_keys(foreign_keys: bool) -> &'static str {
+    if foreign_keys { " with foreign keys" } else { "" }
 }
 
 /// Has the server write all tables anew.
@@ -148,7 +177,7 @@ pub fn check(args: CheckArgs) -> Result<()> {
         strata_extra: vec![],
     };
     let server = instance.start(&conditions)?;
-    run_check(&instance, scale(args.small, args.warehouses), &[])?;
+    run_check(&instance, scale(args.small, args.warehouses), args.foreign_keys, &[])?;
     server.stop()
 }
 
@@ -161,6 +190,8 @@ fn scale(small: bool, warehouses: u32) -> Scale {
 pub struct Bench {
     /// Cardinalities.
     pub scale: Scale,
+    /// Whether the tables have foreign keys.
+    pub foreign_keys: bool,
     /// Sessions.
     pub threads: u32,
     /// Which repetition.
@@ -172,29 +203,31 @@ pub struct Bench {
 }
 
 /// Fills the database, with a progress bar, and says how long it took.
-pub fn load_warehouses(instance: &Instance, scale: Scale) -> Result<()> {
+pub fn load_warehouses(instance: &Instance, scale: Scale, foreign_keys: bool) -> Result<()> {
     let began = Instant::now();
     let bar = bar(format!("{}: loading", instance.kind().title()));
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get() as u32).clamp(2, 8);
-    load::load(instance, scale, threads, &bar)?;
+    load::load(instance, scale, foreign_keys, threads, &bar)?;
     bar.finish_and_clear();
     println!(
-        "{}: {} warehouse(s) loaded in {:.1} s",
+        "{}: {} warehouse(s){} loaded in {:.1} s",
         instance.kind().title(),
         scale.warehouses,
+        with_keys(foreign_keys),
         began.elapsed().as_secs_f64()
     );
     Ok(())
 }
 
 /// Checks the conditions and says so; fails when one is violated.
-pub fn run_check(instance: &Instance, scale: Scale, orders: &[Order]) -> Result<()> {
+pub fn run_check(instance: &Instance, scale: Scale, foreign_keys: bool, orders: &[Order]) -> Result<()> {
     let began = Instant::now();
-    let findings = check::check(instance, scale, orders, 2)?;
+    let findings = check::check(instance, scale, foreign_keys, orders, 2)?;
     let name = instance.kind().title();
     let rows = findings.into_result("TPC-C").with_context(|| format!("{name} fails the check"))?;
     println!(
-        "{name}: all TPC-C conditions hold, {} acknowledged orders are there ({rows} rows read in {:.1} s)",
+        "{name}: all TPC-C conditions hold{}, {} acknowledged orders are there ({rows} rows read in {:.1} s)",
+        if foreign_keys { ", all rows have what they refer to" } else { "" },
         orders.len(),
         began.elapsed().as_secs_f64()
     );
@@ -204,7 +237,7 @@ pub fn run_check(instance: &Instance, scale: Scale, orders: &[Order]) -> Result<
 /// Runs the mix on a loaded server and measures it; the orders that were acknowledged.
 pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Result<(Run, Vec<Order>)> {
     let instance = server.instance().clone();
-    let Bench { scale, threads, round, rate, course } = bench;
+    let Bench { scale, foreign_keys, threads, round, rate, course } = bench;
     let (seen, [before, orders], usage) = course.run(server, "TPC-C", |seconds, part, control| {
         let load = Load { scale, threads, seconds, seed: u64::from(round) + 1000 * part, rate };
         let outcome = drive(&instance, load, control)?;
@@ -217,7 +250,11 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
         ("rate".into(), rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
         ("raw data".into(), format!("{} MB", scale.raw_bytes() >> 20)),
     ]);
-    let label = format!("TPC-C, {} warehouse(s), {threads} threads", scale.warehouses);
+    // Stored runs without this setting have none.
+    if foreign_keys {
+        settings.insert("foreign keys".into(), "all of the specification".into());
+    }
+    let label = format!("TPC-C, {} warehouse(s){}, {threads} threads", scale.warehouses, with_keys(foreign_keys));
     let run = Run { settings, ..Run::of("tpcc", label, server, conditions, round)?.with(seen, usage) };
     println!(
         "{}, round {round}: {:.0} transactions/s ({:.0} New-Orders/min), p95 {:.1} ms, {} deadlocks, {} errors",

@@ -1,4 +1,4 @@
-//! The consistency conditions of clause 3.3.2, and two more.
+//! The consistency conditions of clause 3.3.2, and three more.
 //!
 //! | condition | what must hold |
 //! |---|---|
@@ -16,9 +16,12 @@
 //! | 12 | C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT, delivered) |
 //! | 13 | the secondary indexes hold the same rows as the tables |
 //! | 14 | acknowledged orders are there, with all lines (where the caller knows some) |
+//! | 15 | all foreign keys are declared, and each row has the row that it refers to (where they were asked for) |
+//!
+//! Condition 15 is read without the keys' help: for each key the distinct values of the children, and whether the parent has them.
 
 use super::txn::{Order, cents};
-use super::{DATABASE, DISTRICTS, Scale};
+use super::{DATABASE, DISTRICTS, Scale, schema};
 use crate::findings::{Findings, each, in_parts};
 use crate::server::Instance;
 use anyhow::{Context, Result};
@@ -26,8 +29,14 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Value};
 use std::collections::HashMap;
 
-/// Checks all warehouses; `acknowledged` are orders that must be there.
-pub fn check(instance: &Instance, scale: Scale, acknowledged: &[Order], threads: u32) -> Result<Findings> {
+/// Checks all warehouses; `acknowledged` are orders that must be there, `foreign_keys` says whether the tables have them.
+pub fn check(
+    instance: &Instance,
+    scale: Scale,
+    foreign_keys: bool,
+    acknowledged: &[Order],
+    threads: u32,
+) -> Result<Findings> {
     let mut orders: HashMap<u32, Vec<Order>> = HashMap::new();
     for order in acknowledged {
         orders.entry(order.warehouse).or_default().push(*order);
@@ -37,6 +46,9 @@ pub fn check(instance: &Instance, scale: Scale, acknowledged: &[Order], threads:
     let payments = Payments::read(&mut conn)?;
     let mut findings = Findings::of_rows(payments.rows);
     indexes(&mut conn, &mut findings)?;
+    if foreign_keys {
+        references(&mut conn, &mut findings)?;
+    }
     drop(conn);
     findings.merge(in_parts(u64::from(scale.warehouses), threads, open, |conn, part| {
         let w = part as u32 + 1;
@@ -90,6 +102,42 @@ fn indexes(conn: &mut Conn, findings: &mut Findings) -> Result<()> {
                 "{table} has {} rows, checksum {}; its index {index} has {}, {}",
                 by_table.0, by_table.1, by_index.0, by_index.1
             )
+        });
+    }
+    Ok(())
+}
+
+/// Condition 15.
+fn references(conn: &mut Conn, findings: &mut Findings) -> Result<()> {
+    let declared: Vec<String> = conn.query(format!(
+        "SELECT constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = '{DATABASE}'"
+    ))?;
+    for key in &schema::FOREIGN_KEYS {
+        findings.expect(15, declared.iter().any(|name| name == key.name), || {
+            format!("{} has no foreign key {}", key.child, key.name)
+        });
+        let on: Vec<String> = key
+            .referenced
+            .iter()
+            .zip(key.columns)
+            .map(|(parent, child)| format!("parent.{parent} = child.{child}"))
+            .collect();
+        let query = format!(
+            "SELECT COUNT(*), COALESCE(SUM(parent.{} IS NULL), 0) FROM (SELECT DISTINCT {} FROM {}) AS child
+             LEFT JOIN {} AS parent ON {}",
+            key.referenced[0],
+            key.columns.join(", "),
+            key.child,
+            key.parent,
+            on.join(" AND ")
+        );
+        let (values, orphans): (u64, u64) = conn
+            .query_first(&query)
+            .with_context(|| format!("this query failed: {query}"))?
+            .context("an aggregate has a row")?;
+        findings.rows += values;
+        findings.expect(15, orphans == 0, || {
+            format!("{}: {orphans} of {values} values refer to no row of {}", key.name, key.parent)
         });
     }
     Ok(())

@@ -15,13 +15,13 @@ const BATCH: usize = 500;
 /// When the data were made, so that all engines hold the same.
 const LOADED: &str = "2026-01-01 00:00:00";
 
-/// Makes the database and fills it.
-pub fn load(instance: &Instance, scale: Scale, threads: u32, progress: &ProgressBar) -> Result<()> {
+/// Makes the database and fills it; `foreign_keys`: with what its tables refer to, which the rows are checked against.
+pub fn load(instance: &Instance, scale: Scale, foreign_keys: bool, threads: u32, progress: &ProgressBar) -> Result<()> {
     let mut conn = session(instance, None)?;
     conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
     conn.query_drop(format!("CREATE DATABASE {DATABASE}"))?;
     conn.query_drop(format!("USE {DATABASE}"))?;
-    for statement in schema::statements(&instance.engine_clause()) {
+    for statement in schema::statements(&instance.engine_clause(), foreign_keys) {
         conn.query_drop(&statement).with_context(|| format!("this statement failed: {statement}"))?;
     }
     progress.set_length(u64::from(scale.warehouses) * 12);
