@@ -51,6 +51,16 @@ namespace strata {
 /* The name a collation is stored under: it tells more than its number, which servers have reused. */
 inline const char *collation_name(const CHARSET_INFO *cs) { return cs->coll_name.str; }
 
+/* The binary log is a participant of the transactions that it has something of. 11.7 has made it one that is no engine. */
+inline bool is_binlog(const Ha_trx_info *part)
+{
+#if MYSQL_VERSION_ID >= 110700
+  return part->ht() == &binlog_tp;
+#else
+  return part->ht() == binlog_hton;
+#endif
+}
+
 /* Interrupts of any kind count: KILL QUERY, max_statement_time, a dropped connection. */
 inline bool statement_killed(const THD *thd)
 {

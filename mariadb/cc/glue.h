@@ -33,8 +33,11 @@ bool cannot_log_statement(THD *thd, handler::Table_flags flags);
 /* With several workers a replica executes DDL while transactions before it have not committed yet, and notes its position
    in a transaction of its own, for which the server lifts the order of commits: a crash would lose those transactions. So
    the order is kept here. A handler waits before it changes anything, since a crash between the DDL and its position has
-   the server repeat the DDL; what changes no table of this engine waits where the position is noted. Returns a handler
-   error, with the reason pushed, if an earlier transaction has failed or the wait was killed. */
+   the server repeat the DDL; what changes no table of this engine waits where the position is noted.
+   Nor does the server order transactions of several engines (rows here, the position in InnoDB) that its open binary log
+   does not get: the later one would commit first, and what the earlier one then writes to the same rows would stay. It
+   waits when it is prepared, and can still be killed and tried again for the earlier one.
+   Returns a handler error, with the reason pushed, if an earlier transaction has failed or the wait was killed. */
 int wait_for_earlier_commits(THD *thd);
 /* A worker of a replica is going to write to a table of positions. After begin_statement(). */
 void writes_positions(THD *thd);

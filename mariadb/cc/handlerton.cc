@@ -63,6 +63,18 @@ bool xid_from_bytes(const std::string &bytes, XID *xid)
 
 /* ---- the end of statements and transactions ---- */
 
+/* Of a transaction in two phases: does the server let it commit in its turn? It does in tc.log, and in the binary log if that
+   has anything of the transaction: then the log takes part in it. */
+bool server_orders(THD *thd, bool all)
+{
+  if (!opt_bin_log)
+    return true;
+  const Ha_trx_info *part= all ? thd->transaction->all.ha_list : thd->transaction->stmt.ha_list;
+  while (part && !is_binlog(part))
+    part= part->next();
+  return part != nullptr;
+}
+
 int prepare(HTON_FIRST THD *thd, bool all)
 {
   Connection *connection= connection_of(thd);
@@ -72,9 +84,12 @@ int prepare(HTON_FIRST THD *thd, bool all)
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   std::string bytes= xid_to_bytes(xid);
   int users= xid.get_my_xid() == 0;
-  return told_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size(),
-                                   users),
-                    thd, ER_ERROR_DURING_COMMIT);
+  if (int error= told_error(strata_prepare(connection->session, reinterpret_cast<const uint8_t *>(bytes.data()),
+                                           bytes.size(), users),
+                            thd, ER_ERROR_DURING_COMMIT))
+    return error;
+  /* After the prepare, so that workers share its sync. */
+  return unlikely(thd->rgi_slave) && !server_orders(thd, all) ? wait_for_earlier_commits(thd) : 0;
 }
 
 /* Runs on another connection's thread, under a global mutex: it must be short and cannot fail. */
