@@ -153,8 +153,9 @@ impl Side {
             format!("server-id={}", self.number),
             "gtid-strict-mode=1".into(),
             "slave-net-timeout=10".into(),
-            // One after the other, so that a difference is the backup's. The command `replica` tries parallel workers.
-            "slave-parallel-threads=0".into(),
+            // Of two engines, the rows' and that of the position (InnoDB), and not logged by the copy: the command `replica` has
+            // positions in the rows' engine.
+            "slave-parallel-threads=4".into(),
         ];
         Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
     }
