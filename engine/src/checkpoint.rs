@@ -111,8 +111,9 @@ impl Checkpoint {
             Err(error) if !error.is_disk_full() => return Err(error),
             _ => tick()?,
         }
-        disk.create_dir_all(&checkpoint.log_dir())?;
+        disk.create_dir_all(dir)?;
         disk.open(&dir.join(CHECKPOINT), Mode::Create, false)?.sync_data()?;
+        disk.create_dir_all(&checkpoint.log_dir())?;
         disk.sync_dir(dir)?;
         disk.sync_dir(above)?;
         let version = core.tree.states.pin().version.clone();

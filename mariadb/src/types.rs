@@ -297,7 +297,8 @@ mod tests {
         assert_eq!(size_of::<CCallbacks>(), 128);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
-        assert_eq!(size_of::<CDdl>(), 16);
+        assert_eq!(size_of::<CDdl>(), 24);
+        assert_eq!(offset_of!(CDdl, altered), 16);
         assert_eq!(size_of::<CReference>(), 64);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);
