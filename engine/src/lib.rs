@@ -50,6 +50,7 @@ mod txn;
 mod background;
 mod recover;
 mod checkpoint;
+mod salvage;
 mod metrics;
 mod write;
 mod keyspace;

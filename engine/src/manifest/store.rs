@@ -32,8 +32,8 @@ use crate::io::{AlignedBuf, Disk, File, Mode};
 use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
 use crate::wal::{FileSource, walk_records};
 
-const SNAPSHOT: u8 = 1;
-const EDIT: u8 = 2;
+pub(super) const SNAPSHOT: u8 = 1;
+pub(super) const EDIT: u8 = 2;
 /// A file is rewritten when it is larger than this, and than its snapshot this many times.
 const REWRITE_BYTES: u64 = 1 << 20;
 const REWRITE_FACTOR: u64 = 4;
@@ -386,7 +386,7 @@ pub fn is_later_manifest(name: &Path) -> bool {
     manifest_number(name).is_some_and(|number| number > 1)
 }
 
-fn manifest_number(name: &Path) -> Option<u64> {
+pub(super) fn manifest_number(name: &Path) -> Option<u64> {
     let digits = name.to_str()?.strip_prefix("MANIFEST-")?;
     (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
