@@ -93,7 +93,7 @@ pub struct Salvage {
     pub notes: Vec<String>,
     /// Transactions that were prepared and not decided.
     pub undecided: Vec<Undecided>,
-    told: BTreeSet<(PathBuf, u64)>,
+    told: BTreeSet<(PathBuf, u64, String)>,
 }
 
 impl Salvage {
@@ -149,9 +149,8 @@ impl Salvage {
         for source in salvage.sources.iter_mut().filter(|source| source.meta.is_none()) {
             source.meta = Survey::describe(&disk, &source.path, source.no);
         }
-        let missing: Vec<usize> = (0..salvage.sources.len())
-            .filter(|&i| !there.contains(&salvage.sources[i].no))
-            .collect();
+        let missing: Vec<usize> =
+            (0..salvage.sources.len()).filter(|&i| !there.contains(&salvage.sources[i].no)).collect();
         for i in missing.into_iter().rev() {
             let Source { path, meta, .. } = salvage.sources.remove(i);
             let what = "file missing".to_owned();
@@ -185,15 +184,7 @@ impl Salvage {
             Error::Io { path, .. } => (path.clone(), 0, error.to_string()),
             other => (PathBuf::new(), 0, other.to_string()),
         };
-        self.losses.push(Loss {
-            path,
-            offset,
-            bytes: None,
-            what,
-            keys: None,
-            versions: Some(0),
-            newest: SeqNo::ZERO,
-        });
+        self.losses.push(Loss { path, offset, bytes: None, what, keys: None, versions: Some(0), newest: SeqNo::ZERO });
     }
 
     /// Takes what the log adds to the files.
@@ -224,13 +215,18 @@ impl Salvage {
             replay.last = SeqNo::ZERO;
         }
         let mut is_first = !known_from;
-        let end = wal::survey(&disk, &log_dir, marks.log_segment_bytes, from, marks.log_durable, &mut |found| {
-            match found {
+        let (end, is_cut) =
+            wal::survey(&disk, &log_dir, marks.log_segment_bytes, from, marks.log_durable, &mut |found| match found {
                 Ok((at, bytes)) => replay.record(at, bytes, std::mem::take(&mut is_first)),
                 Err(hole) => replay.hole(hole),
-            }
-        })?;
+            })?;
         let prepared = std::mem::take(&mut replay.prepared);
+        if is_cut {
+            let what = "the log ends torn at";
+            self.notes.push(format!(
+                "{what} {end}: as far as can be told nobody was promised what lies behind, and it is left out"
+            ));
+        }
         for (xid, batch) in prepared.into_values() {
             let files = files_of(&batch).unwrap_or_default();
             let files = files.iter().map(|meta| dir.join(name(meta.no))).collect();
@@ -342,11 +338,11 @@ impl Salvage {
     /// The cursor over a file; `None` if nothing of it can be read.
     fn cursor(&mut self, i: usize, active: &mut Vec<(Vec<u8>, Vec<u8>, SeqNo)>) -> Option<SurveyCursor> {
         let Source { no, path, meta, stamp } = &self.sources[i];
-        match Survey::of(&self.disk, path, *no, false) {
+        match Survey::of(&self.disk, path, *no, meta.as_ref(), false) {
             Ok(survey) => {
                 let (path, stamp, meta) = (path.clone(), *stamp, meta.clone());
                 for part in survey.damage.clone() {
-                    if self.told.insert((path.clone(), part.offset)) {
+                    if self.told.insert((path.clone(), part.offset, part.what.clone())) {
                         let (offset, bytes, what) = (part.offset, Some(part.bytes), part.what);
                         let (keys, versions, newest) = (None, part.versions, SeqNo::ZERO);
                         self.losses.push(Loss { path: path.clone(), offset, bytes, what, keys, versions, newest });
@@ -359,7 +355,7 @@ impl Salvage {
                 let newest = meta.as_ref().map_or(SeqNo::MAX, |meta| meta.max_seq);
                 let versions = meta.as_ref().map(|meta| meta.entries);
                 let (path, what) = (path.clone(), error.to_string());
-                if self.told.insert((path.clone(), 0)) {
+                if self.told.insert((path.clone(), 0, what.clone())) {
                     let loss = Loss { path, offset: 0, bytes: None, what, keys, versions, newest };
                     active.extend(loss.keys.as_ref().map(|keys| ranged((&keys.0, &loss))));
                     self.losses.push(loss);
@@ -378,7 +374,7 @@ impl Salvage {
             let (path, offset, bytes, what) = (path.clone(), part.offset, Some(part.bytes), part.what);
             let loss = Loss { path, offset, bytes, what, keys, versions: part.versions, newest };
             active.extend(loss.keys.as_ref().map(|keys| ranged((&keys.0, &loss))));
-            if self.told.insert((loss.path.clone(), offset)) {
+            if self.told.insert((loss.path.clone(), offset, loss.what.clone())) {
                 self.losses.push(loss);
             }
         }

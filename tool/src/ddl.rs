@@ -71,7 +71,8 @@ impl Table<'_> {
         for (number, column) in self.meta.columns.iter().enumerate() {
             let of = self.frm_column(column);
             // The hidden hash of a long UNIQUE is the server's.
-            if column.is_virtual && of.is_none_or(|of| of.generated.is_none()) || of.is_some_and(|of| of.invisible > 1) {
+            if column.is_virtual && of.is_none_or(|of| of.generated.is_none()) || of.is_some_and(|of| of.invisible > 1)
+            {
                 continue;
             }
             lines.push(self.column(number, column, of, collations));
@@ -82,11 +83,7 @@ impl Table<'_> {
                 && let (Some(start), Some(end)) = (frm.columns.get(start), frm.columns.get(end))
                 && start.invisible < 2
             {
-                lines.push(format!(
-                    "PERIOD FOR SYSTEM_TIME ({}, {})",
-                    identifier(&start.name),
-                    identifier(&end.name)
-                ));
+                lines.push(format!("PERIOD FOR SYSTEM_TIME ({}, {})", identifier(&start.name), identifier(&end.name)));
             }
             if let Some((period, start, end)) = &frm.period
                 && let (Some(start), Some(end)) = (frm.columns.get(*start), frm.columns.get(*end))
@@ -153,14 +150,18 @@ impl Table<'_> {
             out.push_str(&format!(" CHARACTER SET {} COLLATE {name}", character_set(&name)));
         }
         if let Some((start, end)) = self.frm.and_then(|frm| frm.system_time) {
-            let is = |number: usize| self.frm.and_then(|frm| frm.columns.get(number)).is_some_and(|c| c.name == of.name);
+            let is =
+                |number: usize| self.frm.and_then(|frm| frm.columns.get(number)).is_some_and(|c| c.name == of.name);
             if is(start) || is(end) {
                 out.push_str(&format!(" GENERATED ALWAYS AS ROW {}", if is(start) { "START" } else { "END" }));
                 return out;
             }
         }
         if let Some((expression, is_stored)) = &of.generated {
-            out.push_str(&format!(" GENERATED ALWAYS AS ({expression}) {}", if *is_stored { "STORED" } else { "VIRTUAL" }));
+            out.push_str(&format!(
+                " GENERATED ALWAYS AS ({expression}) {}",
+                if *is_stored { "STORED" } else { "VIRTUAL" }
+            ));
         } else {
             out.push_str(if of.nullable { " NULL" } else { " NOT NULL" });
             if let Some(default) = self.default(stored, of) {
@@ -199,8 +200,7 @@ impl Table<'_> {
             247 => list_value(number as usize),
             248 => {
                 let members = (0..64).filter(|bit| number >> bit & 1 != 0);
-                let members: Vec<&[u8]> =
-                    members.filter_map(|bit| of.values.get(bit).map(Vec::as_slice)).collect();
+                let members: Vec<&[u8]> = members.filter_map(|bit| of.values.get(bit).map(Vec::as_slice)).collect();
                 Some(bytes_literal(&members.join(&b','))).filter(|_| of.values.iter().all(|value| value.is_ascii()))
             }
             15 => {
@@ -247,9 +247,10 @@ impl Table<'_> {
         let column = self.meta.columns.get(part.column as usize)?;
         let is_text = matches!(column.kind, ColumnType::Char | ColumnType::VarChar | ColumnType::Blob);
         let is_prefix = is_text && (column.kind == ColumnType::Blob || part.length < column.size);
-        let wide = column.collation.as_ref().map_or(1, |(id, name)| {
-            u32::from(crate::collation::named(*id, name).traits().mbmaxlen)
-        });
+        let wide = column
+            .collation
+            .as_ref()
+            .map_or(1, |(id, name)| u32::from(crate::collation::named(*id, name).traits().mbmaxlen));
         let prefix = if is_prefix { format!("({})", part.length / wide) } else { String::new() };
         let order = if part.descending { " DESC" } else { "" };
         Some(format!("{}{prefix}{order}", identifier(&column.name)))
@@ -284,9 +285,10 @@ fn text_default(stored: &StoredColumn, bytes: &[u8]) -> Option<String> {
 
 /// Characters that a column has room for.
 fn chars(stored: &StoredColumn, bytes: u32) -> u32 {
-    stored.collation.as_ref().map_or(bytes, |(id, name)| {
-        bytes / u32::from(crate::collation::named(*id, name).traits().mbmaxlen.max(1))
-    })
+    stored
+        .collation
+        .as_ref()
+        .map_or(bytes, |(id, name)| bytes / u32::from(crate::collation::named(*id, name).traits().mbmaxlen.max(1)))
 }
 
 /// The server's type.

@@ -64,7 +64,7 @@ fn dump_log(store: &Offline) -> Result<()> {
     };
     let first = store.disk.list(&dir)?.iter().filter_map(|name| wal::format::segment_number(name)).min();
     let from = Lsn(first.unwrap_or(0) * size);
-    let end = wal::survey(&store.disk, &dir, size, from, durable, &mut |found| match found {
+    let (end, is_cut) = wal::survey(&store.disk, &dir, size, from, durable, &mut |found| match found {
         Err(hole) => println!(
             "{} lost up to {}: {} at offset {}: {}",
             hole.from,
@@ -85,13 +85,13 @@ fn dump_log(store: &Offline) -> Result<()> {
             }
         }
     })?;
-    println!("{end} end");
+    println!("{end} end{}", if is_cut { ", torn: there are units behind it" } else { "" });
     Ok(())
 }
 
 fn dump_file(store: &Offline, no: FileNo) -> Result<()> {
     let path = store.dir.join(format!("{:012}.sst", no.0));
-    let survey = Survey::of(&store.disk, &path, no, true)?;
+    let survey = Survey::of(&store.disk, &path, no, None, true)?;
     for part in &survey.damage {
         println!("lost at offset {}, {} bytes: {}", part.offset, part.bytes, part.what);
     }

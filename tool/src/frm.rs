@@ -135,8 +135,7 @@ fn text(bytes: &[u8]) -> String {
 pub fn parse(content: &[u8]) -> Result<Frm> {
     let file = Bytes(content);
     ensure!(file.at(0, 2)? == [0xfe, 1], "not a .frm file of a table");
-    let mut frm =
-        Frm { collation: u32::from(file.u8(38)?) | u32::from(file.u8(41)?) << 8, ..Frm::default() };
+    let mut frm = Frm { collation: u32::from(file.u8(38)?) | u32::from(file.u8(41)?) << 8, ..Frm::default() };
     let extra_end = HEADER + usize::from(file.u16(4)?);
     let keys = usize::from(file.u16(6)?);
     let defaults = keys + file.u32(47)? as usize;

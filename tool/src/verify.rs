@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
     for path in &files {
         let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).map(FileNo);
         let Some(no) = number else { continue };
-        let survey = match Survey::of(&store.disk, path, no, true) {
+        let survey = match Survey::of(&store.disk, path, no, None, true) {
             Ok(survey) => survey,
             Err(error) => {
                 found.insert((path.clone(), 0, error.to_string()));

@@ -231,8 +231,7 @@ mod tests {
                     let within = [0, len / 2, len - 1][place];
                     damaged[(offset - BASE) as usize + within as usize] ^= 0x40;
                 }
-                let left: Vec<Handle> =
-                    (0..handles.len()).filter(|i| !hit.contains(i)).map(|i| handles[i]).collect();
+                let left: Vec<Handle> = (0..handles.len()).filter(|i| !hit.contains(i)).map(|i| handles[i]).collect();
                 assert_eq!(carve(&damaged, BASE, NO), left, "{hit:?} at {place}");
             }
         }
@@ -264,9 +263,8 @@ mod tests {
                 bytes.extend_from_slice(piece);
                 Ok(())
             };
-            handles.push(
-                super::super::large::write(&mut put, "f".as_ref(), NO, offset, true, &head, &[value]).unwrap(),
-            );
+            handles
+                .push(super::super::large::write(&mut put, "f".as_ref(), NO, offset, true, &head, &[value]).unwrap());
         }
         assert_eq!(carve(&bytes, BASE, NO), handles);
     }

@@ -86,10 +86,18 @@ struct Entry {
 }
 
 impl Survey {
-    /// Takes the file at `path` apart, whatever is in it. With `filters` these are looked at, too: reading the data needs none.
+    /// Takes the file at `path` apart, whatever is in it; `described` is what others say of it. With `filters` these are looked at, too:
+    /// reading the data needs none.
     ///
     /// Errors: `Io` if it cannot be opened; `Incompatible` for a version that this program does not know.
-    pub fn of(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, filters: bool) -> Result<Survey> {
+    pub fn of(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        no: FileNo,
+        described: Option<&SstMeta>,
+        filters: bool,
+    ) -> Result<Survey> {
+        let had = described.map_or(0, |meta| meta.file_bytes);
         let file = disk.open(path, Mode::Read, false)?;
         let len = file.len()?;
         let mut survey = Survey { file, no, meta: None, pieces: Vec::new(), damage: Vec::new() };
@@ -101,7 +109,7 @@ impl Survey {
             }),
         };
         let Ok(footer) = footer else {
-            survey.carve_all(len, None);
+            survey.carve_all(len, None, had);
             return Ok(survey);
         };
         survey.meta = survey.read_properties(&footer, len);
@@ -114,7 +122,7 @@ impl Survey {
             Err(error) => {
                 let Handle { offset, len: bytes } = footer.top;
                 survey.lose(offset, u64::from(bytes), format!("top-level index: {}", told(error)), Some(0));
-                survey.carve_all(len, Some(footer.data_end));
+                survey.carve_all(len, Some(footer.data_end), had);
             }
         }
         Ok(survey)
@@ -145,8 +153,7 @@ impl Survey {
     }
 
     fn block(&self, handle: Handle) -> Result<Block> {
-        Block::parse(self.unpacked(handle)?)
-            .map_err(|what| Error::corruption(self.file.path(), handle.offset, what))
+        Block::parse(self.unpacked(handle)?).map_err(|what| Error::corruption(self.file.path(), handle.offset, what))
     }
 
     fn read_footer(&self, path: &Path, len: u64) -> Result<Footer> {
@@ -285,8 +292,8 @@ impl Survey {
         }
     }
 
-    /// Takes a file apart of which nothing says where anything is, but perhaps where its data end.
-    fn carve_all(&mut self, len: u64, footer_says: Option<u64>) {
+    /// Takes a file apart of which nothing says where anything is, but perhaps where its data end. It once had `had` bytes.
+    fn carve_all(&mut self, len: u64, footer_says: Option<u64>, had: u64) {
         let found = match self.read(0, len) {
             Ok(bytes) => carve(&bytes, 0, self.no),
             Err(_) => self.carve_by_pages(0, len),
@@ -320,11 +327,12 @@ impl Survey {
         let end = footer_says.unwrap_or(data_end).max(at);
         self.fill(at, end, None);
         // Behind the last block there may be the index, or more blocks: nothing tells where the data end.
-        if end < len && footer_says.is_none() {
+        let file_end = len.max(had);
+        if end < file_end && footer_says.is_none() {
             let what = "behind the last intact block; index or rows, which cannot be told".to_owned();
             self.pieces.push(Piece {
                 offset: end,
-                bytes: len - end,
+                bytes: file_end - end,
                 versions: None,
                 upper: Vec::new(),
                 fault: Some(what),

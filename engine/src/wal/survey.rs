@@ -55,7 +55,7 @@ pub fn segment_size(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Option<u64>> {
 }
 
 /// Reads the log in `dir` from the segment of `from`, over all holes; it is known to have been durable up to `durable`. Returns where
-/// it ends.
+/// it ends, and whether units lie behind that, which recovery cuts off.
 ///
 /// Errors: `Io` if the directory cannot be read; `Incompatible` for a log of another version.
 pub fn survey(
@@ -65,7 +65,7 @@ pub fn survey(
     from: Lsn,
     durable: Lsn,
     found: Found<'_>,
-) -> Result<Lsn> {
+) -> Result<(Lsn, bool)> {
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
     let begin = Lsn(from.0 / segment_bytes * segment_bytes);
     let epochs = source.epochs_there();
@@ -105,12 +105,12 @@ pub fn survey(
         let is_damage = matches!(judge(at, &beyond), Verdict::Damaged { .. });
         let next = beyond.first().filter(|_| is_damage || at < durable).copied();
         if next.is_none() && at >= durable {
-            return Ok(at);
+            return Ok((at, !beyond.is_empty()));
         }
         let (path, offset) = source.place(at);
         let to = next.map_or(durable, |next| next.lsn);
         found(Err(Hole { path, offset, from: at, to, what: fault }));
-        let Some(next) = next else { return Ok(at) };
+        let Some(next) = next else { return Ok((at, false)) };
         frames = Frames::default();
         let is_first = epochs.iter().any(|e| e.lsn == next.lsn);
         (at, epoch, epoch_start) = (next.lsn, Some(next.epoch), is_first.then_some(next.lsn));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/report.txt              every loss: file, offset, keys, table; what is doubtful; where definitions come from
-//! DIR/load.sql                loads all tables: mariadb --binary-mode < load.sql, in DIR
+//! DIR/load.sh                 loads all tables, but for doubtful rows: sh load.sh, with options of the client mariadb
 //! DIR/db/table.sql            CREATE TABLE and the rows
 //! DIR/db/table.doubtful.sql   rows of which a newer version, or their deletion, may be lost
 //! DIR/index-N.hex             keys and values of an index that belongs to no table of the catalog
@@ -21,8 +21,8 @@ use crate::open::Offline;
 use crate::value;
 use anyhow::{Context, Result, ensure};
 use output::Output;
-pub use report::{Names, describe};
 use report::Report;
+pub use report::{Names, describe};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,6 +20,8 @@ const STATEMENT_BYTES: usize = 512 << 10;
 const SESSION: &str = "SET NAMES utf8mb4;\n\
     SET SESSION sql_mode='STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', time_zone='+00:00', \
     foreign_key_checks=0, unique_checks=0, check_constraint_checks=0;\n";
+/// What loads all files.
+const LOAD: &str = "#!/bin/sh\n# sh load.sh [options of the client mariadb]\nset -e\ncd \"$(dirname \"$0\")\"\n";
 /// Rows of tables with system versions are written with their periods.
 const HISTORY: &str = "SET SESSION system_versioning_insert_history=1;\n";
 
@@ -75,7 +77,9 @@ impl Output {
             writeln!(file, "CREATE DATABASE IF NOT EXISTS {database};\nUSE {database};")?;
             let source = match (table.meta.no_rollback, table.frm.is_some()) {
                 (true, _) => "-- A sequence; its row is below.",
-                (_, true) => "-- Types, defaults and expressions are of the .frm file, names and indexes of the catalog.",
+                (_, true) => {
+                    "-- Types, defaults and expressions are of the .frm file, names and indexes of the catalog."
+                }
                 (_, false) => {
                     "-- There is no .frm file: each column has a type that holds what is stored, not the one it had."
                 }
@@ -108,7 +112,8 @@ impl Output {
             Some(statement) => statement,
             None => {
                 let is_new = !path.exists();
-                let mut file = BufWriter::new(File::options().append(true).create(true).open(&path).context(at.clone())?);
+                let mut file =
+                    BufWriter::new(File::options().append(true).create(true).open(&path).context(at.clone())?);
                 let [database, name] = sql_names(place);
                 if is_new {
                     let history = if table.is_versioned() { HISTORY } else { "" };
@@ -156,14 +161,16 @@ impl Output {
         for (_, mut file) in std::mem::take(&mut self.raw) {
             file.flush()?;
         }
-        let mut load = String::new();
+        let mut load = LOAD.to_owned();
         for [database, table] in &self.tables {
-            load.push_str(&format!("source {database}/{table}.sql\n"));
+            load.push_str(&format!("mariadb --binary-mode \"$@\" <'{database}/{table}.sql'\n"));
         }
         for [database, table] in &self.doubtful {
-            load.push_str(&format!("-- doubtful rows, which are not loaded: source {database}/{table}.doubtful.sql\n"));
+            load.push_str(&format!(
+                "# Doubtful rows: mariadb --binary-mode \"$@\" <'{database}/{table}.doubtful.sql'\n"
+            ));
         }
-        let path = self.dir.join("load.sql");
+        let path = self.dir.join("load.sh");
         fs::write(&path, load).with_context(|| path.display().to_string())
     }
 }
