@@ -5,8 +5,12 @@
 //! happens to it, at once: both engines show one moment. Then it becomes a replica of the source, from the position that the backup
 //! tells, catches up, and is compared: a transaction that the backup lacks, or has beyond its position, is a difference or stops it.
 //!
-//! Rounds go through four kinds: a full backup; an incremental one on top of it; SIGKILL of the tool in the middle; SIGKILL of the server
-//! in the middle. What a killed one leaves must not be taken for a backup, and the next one works.
+//! Rounds go through five kinds: a full backup; an incremental one on top of it; one that is streamed; SIGKILL of the tool in the
+//! middle; SIGKILL of the server in the middle. What a killed one leaves must not be taken for a backup, and the next one works. No
+//! commit may wait for a backup much longer than the longest did before.
+//!
+//! At the end nothing else writes: an incremental backup must be as small as what changed since its base, and a backup with the
+//! binary log behind it must lead to the position that was asked for.
 
 use crate::copies::differences;
 use crate::crash::{check_tables, fail_if, join_all};
@@ -34,7 +38,10 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The load runs so long before a backup.
-const BEFORE: Duration = Duration::from_secs(3);
+const BEFORE: Duration = Duration::from_millis(1500);
+/// So much longer a commit may take during a backup than the longest before it. What this guards against is a second: the time
+/// mariadb-backup would sleep while it keeps commits waiting.
+const COMMIT_WAIT_MAX_MS: f64 = 600.0;
 const TWINS: &str = "twins";
 
 /// Options of `backup`.
@@ -72,11 +79,12 @@ struct Bench {
 enum Kind {
     Full,
     Incremental,
+    Streamed,
     KillTool,
     KillServer,
 }
 
-const KINDS: [Kind; 4] = [Kind::Full, Kind::Incremental, Kind::KillTool, Kind::KillServer];
+const KINDS: [Kind; 5] = [Kind::Full, Kind::Incremental, Kind::Streamed, Kind::KillTool, Kind::KillServer];
 
 /// What a backup under load came to.
 #[derive(Default)]
@@ -85,7 +93,8 @@ struct Course {
     before: f64,
     during: f64,
     seconds: f64,
-    /// The longest commit of the twins meanwhile.
+    /// The longest commit of the twins before, and meanwhile.
+    longest_before_ms: f64,
     longest_ms: f64,
 }
 
@@ -128,6 +137,7 @@ pub fn run(args: Args) -> Result<()> {
         })?;
     }
     bench.refuse_plain()?;
+    bench.quiet(&mut server)?;
     server.stop()?;
     println!(
         "{}: {} rounds, each restored server equals its source",
@@ -191,14 +201,18 @@ impl Bench {
             server = self.interrupted(server, &dir, kind)?;
             let _ = fs::remove_dir_all(&dir);
         }
-        let (course, _) = self.under_load(&mut server, &dir, base.as_deref(), None)?;
+        let (course, _) = self.under_load(&mut server, &dir, base.as_deref(), None, kind == Kind::Streamed)?;
+        ensure!(
+            course.longest_ms < course.longest_before_ms + COMMIT_WAIT_MAX_MS,
+            "a commit took {:.0} ms during the backup, and {:.0} ms before",
+            course.longest_ms,
+            course.longest_before_ms
+        );
         let bytes = size_of(&dir.join("strata"))?;
         self.tool(&["verify", "--target-dir"], &[&dir])?;
         let target = match kind {
             Kind::Incremental => {
                 let kept = self.backups.join("kept");
-                let full = size_of(&kept.join("strata"))?;
-                ensure!(bytes < full, "the incremental backup has {bytes} bytes of the engine, the full one {full}");
                 self.tool(&["prepare", "--target-dir"], &[&kept, Path::new("--incremental-dir"), &dir])?;
                 kept
             }
@@ -213,10 +227,10 @@ impl Bench {
         self.tool(&["verify", "--target-dir"], &[&target])?;
         let twins = self.restore_and_compare(&target)?;
         server.ensure_alive()?;
-        let Course { before, during, seconds, longest_ms } = course;
+        let Course { before, during, seconds, longest_ms, longest_before_ms } = course;
         println!(
             "round {round}: {kind:?}, {bytes} bytes of Strata in {seconds:.1} s; {before:.0} transactions per second before and \
-             {during:.0} meanwhile, longest commit {longest_ms:.0} ms; {twins} twins, caught up: equal"
+             {during:.0} meanwhile, longest commit {longest_before_ms:.0} and {longest_ms:.0} ms; {twins} twins, caught up: equal"
         );
         fs::remove_dir_all(&dir)?;
         Ok(server)
@@ -226,7 +240,7 @@ impl Bench {
     fn interrupted(&mut self, server: Server, dir: &Path, kind: Kind) -> Result<Server> {
         let after = Duration::from_millis(self.rng.random_range(50..3000));
         let mut server = server;
-        let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)))?;
+        let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)), false)?;
         if kind == Kind::KillServer {
             server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
         }
@@ -242,6 +256,7 @@ impl Bench {
         dir: &Path,
         base: Option<&Path>,
         kill: Option<(Kind, Duration)>,
+        streamed: bool,
     ) -> Result<(Course, bool)> {
         let load = Load {
             scale: self.scale,
@@ -255,7 +270,10 @@ impl Bench {
         let longest_us = AtomicU64::new(0);
         let kills_server = kill.is_some_and(|(kind, _)| kind == Kind::KillServer);
         let origin = &self.source.instance;
-        let mut command = backup_command(&self.tool, origin, dir, base);
+        let mut command = match streamed {
+            true => stream_command(&self.tool, origin, dir),
+            false => backup_command(&self.tool, origin, dir, base),
+        };
         let first_twin = self.twins + 1;
         let (writers, definers) = (&mut self.writers, &mut self.definers);
         let (outcome, course, status, twins, mut wrong) = std::thread::scope(|scope| {
@@ -268,10 +286,11 @@ impl Bench {
             let twins = scope.spawn(|| write_twins(origin, first_twin, &stop, &longest_us));
             let transactions = || control.transactions.load(Ordering::Relaxed);
             sleep(BEFORE / 3);
+            longest_us.store(0, Ordering::Relaxed);
             let (from, since) = (transactions(), Instant::now());
             sleep(BEFORE);
             let before = (transactions() - from) as f64 / since.elapsed().as_secs_f64();
-            longest_us.store(0, Ordering::Relaxed);
+            let longest_before_ms = longest_us.swap(0, Ordering::Relaxed) as f64 / 1e3;
             let (from, since) = (transactions(), Instant::now());
             let status = command.spawn().context("the tool does not start").and_then(|mut tool| {
                 if let Some((kind, after)) = kill {
@@ -292,7 +311,7 @@ impl Bench {
             join_all(handles, &mut wrong);
             let twins = twins.join().expect("the twins do not panic");
             let outcome = driver.join().expect("the driver does not panic");
-            (outcome, Course { before, during, seconds, longest_ms }, status, twins, wrong)
+            (outcome, Course { before, during, seconds, longest_before_ms, longest_ms }, status, twins, wrong)
         });
         self.twins = twins?;
         match outcome {
@@ -356,6 +375,80 @@ impl Bench {
         Ok(here)
     }
 
+    /// Backups of a server that nobody else writes to: how large an incremental one is, and recovery to a position.
+    fn quiet(&self, server: &mut Server) -> Result<()> {
+        const ROWS: u32 = 2000;
+        const ROW_BYTES: u32 = 500;
+        let mut conn = self.source.connect()?;
+        conn.query_drop(format!(
+            "CREATE TABLE {TWINS}.marks (n INT PRIMARY KEY, filler VARBINARY(600)) ENGINE=STRATA"
+        ))?;
+        let (full, more) = (self.backups.join("quiet"), self.backups.join("more"));
+        self.back_up(&full, None)?;
+        let bytes = "RANDOM_BYTES(500)";
+        conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM seq_1_to_{ROWS}"))?;
+        self.back_up(&more, Some(&full))?;
+        let (all, changed) = (size_of(&full.join("strata"))?, tables_of(&more.join("strata"))?);
+        let written = u64::from(ROWS * ROW_BYTES);
+        ensure!(
+            changed >= written / 2 && changed < 3 * written,
+            "{written} bytes were written, and the incremental backup has table files of {changed} bytes; the full one has {all}"
+        );
+        // To a position between two transactions, from the full backup and the binary log.
+        let place = |conn: &mut Conn| -> Result<(String, u64)> {
+            let status: Row = conn.query_first("SHOW MASTER STATUS")?.context("there is no binary log")?;
+            Ok((status.get("File").context("no file")?, status.get("Position").context("no position")?))
+        };
+        conn.query_drop(format!("DELETE FROM {TWINS}.marks WHERE n > 1"))?;
+        let (last_file, stop) = place(&mut conn)?;
+        conn.query_drop(format!("DELETE FROM {TWINS}.marks"))?;
+        self.tool(&["prepare", "--target-dir"], &[&full])?;
+        let instance = &self.copy.instance;
+        instance.reset()?;
+        fs::remove_dir_all(instance.data())?;
+        self.tool(&["restore", "--target-dir"], &[&full, Path::new("--datadir"), &instance.data()])?;
+        let copy = instance.start(&self.copy.conditions(self.args.trial.cache_mb))?;
+        let text = fs::read_to_string(full.join("backup.json"))?;
+        let manifest: serde_json::Value = serde_json::from_str(&text)?;
+        let of =
+            |name: &str| manifest["position"][name].as_str().map(str::to_owned).context("the backup tells no position");
+        let (first_file, start) = (of("binlog_file")?, of("binlog_position")?);
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(self.source.instance.binlogs())? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_log =
+                name.rsplit('.').next().is_some_and(|end| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit()));
+            if is_log && name >= first_file && name <= last_file {
+                files.push(path);
+            }
+        }
+        files.sort();
+        let mut read = Command::new("mariadb-binlog");
+        read.arg("--no-defaults").arg(format!("--start-position={start}")).arg(format!("--stop-position={stop}"));
+        let mut read = read.args(&files).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let events = read.stdout.take().context("no output of mariadb-binlog")?;
+        let mut apply = Command::new("mariadb");
+        apply.arg("--no-defaults").arg("-uroot").arg("--socket").arg(instance.socket()).stdin(events);
+        let applied = apply.status()?.success();
+        ensure!(read.wait()?.success() && applied, "the binary log cannot be applied");
+        let marks: Vec<u32> = self.copy.connect()?.query(format!("SELECT n FROM {TWINS}.marks"))?;
+        ensure!(marks == [1], "recovery to a position has led to {} marks", marks.len());
+        copy.stop()?;
+        server.ensure_alive()?;
+        println!(
+            "{written} bytes written: {changed} bytes of table files in the incremental backup; recovered to a position"
+        );
+        Ok(())
+    }
+
+    /// A backup without load.
+    fn back_up(&self, dir: &Path, base: Option<&Path>) -> Result<()> {
+        let done = backup_command(&self.tool, &self.source.instance, dir, base).status()?.success();
+        ensure!(done, "a backup to {} has failed", dir.display());
+        Ok(())
+    }
+
     /// mariadb-backup alone fails.
     fn refuse_plain(&self) -> Result<()> {
         let dir = self.backups.join("plain");
@@ -386,6 +479,22 @@ fn backup_command(tool: &Path, origin: &Instance, dir: &Path, base: Option<&Path
     if let Some(base) = base {
         command.arg("--incremental-base").arg(base);
     }
+    if let Some(log) =
+        dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok())
+    {
+        command.stderr(log);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A backup through a pipe into the archiver, as if that were on another machine.
+fn stream_command(tool: &Path, origin: &Instance, dir: &Path) -> Command {
+    let stage = dir.with_extension("stage");
+    let script = "mkdir \"$3\" && set -o pipefail && \"$0\" backup --socket \"$1\" --target-dir \"$2\" --stream --throttle 200 | \
+                  tar --zstd -xf - -C \"$3\" && rmdir \"$2\"";
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(script).arg(tool).arg(origin.socket()).arg(stage).arg(dir);
     if let Some(log) =
         dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok())
     {
@@ -451,6 +560,16 @@ fn size_of(dir: &Path) -> Result<u64> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         sum += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+/// Bytes of the table files.
+fn tables_of(dir: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        sum += if entry.path().extension().is_some_and(|e| e == "sst") { entry.metadata()?.len() } else { 0 };
     }
     Ok(sum)
 }

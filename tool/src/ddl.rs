@@ -233,7 +233,10 @@ impl Table<'_> {
                 parts.iter().map(part).collect::<Option<Vec<String>>>()?
             }
             (true, ..) => return None,
-            _ => index.parts.iter().map(|part| self.part(part)).collect::<Option<Vec<String>>>()?,
+            _ => {
+                let named = index.parts.iter().filter(|part| !self.is_servers_part(index, part));
+                named.map(|part| self.part(part)).collect::<Option<Vec<String>>>()?
+            }
         };
         let parts = parts.join(", ");
         Some(match (index.name.as_str(), index.unique || index.long_hash) {
@@ -241,6 +244,13 @@ impl Table<'_> {
             (name, true) => format!("UNIQUE KEY {} ({parts})", identifier(name)),
             (name, false) => format!("KEY {} ({parts})", identifier(name)),
         })
+    }
+
+    /// The server puts the end of a row's period behind the columns of each unique index of a table with system versions.
+    fn is_servers_part(&self, index: &StoredIndex, part: &strata_row::schema::StoredPart) -> bool {
+        let end = self.frm.and_then(|frm| frm.columns.get(frm.system_time?.1));
+        let column = self.meta.columns.get(part.column as usize);
+        index.unique && index.parts.len() > 1 && end.zip(column).is_some_and(|(end, column)| end.name == column.name)
     }
 
     fn part(&self, part: &strata_row::schema::StoredPart) -> Option<String> {

@@ -163,11 +163,11 @@ impl Output {
         }
         let mut load = LOAD.to_owned();
         for [database, table] in &self.tables {
-            load.push_str(&format!("mariadb --binary-mode \"$@\" <'{database}/{table}.sql'\n"));
+            load.push_str(&format!("mariadb \"$@\" --binary-mode <'{database}/{table}.sql'\n"));
         }
         for [database, table] in &self.doubtful {
             load.push_str(&format!(
-                "# Doubtful rows: mariadb --binary-mode \"$@\" <'{database}/{table}.doubtful.sql'\n"
+                "# Doubtful rows: mariadb \"$@\" --binary-mode <'{database}/{table}.doubtful.sql'\n"
             ));
         }
         let path = self.dir.join("load.sh");
