@@ -93,6 +93,11 @@ pub fn decoded(name: &str) -> Option<String> {
     Some(out)
 }
 
+/// A name for SQL, always: the server takes one behind `#mysql50#` as that of the file.
+pub fn sql_name(name: &str) -> String {
+    decoded(name).unwrap_or_else(|| format!("#mysql50#{name}"))
+}
+
 /// The table that a partition belongs to.
 pub fn whole_table(table: &str) -> &str {
     let at = table.find("#P#").or_else(|| table.find("#p#"));
@@ -111,6 +116,7 @@ mod tests {
         assert_eq!(decoded("a@002db").as_deref(), Some("a-b"));
         assert_eq!(decoded("caf@00e9").as_deref(), Some("café"));
         assert_eq!(decoded("caf@0g"), None);
+        assert_eq!(sql_name("caf@0g"), "#mysql50#caf@0g");
         assert_eq!(whole_table("t#P#p0#SP#s1"), "t");
         assert_eq!(whole_table("t"), "t");
     }

@@ -7,7 +7,7 @@
 //!
 //! Without a `.frm` file each column has the widest type that is stored as it is; a comment says so.
 
-use crate::catalog::{decoded, parts};
+use crate::catalog::{parts, sql_name};
 use crate::collation::{character_set, well_known};
 use crate::frm::{Frm, FrmColumn, FrmKey, precision};
 use crate::value;
@@ -391,7 +391,7 @@ fn stored_type(stored: &StoredColumn) -> String {
 fn foreign(key: &strata_row::foreign::ForeignKey) -> Option<String> {
     let (database, table) = parts(&key.parent)?;
     let list = |names: &[String]| names.iter().map(|name| identifier(name)).collect::<Vec<_>>().join(", ");
-    let named = |name: &str| identifier(&decoded(name).unwrap_or_else(|| name.to_owned()));
+    let named = |name: &str| identifier(&sql_name(name));
     Some(format!(
         "CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {}.{} ({}) ON DELETE {} ON UPDATE {}",
         identifier(&key.name),

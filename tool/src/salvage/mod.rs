@@ -13,7 +13,7 @@
 mod output;
 mod report;
 
-use crate::catalog::{Catalog, decoded, parts, whole_table};
+use crate::catalog::{Catalog, parts, sql_name, whole_table};
 use crate::ddl::{Collations, Table, identifier};
 use crate::frm::{self, Frm};
 use crate::layout::definition;
@@ -177,5 +177,5 @@ impl<'a> Reading<'a> {
 
 /// Database and table in SQL.
 fn sql_names([database, table]: [&str; 2]) -> [String; 2] {
-    [database, table].map(|name| identifier(&decoded(name).unwrap_or_else(|| name.to_owned())))
+    [database, table].map(|name| identifier(&sql_name(name)))
 }

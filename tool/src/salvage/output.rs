@@ -4,7 +4,7 @@
 //! A table with partitions is one table here, and so is what its partitions hold.
 
 use super::sql_names;
-use crate::catalog::decoded;
+use crate::catalog::sql_name;
 use crate::ddl::{Collations, Table, identifier};
 use crate::value;
 use anyhow::{Context, Result};
@@ -86,8 +86,7 @@ impl Output {
             };
             writeln!(file, "{source}")?;
             if !table.meta.no_rollback {
-                let name = decoded(place[1]).unwrap_or_else(|| place[1].to_owned());
-                file.write_all(table.create(&name, collations).as_bytes())?;
+                file.write_all(table.create(&sql_name(place[1]), collations).as_bytes())?;
             }
             writeln!(file, "SET NAMES binary;")?;
             Ok(())
