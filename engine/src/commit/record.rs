@@ -115,6 +115,7 @@ mod tests {
             tombstones: 1,
             raw_bytes: 14,
             stamped: false,
+            key: None,
             shares: Default::default(),
         };
         assert_eq!(files_of(&encode_files(&[file.clone(), file.clone()])), Some(vec![file.clone(), file.clone()]));

@@ -73,6 +73,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use crate::base::Lsn;
+    use crate::crypt::Keyring;
     use crate::io::{Disk, MemDisk};
     use crate::wal::format::segment_path;
     use crate::wal::{Log, LogOptions, Tail, recover};
@@ -119,7 +120,8 @@ mod tests {
                     Ok(())
                 };
                 let cut;
-                (tail, cut) = recover(&shared, dir, SEGMENT, Lsn(0), end, &mut count, &mut |_| ()).unwrap();
+                (tail, cut) =
+                    recover(&shared, dir, SEGMENT, Lsn(0), end, &Keyring::default(), &mut count, &mut |_| ()).unwrap();
                 assert_eq!((tail.cut, cut, records), (end, None, written), "{pages} pages, epoch {epoch}");
                 // The witness is the last page.
                 let last = (end.0 - PAGE) / SEGMENT;

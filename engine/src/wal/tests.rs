@@ -12,6 +12,7 @@ use super::testtext::{check_doc_example, check_fixture, run_cases};
 use super::verdict::{EpochStart, Sighting};
 use super::*;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::testing::ring;
 use crate::io::{Disk, FaultKind, MemDisk, Mode};
 
 const PAGE: u64 = 4096;
@@ -32,7 +33,9 @@ fn as_disk(disk: &MemDisk) -> Arc<dyn Disk> {
 }
 
 fn options(epoch: u64) -> LogOptions {
-    LogOptions { segment_bytes: SEGMENT, epoch, buffer_bytes: 64 << 10, pool_files: 2, fill_new_segments: true }
+    // Every other opening encrypts.
+    let keys = (epoch % 2 == 1).then(ring);
+    LogOptions { segment_bytes: SEGMENT, epoch, buffer_bytes: 64 << 10, pool_files: 2, fill_new_segments: true, keys }
 }
 
 fn open(disk: &MemDisk, epoch: u64, tail: Tail) -> Result<Log> {
@@ -51,7 +54,7 @@ fn read_with_cut(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found, Option<Cut>)
         found.push((start, end, record.to_vec()));
         Ok(())
     };
-    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, Lsn(0), &mut visit, &mut |_| ())?;
+    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, Lsn(0), &ring(), &mut visit, &mut |_| ())?;
     Ok((tail, found, cut))
 }
 
@@ -133,6 +136,7 @@ fn verdicts_follow_the_text() {
                 payload_bytes: (pages * PAGE) as u32 - format::HEADER_BYTES as u32,
                 first_record: None,
                 segment_pages: 4,
+                encrypted: false,
             };
             log.units.push((header, first.unwrap_or_default(), bad));
         }
@@ -352,7 +356,7 @@ fn scan_count(disk: &MemDisk) -> usize {
         count += 1;
         Ok(())
     };
-    scan(&as_disk(disk), dir(), SEGMENT, Lsn(0), &mut visit).unwrap();
+    scan(&as_disk(disk), dir(), SEGMENT, Lsn(0), &ring(), &mut visit).unwrap();
     count
 }
 
@@ -535,12 +539,12 @@ fn what_was_cut_never_comes_back() {
 fn another_version_or_segment_size_is_refused() {
     let disk = two_epochs();
     let mut ignore = |_: Lsn, _: Lsn, _: &[u8]| Ok(());
-    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), Lsn(0), &mut ignore, &mut |_| ());
+    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), Lsn(0), &ring(), &mut ignore, &mut |_| ());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 
     let path = format::segment_path(dir(), 0);
     let mut unit = disk.content(&path).unwrap()[PAGE as usize..2 * PAGE as usize].to_vec();
-    unit[8] = 2;
+    unit[8] = 3;
     let payload = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
     let crc = crc32c::crc32c(&unit[4..format::HEADER_BYTES + payload]);
     unit[..4].copy_from_slice(&crc.to_le_bytes());
@@ -836,7 +840,7 @@ fn large_record(len: usize, segment_bytes: u64) {
     log.append(b"after").unwrap();
     log.sync(log.end()).unwrap();
     let mut seen = 0;
-    scan(&as_disk(&disk), dir(), segment_bytes, span.start, &mut |start, _, bytes| {
+    scan(&as_disk(&disk), dir(), segment_bytes, span.start, &ring(), &mut |start, _, bytes| {
         assert!(if start == span.start { bytes == raw } else { bytes == b"after" });
         seen += 1;
         Ok(())
@@ -857,13 +861,15 @@ fn a_recovery_reads_the_log_once() {
         log.append(&record(epoch as usize, 1000)).unwrap();
         log.sync(log.end()).unwrap();
         drop(log);
-        tail = recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ())
-            .unwrap()
-            .0;
+        tail =
+            recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), Lsn(0), &ring(), &mut |_, _, _| Ok(()), &mut |_| ())
+                .unwrap()
+                .0;
     }
     let from = tail.cut.0 / segment_bytes * segment_bytes;
     let before = disk.counters().bytes_read;
-    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap();
+    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), Lsn(0), &ring(), &mut |_, _, _| Ok(()), &mut |_| ())
+        .unwrap();
     let read = disk.counters().bytes_read - before;
     // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
     assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");
@@ -890,7 +896,7 @@ fn stored_bytes_stay_the_same() {
     let mut found = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let folder = super::testtext::engine_path("fixtures/v1/wal");
-    let tail = scan(&disk, &folder, 4 * PAGE, Lsn(12 * PAGE), &mut |start, _, bytes| {
+    let tail = scan(&disk, &folder, 4 * PAGE, Lsn(12 * PAGE), &ring(), &mut |start, _, bytes| {
         found.push((start.0, bytes.to_vec()));
         Ok(())
     })
