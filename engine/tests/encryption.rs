@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{DIR, Map, Rng, TestKeys, dump, hooked, key, plain_options, seeds, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, FaultKind, MemDisk};
+use strata_engine::io::{Disk, FaultKind, MemDisk, Mode};
 use strata_engine::layer::IndexId;
 use strata_engine::{Compression, Engine, Error, Options, Result};
 
@@ -109,7 +109,7 @@ fn plant(encrypt: bool) -> BTreeMap<String, u64> {
             txn.put(&key, &value).unwrap();
         }
         if round % 3 == 2 {
-            txn.rollback();
+            txn.rollback().unwrap();
         } else {
             txn.commit().unwrap();
         }
@@ -171,12 +171,57 @@ fn keys_of_files(disk: &MemDisk) -> Vec<(u32, u32)> {
     .collect()
 }
 
+/// A store that was encrypted by an earlier program.
+#[test]
+fn a_stored_encrypted_store_is_still_read() {
+    fn copy(from: &Path, disk: &MemDisk, to: &Path) {
+        disk.create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            let target = to.join(path.file_name().unwrap());
+            if path.is_dir() {
+                copy(&path, disk, &target);
+            } else {
+                let file = disk.open(&target, Mode::Create, false).unwrap();
+                file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
+                file.sync_data().unwrap();
+            }
+        }
+        disk.sync_dir(to).unwrap();
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let disk = MemDisk::new();
+    copy(&fixtures.join("encrypted/store"), &disk, Path::new(DIR));
+    let content = std::fs::read_to_string(fixtures.join("store.txt")).unwrap();
+    let committed = content.lines().filter(|line| !line.starts_with("xid-"));
+    let row = |line: &str| {
+        let (key, value) = line.split_once(' ').unwrap();
+        let (index, name) = key.split_once('/').unwrap();
+        let key = [&IndexId(index.parse().unwrap()).prefix()[..], name.as_bytes()].concat();
+        (key, value.as_bytes().to_vec())
+    };
+    let expected: Map = committed.map(row).collect();
+    for (path, bytes) in files(&disk) {
+        assert!(!bytes.windows(6).any(|window| window == b"-of-ro"), "{}", path.display());
+    }
+    let engine = Engine::open(Path::new(DIR), plain_options(Arc::new(disk.clone()))).unwrap();
+    let live: Vec<u32> = expected.keys().map(|key| IndexId::of(key).0).collect();
+    let mut found = dump(&engine, 0, 100).unwrap();
+    found.retain(|key, _| live.contains(&IndexId::of(key).0));
+    assert!(found == expected);
+    assert_eq!(engine.prepared().len(), 2);
+    for index in engine.indexes().unwrap() {
+        engine.verify_index(index).unwrap();
+    }
+}
+
 /// Indexes under different keys share no file, others do.
 #[test]
 fn a_file_has_one_key() {
     let disk = MemDisk::new();
     let keys = TestKeys::of(&[1, 5]);
-    let engine = open(&disk, &keys, false).unwrap();
+    let options = Options { keys: Some(keys.clone()), sst_bytes: 1 << 20, ..plain_options(Arc::new(disk.clone())) };
+    let engine = Engine::open(Path::new(DIR), options).unwrap();
     engine.set_index_encryption(&[IndexId(INDEX), IndexId(OTHER)], Some(5)).unwrap();
     engine.set_index_encryption(&[IndexId(20)], Some(1)).unwrap();
     for index in [INDEX, OTHER, PLAIN, 19, 20] {
@@ -189,6 +234,7 @@ fn a_file_has_one_key() {
     assert_eq!(found, [(0, 0), (1, 1), (5, 1)]);
     // What was said stays, whoever opens the store, and a drop forgets it.
     engine.drop_indexes(&[IndexId(20)]).unwrap();
+    engine.write(&[(key(PLAIN, 1), Some(b"value".to_vec()))], true).unwrap();
     engine.flush().unwrap();
     drop(engine);
     let engine = open(&disk, &keys, false).unwrap();
@@ -219,7 +265,7 @@ fn without_its_keys_a_store_is_refused_and_left_alone() {
         disk.crash(1)
     };
     let cases: [(bool, &[(u32, u32)], bool, u32, &str); 5] = [
-        (true, &[], false, 1, "log"),
+        (true, &[], false, 1, DIR),
         (true, &[], true, 1, "MANIFEST"),
         (false, &[(INDEX, 5)], true, 5, "MANIFEST"),
         (false, &[(OTHER, 5)], false, 5, "MANIFEST"),

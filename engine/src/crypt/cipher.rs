@@ -108,6 +108,13 @@ impl KeyHeader {
         Ok((KeyHeader { key, salt, check }, cipher))
     }
 
+    /// The same with a salt that is known.
+    #[cfg(test)]
+    pub(crate) fn example(key: KeyVersion, master: &[u8], salt: [u8; SALT_BYTES], purpose: Purpose) -> (KeyHeader, Cipher) {
+        let (cipher, check) = derive(master, &salt, purpose);
+        (KeyHeader { key, salt, check }, cipher)
+    }
+
     /// The data key; `None` if it was derived from another master key.
     pub(super) fn cipher(&self, master: &[u8], purpose: Purpose) -> Option<Cipher> {
         let (cipher, check) = derive(master, &self.salt, purpose);

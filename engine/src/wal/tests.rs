@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::format::{self, UnitFault, UnitHeader};
-use super::read::{Event, FileSource, Source, walk};
+use super::read::{Event, FileSource, Source, Unsealing, walk};
 use super::testtext::{check_doc_example, check_fixture, run_cases};
 use super::verdict::{EpochStart, Sighting};
 use super::*;
-use crate::base::{Error, Lsn, Result};
+use crate::base::{Error, KeyVersion, Lsn, Result};
 use crate::crypt::testing::ring;
-use crate::io::{Disk, FaultKind, MemDisk, Mode};
+use crate::crypt::{KeyHeader, Purpose};
+use crate::io::{AlignedBuf, Disk, FaultKind, MemDisk, Mode};
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 8 * PAGE;
@@ -913,4 +914,26 @@ fn the_documented_example_is_what_is_written() {
     let page = PAGE as usize;
     check_doc_example("wal.md", "### First unit", &bytes[..56]);
     check_doc_example("wal.md", "### Second unit", &bytes[page..page + 60]);
+}
+
+#[test]
+fn the_documented_encrypted_unit_is_what_is_written() {
+    let key = KeyVersion { id: 1, version: 1 };
+    let salt = std::array::from_fn(|i| i as u8);
+    let data_key = KeyHeader::example(key, b" master key 1 1", salt, Purpose::Log);
+    check_doc_example("encryption.md", "### Key header", &data_key.0.encode());
+    let mut unit = format::UnitBuf::new(AlignedBuf::zeroed(4096), Lsn(53248), Lsn(65536)).encrypted();
+    for record in [&b"hello"[..], b"log"] {
+        unit.begin_record();
+        let (prefix, _) = format::frame_prefixes(&[], &format::Body::Plain(record));
+        unit.push(prefix.as_slice());
+        unit.push(record);
+    }
+    let bytes = unit.seal(0x1122_3344_5566_7788, Lsn(53248), 4, Some(&data_key));
+    check_doc_example("encryption.md", "### Encrypted unit", &bytes[..48 + 48 + 12 + 16]);
+    let (header, payload) = format::decode_unit(bytes, Some(Lsn(53248))).unwrap();
+    let keys = ring();
+    let mut unsealing = Unsealing::new(&keys);
+    let opened = unsealing.payload(&header, payload, &|| (PathBuf::new(), 0)).unwrap();
+    assert_eq!(opened, b"\x05\0hello\x03\0log");
 }
