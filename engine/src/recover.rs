@@ -49,7 +49,7 @@ use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::tree::Tree;
 use crate::wal::format::{recycled_path, segment_number, segment_path};
-use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
+use crate::wal::{self, Cut, Log, LogOptions, LogPlace, Span, Tail};
 use crate::write_buffer::{BatchReader, files_of};
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
@@ -127,8 +127,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         Some(Record::Prepare { .. }) => prepares += 1,
         _ => {}
     };
+    let place = LogPlace { disk: &disk, dir: &log_dir, segment_bytes: marks.log_segment_bytes, keys: &keys };
     let (segment_bytes, from, durable) = (marks.log_segment_bytes, marks.log_start, marks.log_durable);
-    let (tail, cut) = wal::recover(&disk, &log_dir, segment_bytes, from, durable, &keys, &mut visit, &mut lost)?;
+    let (tail, cut) = wal::recover(&place, from, durable, &mut visit, &mut lost)?;
     if tail.cut < durable {
         let (path, offset) = wal::blame(&disk, &log_dir, segment_bytes, tail.cut, durable)?;
         let what = format!("the log ends at {}; the manifest states it durable up to {durable}", tail.cut);

@@ -62,7 +62,7 @@ fn found(disk: &MemDisk) -> BTreeMap<String, u64> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     for (path, bytes) in files(disk) {
         let name = path.file_name().unwrap().to_str().unwrap();
-        let kind = name.split_terminator(|c: char| c == '-' || c == '.').next().unwrap();
+        let kind = name.split_terminator(['-', '.']).next().unwrap();
         let kind = if kind.bytes().all(|b| b.is_ascii_digit()) { name.rsplit('.').next().unwrap() } else { kind };
         for secret in SECRETS {
             // The beginnings of keys are cut off where rows share them: half of a word is enough.
@@ -264,7 +264,8 @@ fn without_its_keys_a_store_is_refused_and_left_alone() {
         }
         disk.crash(1)
     };
-    let cases: [(bool, &[(u32, u32)], bool, u32, &str); 5] = [
+    type Case<'a> = (bool, &'a [(u32, u32)], bool, u32, &'a str);
+    let cases: [Case<'_>; 5] = [
         (true, &[], false, 1, DIR),
         (true, &[], true, 1, "MANIFEST"),
         (false, &[(INDEX, 5)], true, 5, "MANIFEST"),

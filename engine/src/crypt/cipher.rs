@@ -110,7 +110,12 @@ impl KeyHeader {
 
     /// The same with a salt that is known.
     #[cfg(test)]
-    pub(crate) fn example(key: KeyVersion, master: &[u8], salt: [u8; SALT_BYTES], purpose: Purpose) -> (KeyHeader, Cipher) {
+    pub(crate) fn example(
+        key: KeyVersion,
+        master: &[u8],
+        salt: [u8; SALT_BYTES],
+        purpose: Purpose,
+    ) -> (KeyHeader, Cipher) {
         let (cipher, check) = derive(master, &salt, purpose);
         (KeyHeader { key, salt, check }, cipher)
     }
@@ -152,7 +157,8 @@ pub(crate) mod audit {
 
     use super::{Nonce, SALT_BYTES};
 
-    static SEEN: Mutex<Option<HashSet<([u8; SALT_BYTES], [u8; 12])>>> = Mutex::new(None);
+    type Pair = ([u8; SALT_BYTES], [u8; 12]);
+    static SEEN: Mutex<Option<HashSet<Pair>>> = Mutex::new(None);
 
     pub(super) fn note(salt: &[u8; SALT_BYTES], nonce: Nonce) {
         let is_new = SEEN.lock().get_or_insert_default().insert((*salt, nonce.bytes()));

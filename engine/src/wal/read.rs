@@ -49,25 +49,36 @@ impl Tail {
     pub const NEW: Tail = Tail { cut: Lsn(0), next_segment_start: Lsn(0) };
 }
 
+/// Where a log lies, and what is needed to read it.
+#[derive(Clone, Copy)]
+pub struct LogPlace<'a> {
+    /// The disk.
+    pub disk: &'a Arc<dyn Disk>,
+    /// The directory of its segments.
+    pub dir: &'a Path,
+    /// Their size.
+    pub segment_bytes: u64,
+    /// The keys of what is encrypted.
+    pub keys: &'a Keyring,
+}
+
 /// Receives the records of a log in order: where each starts, where it ends, and its bytes.
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
 
-/// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it accepted;
+/// Reads the log at `place` and yields every whole record that starts at `from` or later, in order. Makes durable what it accepted;
 /// what lies below `durable` is known to be. Call it with the store's lock held; then open the log with the tail. If the log was
 /// cut, says so; `lost` is shown each whole record behind the cut.
 ///
 /// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
 /// another version or segment size; `Io`; whatever `visit` returns.
 pub fn recover(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    segment_bytes: u64,
+    place: &LogPlace<'_>,
     from: Lsn,
     durable: Lsn,
-    keys: &Keyring,
     visit: Visit<'_>,
     lost: &mut dyn FnMut(&[u8]),
 ) -> Result<(Tail, Option<Cut>)> {
+    let LogPlace { disk, dir, segment_bytes, keys } = *place;
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
     let (tail, end) = walk_segments(&mut source, segment_bytes, from, keys, visit)?;
     let trusted = end.trusted.max(durable);
@@ -100,14 +111,8 @@ pub(crate) fn blame(
 }
 
 /// Like [`recover`], but changes nothing on the disk; for tools and checks.
-pub fn scan(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    segment_bytes: u64,
-    from: Lsn,
-    keys: &Keyring,
-    visit: Visit<'_>,
-) -> Result<Tail> {
+pub fn scan(place: &LogPlace<'_>, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+    let LogPlace { disk, dir, segment_bytes, keys } = *place;
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
     walk_segments(&mut source, segment_bytes, from, keys, visit).map(|(tail, _)| tail)
 }

@@ -13,7 +13,7 @@ use super::verdict::{EpochStart, Sighting};
 use super::*;
 use crate::base::{Error, KeyVersion, Lsn, Result};
 use crate::crypt::testing::ring;
-use crate::crypt::{KeyHeader, Purpose};
+use crate::crypt::{KeyHeader, Keyring, Purpose};
 use crate::io::{AlignedBuf, Disk, FaultKind, MemDisk, Mode};
 
 const PAGE: u64 = 4096;
@@ -39,6 +39,10 @@ fn options(epoch: u64) -> LogOptions {
     LogOptions { segment_bytes: SEGMENT, epoch, buffer_bytes: 64 << 10, pool_files: 2, fill_new_segments: true, keys }
 }
 
+fn place<'a>(disk: &'a Arc<dyn Disk>, dir: &'a Path, segment_bytes: u64, keys: &'a Keyring) -> LogPlace<'a> {
+    LogPlace { disk, dir, segment_bytes, keys }
+}
+
 fn open(disk: &MemDisk, epoch: u64, tail: Tail) -> Result<Log> {
     Log::open(as_disk(disk), dir(), options(epoch), tail, Box::new(|_| Ok(())))
 }
@@ -55,7 +59,7 @@ fn read_with_cut(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found, Option<Cut>)
         found.push((start, end, record.to_vec()));
         Ok(())
     };
-    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, Lsn(0), &ring(), &mut visit, &mut |_| ())?;
+    let (tail, cut) = recover(&place(&as_disk(disk), dir(), SEGMENT, &ring()), from, Lsn(0), &mut visit, &mut |_| ())?;
     Ok((tail, found, cut))
 }
 
@@ -357,7 +361,7 @@ fn scan_count(disk: &MemDisk) -> usize {
         count += 1;
         Ok(())
     };
-    scan(&as_disk(disk), dir(), SEGMENT, Lsn(0), &ring(), &mut visit).unwrap();
+    scan(&place(&as_disk(disk), dir(), SEGMENT, &ring()), Lsn(0), &mut visit).unwrap();
     count
 }
 
@@ -540,7 +544,8 @@ fn what_was_cut_never_comes_back() {
 fn another_version_or_segment_size_is_refused() {
     let disk = two_epochs();
     let mut ignore = |_: Lsn, _: Lsn, _: &[u8]| Ok(());
-    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), Lsn(0), &ring(), &mut ignore, &mut |_| ());
+    let outcome =
+        recover(&place(&as_disk(&disk), dir(), SEGMENT * 2, &ring()), Lsn(0), Lsn(0), &mut ignore, &mut |_| ());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 
     let path = format::segment_path(dir(), 0);
@@ -841,7 +846,7 @@ fn large_record(len: usize, segment_bytes: u64) {
     log.append(b"after").unwrap();
     log.sync(log.end()).unwrap();
     let mut seen = 0;
-    scan(&as_disk(&disk), dir(), segment_bytes, span.start, &ring(), &mut |start, _, bytes| {
+    scan(&place(&as_disk(&disk), dir(), segment_bytes, &ring()), span.start, &mut |start, _, bytes| {
         assert!(if start == span.start { bytes == raw } else { bytes == b"after" });
         seen += 1;
         Ok(())
@@ -862,15 +867,26 @@ fn a_recovery_reads_the_log_once() {
         log.append(&record(epoch as usize, 1000)).unwrap();
         log.sync(log.end()).unwrap();
         drop(log);
-        tail =
-            recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), Lsn(0), &ring(), &mut |_, _, _| Ok(()), &mut |_| ())
-                .unwrap()
-                .0;
+        tail = recover(
+            &place(&as_disk(&disk), dir(), segment_bytes, &ring()),
+            Lsn(0),
+            Lsn(0),
+            &mut |_, _, _| Ok(()),
+            &mut |_| (),
+        )
+        .unwrap()
+        .0;
     }
     let from = tail.cut.0 / segment_bytes * segment_bytes;
     let before = disk.counters().bytes_read;
-    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), Lsn(0), &ring(), &mut |_, _, _| Ok(()), &mut |_| ())
-        .unwrap();
+    recover(
+        &place(&as_disk(&disk), dir(), segment_bytes, &ring()),
+        Lsn(from),
+        Lsn(0),
+        &mut |_, _, _| Ok(()),
+        &mut |_| (),
+    )
+    .unwrap();
     let read = disk.counters().bytes_read - before;
     // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
     assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");
@@ -897,7 +913,7 @@ fn stored_bytes_stay_the_same() {
     let mut found = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let folder = super::testtext::engine_path("fixtures/v1/wal");
-    let tail = scan(&disk, &folder, 4 * PAGE, Lsn(12 * PAGE), &ring(), &mut |start, _, bytes| {
+    let tail = scan(&place(&disk, &folder, 4 * PAGE, &ring()), Lsn(12 * PAGE), &mut |start, _, bytes| {
         found.push((start.0, bytes.to_vec()));
         Ok(())
     })
