@@ -12,6 +12,8 @@ pub mod catalog;
 mod changes;
 mod history;
 pub mod auto_increment;
+pub mod isolation;
+pub mod kill_switch;
 pub mod session;
 pub mod scan;
 pub mod index;
