@@ -87,7 +87,8 @@ impl Footer {
         let sum = reader.u32().ok_or_else(short)?;
         let is_encrypted = (VERSION_SHARED + 1..=VERSION_MAX).contains(&version);
         if sum != Footer::checksum(if is_encrypted { header } else { &[] }, bytes) {
-            return Err(Error::corruption(path, at, format!("footer checksum, stored {sum:08x}")));
+            let from = len - Footer::bytes(is_encrypted) as u64;
+            return Err(Error::corruption(path, from, format!("footer checksum, stored {sum:08x}")));
         }
         if !(1..=VERSION_MAX).contains(&version) {
             let what = format!("table format version {version}; this version reads 1 to {VERSION_MAX}");
