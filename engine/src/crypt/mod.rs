@@ -16,7 +16,7 @@
 //!   segment that is used again gets a new salt, and so does every opening. Unit tests keep all pairs and fail on the second.
 //! - Checksums are over what is on the disk. So whether a unit is torn or a block damaged is known without any key, and nothing
 //!   is opened before its checksum is verified.
-//! - A key that is missing or wrong is an error of its own, [`Error::Key`], never taken for damage.
+//! - A key that is missing or wrong is an error of its own, [`Error::Key`](crate::Error::Key), never taken for damage.
 //!
 //! # Rejected
 //! Data keys wrapped by the master key (one more secret to generate and to store, and rotation by wrapping anew would change files that
