@@ -260,3 +260,12 @@ pub fn value(rng: &mut Rng, tag: u64, bytes: u64) -> Vec<u8> {
     }
     value
 }
+
+/// Waits until the background has done something, long enough for a machine that is busy.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
