@@ -36,6 +36,16 @@ pub(crate) enum Change<'a> {
     Comes { key: &'a [u8], value: &'a [u8], claimed: bool },
 }
 
+/// A row and what it becomes.
+#[derive(Clone, Copy)]
+pub(crate) struct Rewrite<'a> {
+    pub(super) old: Record<'a>,
+    pub(super) new: Record<'a>,
+    pub(super) row_id: u64,
+    /// Entries that stay as they are, are told as well.
+    pub(super) all: bool,
+}
+
 /// Memory for the entries of an update.
 #[derive(Default)]
 pub(crate) struct ChangeRoom {
@@ -51,12 +61,10 @@ pub(crate) trait Entries {
     fn entries<S: Sink>(&self, record: Record<'_>, row_id: u64, sink: &mut S) -> Result<()>;
     /// Their keys alone.
     fn keys<S: Sink>(&self, record: Record<'_>, row_id: u64, sink: &mut S) -> Result<()>;
-    /// What becomes of the entries when a row is replaced. What stays as it is is told only if `all`.
+    /// What becomes of the entries when a row is replaced.
     fn changes(
         &self,
-        records: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
+        row: Rewrite<'_>,
         room: &mut ChangeRoom,
         change: impl FnMut(Change<'_>) -> Result<()>,
     ) -> Result<()>;
@@ -86,9 +94,7 @@ impl Entries for KeyCodec {
     #[inline]
     fn changes(
         &self,
-        [old, new]: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
+        Rewrite { old, new, row_id, all }: Rewrite<'_>,
         room: &mut ChangeRoom,
         mut change: impl FnMut(Change<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -174,9 +180,7 @@ impl Entries for TermEntries {
 
     fn changes(
         &self,
-        [old, new]: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
+        Rewrite { old, new, row_id, all }: Rewrite<'_>,
         _: &mut ChangeRoom,
         mut change: impl FnMut(Change<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -262,15 +266,13 @@ impl Written {
     #[inline]
     pub(crate) fn changes(
         &self,
-        records: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
+        row: Rewrite<'_>,
         room: &mut ChangeRoom,
         change: impl FnMut(Change<'_>) -> Result<()>,
     ) -> Result<()> {
         match &self.terms {
-            None => self.codec.changes(records, row_id, all, room, change),
-            Some(terms) => terms.changes(records, row_id, all, room, change),
+            None => self.codec.changes(row, room, change),
+            Some(terms) => terms.changes(row, room, change),
         }
     }
 }
