@@ -382,55 +382,23 @@ fn an_index_is_written_while_it_is_built_read_when_it_is_live_and_neither_when_i
 /// there never were two rows with one value.
 #[test]
 fn a_unique_index_that_met_a_value_twice_does_not_become_live() {
-    // What is done while it is built, with row 1 'one' from before; and whether two rows had a value.
-    type Work = fn(&mut User);
-    let cases: [(&str, Work, bool); 6] = [
-        ("other values", |u| u.insert(&row(2, Some("two"), None)).unwrap(), false),
+    // What is done while it is built, with row 1 'one' from before: what each row was and what it becomes. And whether two rows had
+    // a value.
+    type At = Option<(i32, Option<&'static str>)>;
+    let at = |id, text| Some((id, Some(text)));
+    type Work<'a> = &'a [(At, At)];
+    let cases: [(&str, Work<'_>, bool); 6] = [
+        ("other values", &[(None, at(2, "two"))], false),
         (
             "a value that was given up",
-            |u| {
-                u.insert(&row(2, Some("two"), None)).unwrap();
-                u.get(2).unwrap();
-                u.write(&row(2, Some("two"), None), Some(&row(2, Some("zwei"), None))).unwrap();
-                u.insert(&row(3, Some("two"), None)).unwrap();
-            },
+            &[(None, at(2, "two")), (at(2, "two"), at(2, "zwei")), (None, at(3, "two"))],
             false,
         ),
-        (
-            "a row that moves",
-            |u| {
-                u.insert(&row(2, Some("two"), None)).unwrap();
-                u.get(2).unwrap();
-                u.write(&row(2, Some("two"), None), Some(&row(5, Some("two"), None))).unwrap();
-            },
-            false,
-        ),
-        (
-            "twice",
-            |u| {
-                u.insert(&row(2, Some("two"), None)).unwrap();
-                u.insert(&row(3, Some("TWO"), None)).unwrap();
-            },
-            true,
-        ),
+        ("a row that moves", &[(None, at(2, "two")), (at(2, "two"), at(5, "two"))], false),
+        ("twice", &[(None, at(2, "two")), (None, at(3, "TWO"))], true),
         // The first has no entry: it must not take away the other's.
-        (
-            "a value of a row from before, which goes",
-            |u| {
-                u.insert(&row(2, Some("one"), None)).unwrap();
-                u.get(1).unwrap();
-                u.write(&row(1, Some("one"), None), None).unwrap();
-            },
-            true,
-        ),
-        (
-            "NULL",
-            |u| {
-                u.insert(&row(2, None, None)).unwrap();
-                u.insert(&row(3, None, None)).unwrap();
-            },
-            false,
-        ),
+        ("a value of a row from before, which goes", &[(None, at(2, "one")), (at(1, "one"), None)], true),
+        ("NULL", &[(None, Some((2, None))), (None, Some((3, None)))], false),
     ];
     for (what, work, twice) in cases {
         let dir = tempfile::tempdir().unwrap();
@@ -442,7 +410,16 @@ fn a_unique_index_that_met_a_value_twice_does_not_become_live() {
         let old_def = common::values::table(COLUMNS, &INDEXES[..2]);
         store.add_index(T, &new_def.indexes[2], &|| false).unwrap();
         user.reopen(&store.open_table(T, old_def.clone()).unwrap());
-        work(&mut user);
+        for &(was, is) in work {
+            let is = is.map(|(id, text)| row(id.into(), text, None));
+            match was {
+                Some((id, text)) => {
+                    user.get(id).unwrap();
+                    user.write(&row(id.into(), text, None), is.as_ref()).unwrap();
+                }
+                None => user.insert(&is.unwrap()).unwrap(),
+            }
+        }
         user.commit();
         assert_eq!(user.findings(), [""; 0], "{what}");
         // What a builder does: the row from before gets its entry.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use strata_engine::crypt::{KeyProvider, KeyVersion};
-use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Mode, Operation};
 use strata_engine::layer::IndexId;
 use strata_engine::{Engine, Event, EventListener, Options, Result, Severity};
 
@@ -268,4 +268,20 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+
+/// Copies a folder of the machine onto `disk`, durably.
+pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {
+    disk.create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, disk, &target);
+        } else {
+            let file = disk.open(&target, Mode::Create, false).unwrap();
+            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    disk.sync_dir(to).unwrap();
 }

@@ -62,12 +62,9 @@ pub(crate) trait Entries {
     /// Their keys alone.
     fn keys<S: Sink>(&self, record: Record<'_>, row_id: u64, sink: &mut S) -> Result<()>;
     /// What becomes of the entries when a row is replaced.
-    fn changes(
-        &self,
-        row: Rewrite<'_>,
-        room: &mut ChangeRoom,
-        change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()>;
+    fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>;
 }
 
 /// True if this record's value must be alone in the index.
@@ -92,12 +89,11 @@ impl Entries for KeyCodec {
     }
 
     #[inline]
-    fn changes(
-        &self,
-        Rewrite { old, new, row_id, all }: Rewrite<'_>,
-        room: &mut ChangeRoom,
-        mut change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, mut change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
+        let Rewrite { old, new, row_id, all } = row;
         let ChangeRoom { key, value, old_key, old_value } = room;
         self.encode_record(old, row_id, old_key)?;
         self.encode_record(new, row_id, key)?;
@@ -178,12 +174,11 @@ impl Entries for TermEntries {
         self.entries(record, row_id, sink)
     }
 
-    fn changes(
-        &self,
-        Rewrite { old, new, row_id, all }: Rewrite<'_>,
-        _: &mut ChangeRoom,
-        mut change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn changes<F>(&self, row: Rewrite<'_>, _: &mut ChangeRoom, mut change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
+        let Rewrite { old, new, row_id, all } = row;
         let (old, new) = (self.of(old, row_id)?, self.of(new, row_id)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         let claimed = self.codec.is_unique();
@@ -264,12 +259,10 @@ impl Written {
 
     /// [`Entries::changes`] of whichever kind it is.
     #[inline]
-    pub(crate) fn changes(
-        &self,
-        row: Rewrite<'_>,
-        room: &mut ChangeRoom,
-        change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
         match &self.terms {
             None => self.codec.changes(row, room, change),
             Some(terms) => terms.changes(row, room, change),

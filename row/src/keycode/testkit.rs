@@ -562,3 +562,8 @@ pub(crate) fn documented(page: &str, name: &str) -> String {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Bytes that are struck, each with what is done to it, and where the rest is cut off.
+pub(crate) fn damage() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, prop::sample::Index)> {
+    (prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4), any::<prop::sample::Index>())
+}

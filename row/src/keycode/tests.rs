@@ -194,8 +194,7 @@ proptest! {
     fn damaged_entries_never_panic(
         plan in tables(),
         row in values(),
-        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        cut in any::<prop::sample::Index>(),
+        (hits, cut) in testkit::damage(),
         whole: bool,
         on_value: bool,
     ) {

@@ -66,8 +66,7 @@ proptest! {
     fn damaged_rows_are_errors_or_values_but_never_panics(
         plan in tables(),
         row in values(),
-        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        cut in any::<prop::sample::Index>(),
+        (hits, cut) in testkit::damage(),
         wanted: u64,
     ) {
         let def = plan.def();
