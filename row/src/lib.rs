@@ -11,6 +11,8 @@ pub mod rowcode;
 pub mod catalog;
 mod changes;
 mod history;
+mod follow;
+pub mod progress;
 pub mod auto_increment;
 pub mod session;
 pub mod scan;
@@ -19,6 +21,7 @@ pub mod integrity;
 pub mod stats;
 pub mod table;
 pub mod store;
+pub mod build;
 pub mod report;
 pub mod metrics;
 
