@@ -25,7 +25,7 @@ use crate::crash_point::CrashPoint;
 use crate::event::Work;
 use crate::iter::{VersionIter, hand_on};
 use crate::manifest::VersionEdit;
-use crate::output::{install, merge_env, reserve};
+use crate::output::{discard, install, merge_env, reserve};
 use crate::parts::Core;
 use crate::sorter::{Sorter, Tick};
 
@@ -65,6 +65,10 @@ fn ingest(core: &Arc<Core>, input: &mut dyn VersionIter, seq: SeqNo, tick: Tick<
     }
     let written = written.inspect_err(|error| core.refused(Work::Spill, 0, error))?;
     core.crash_point(CrashPoint::IngestWritten);
+    if let Err(error) = tick() {
+        discard(core, &written.outputs);
+        return Err(error);
+    }
     let reserved = reserve(core, written.outputs.iter(), &[]);
     let edit = VersionEdit { added: reserved.files().collect(), ..VersionEdit::default() };
     // As for flushes (invariant 8): no file has a number that the log does not know.

@@ -203,7 +203,7 @@ pub(crate) fn reserve<'a, 'm>(
 }
 
 /// Files that were written and that no manifest names.
-fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
+pub(crate) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
         drop(core.tree.ssts.remove(meta.no));

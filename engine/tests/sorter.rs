@@ -71,7 +71,11 @@ fn entries_come_out_in_order_whether_they_fit_in_memory_or_not() {
         let mut expected: Vec<_> = all.clone();
         expected.sort();
         let mut found = Vec::new();
-        sorter.each(&quiet, |key, value| -> Result<()> { Ok(found.push((key.to_vec(), value.to_vec()))) }).unwrap();
+        let each = |key: &[u8], value: &[u8]| -> Result<()> {
+            found.push((key.to_vec(), value.to_vec()));
+            Ok(())
+        };
+        sorter.each(&quiet, each).unwrap();
         assert!(found == expected, "{count}");
         no_orphans(&engine, &disk);
         let left = engine.metrics().left_behind();
@@ -101,8 +105,10 @@ fn of_one_key_all_values_come_out_the_newest_first() {
         expected.entry(key).or_default().insert(0, bytes);
     }
     let mut found: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
-    let each =
-        |key: &[u8], value: &[u8]| -> Result<()> { Ok(found.entry(key.to_vec()).or_default().push(value.len())) };
+    let each = |key: &[u8], value: &[u8]| -> Result<()> {
+        found.entry(key.to_vec()).or_default().push(value.len());
+        Ok(())
+    };
     sorter.each(&quiet, each).unwrap();
     assert!(found == expected);
 }
@@ -256,7 +262,11 @@ fn keys_that_threads_note_are_taken_at_least_once_each() {
     let taken = noted.take().unwrap();
     assert_eq!(noted.count(), 0);
     noted.note(&key(FIRST, 5));
-    taken.each(&quiet, |key, _| -> Result<()> { Ok(found.push(key.to_vec())) }).unwrap();
+    let each = |key: &[u8], _: &[u8]| -> Result<()> {
+        found.push(key.to_vec());
+        Ok(())
+    };
+    taken.each(&quiet, each).unwrap();
     assert!(found.is_sorted());
     found.dedup();
     assert!(found == (0..22_000).map(|n| key(FIRST, n)).collect::<Vec<_>>());

@@ -172,9 +172,17 @@ bool ha_strata::alter_failed(int result, int32_t duplicate, TABLE *altered)
     strata_failed_name(0, name, sizeof name);
     my_error(ER_DROP_INDEX_FK, MYF(0), name);
   }
-  else if (int error= handler_error(result, ha_thd()))
-    if (!ha_thd()->is_error())
+  else
+  {
+    THD *thd= ha_thd();
+    /* The server makes errors of warnings meanwhile; details are none. */
+    bool aborts= thd->abort_on_warning;
+    thd->abort_on_warning= false;
+    int error= handler_error(result, thd);
+    thd->abort_on_warning= aborts;
+    if (!thd->is_error())
       print_error(error, MYF(0));
+  }
   return true;
 }
 
@@ -272,7 +280,8 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   for (StrataBuild *build : builds)
   {
     int32_t duplicate= -1;
-    if (alter_failed(strata_build_end(build, &rows, &duplicate), duplicate, altered))
+    int result= strata_build_end(build, &rows, &duplicate);
+    if (alter_failed(result, duplicate, altered))
       return true;
   }
   return alter_failed(strata_build_commit(strata::store, builds.data(), builds.size(), alteration.get()), -1, altered);

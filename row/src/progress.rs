@@ -31,18 +31,24 @@ impl Step {
 /// See the module.
 pub struct Progress {
     table: String,
+    begun_us: u64,
     state: Mutex<(Step, u64)>,
     done: AtomicU64,
 }
 
 impl Progress {
-    pub(crate) fn new(table: &str) -> Progress {
-        Progress { table: table.to_owned(), state: Mutex::new((Step::Reading, 0)), done: AtomicU64::new(0) }
+    pub(crate) fn new(table: &str, begun_us: u64) -> Progress {
+        Progress { table: table.to_owned(), begun_us, state: Mutex::new((Step::Reading, 0)), done: AtomicU64::new(0) }
     }
 
     /// The table, by its name in the catalog.
     pub fn table(&self) -> &str {
         &self.table
+    }
+
+    /// When it began, by the engine's clock.
+    pub fn begun_us(&self) -> u64 {
+        self.begun_us
     }
 
     /// What it is at, how many rows it has done of that, and how many there are, more or less.

@@ -104,7 +104,7 @@ impl Build {
         let ids = store.catalog().reserve(new.len(), is_killed)?;
         // From here on the numbers are given back when it fails.
         let keys = Arc::new(engine.noted_keys());
-        let progress = Arc::new(Progress::new(&table.state.name()));
+        let progress = Arc::new(Progress::new(&table.state.name(), engine.now_us()));
         let mut build = Build {
             table: table.clone(),
             wanted: ColumnSet::new(table.def.columns.len()),
@@ -149,6 +149,7 @@ impl Build {
         self.scan(worker)?;
         let mut left = u64::MAX;
         for _ in 0..PASSES_MAX {
+            Build::interrupted(worker.is_killed)?;
             let now = self.keys.count();
             if now <= REST_MAX {
                 break;
@@ -174,6 +175,9 @@ impl Build {
     /// Errors: as of [`alter_tables`](crate::store::Store::alter_tables).
     pub fn commit(mut builds: Vec<Build>, alteration: &Alteration<'_>, is_killed: &dyn Fn() -> bool) -> Result<()> {
         let Some(store) = builds.first().map(|build| build.table.store().clone()) else { return Ok(()) };
+        if is_killed() {
+            return Err(Error::Interrupted);
+        }
         let altered = |build: &Build| AlteredTable {
             built: build.built.iter().map(|built| built.id).collect(),
             ..alteration.of(&build.table)

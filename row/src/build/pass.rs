@@ -43,6 +43,7 @@ impl Build {
         let is_killed = *is_killed;
         let tick = || Build::interrupted(is_killed);
         let engine = self.table.engine().clone();
+        tick()?;
         // In this order: see the module.
         let next = engine.read_point();
         let noted = self.keys.take()?;

@@ -28,13 +28,14 @@ impl Build {
         'turns: loop {
             cursor.open(&none, self.point.seq(), &from, &upper)?;
             cursor.seek_ge(&none, &from)?;
-            for row in 0..TURN_ROWS {
-                if row % ASK_ROWS == 0 {
-                    tick()?;
-                    self.progress.add_rows(u64::from(ASK_ROWS.min(row)));
-                }
+            for row in 1..=TURN_ROWS {
                 if !cursor.valid() {
+                    self.progress.add_rows(u64::from((row - 1) % ASK_ROWS));
                     break 'turns;
+                }
+                if row.is_multiple_of(ASK_ROWS) {
+                    tick()?;
+                    self.progress.add_rows(u64::from(ASK_ROWS));
                 }
                 let row_id = self.row_id(cursor.key())?;
                 let record = self.record_of(cursor.key(), cursor.value(), &mut **rows)?;
