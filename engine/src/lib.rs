@@ -11,6 +11,7 @@
 //! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
 mod base;
+pub mod crypt;
 pub mod io;
 mod iter;
 mod mem;
@@ -62,6 +63,8 @@ mod transaction;
 pub mod layer;
 #[doc(hidden)]
 pub mod internals;
+#[cfg(test)]
+mod nonces;
 
 pub use base::{Error, Result};
 pub use board::WorkCounters;

@@ -24,6 +24,7 @@ pub(crate) fn merge_env<'a>(
 ) -> Result<MergeEnv<'a>> {
     core.tree.installer.check()?;
     let ssts = core.tree.ssts.clone();
+    let ssts_keys = ssts.keys.clone();
     let [files, dropped, options, stop] = std::array::from_fn(|_| core.clone());
     Ok(MergeEnv {
         disk: ssts.disk.clone(),
@@ -32,6 +33,7 @@ pub(crate) fn merge_env<'a>(
         next_file: Arc::new(move || files.tree.installer.new_file()),
         is_dropped: Arc::new(move |id| dropped.tree.installer.is_dropped(id)),
         sst_options: Arc::new(move |index| sst_options(&options, index)),
+        keys: ssts_keys,
         excludes: Arc::new(excludes),
         tick: Arc::new(move || if stop.board.stopping() { Err(Error::Closed) } else { tick() }),
         rule_of: Arc::new(|_| None),
@@ -59,7 +61,8 @@ fn sync_names(core: &Core) -> Result<()> {
 
 /// Options of the SSTs of an index.
 fn sst_options(core: &Core, index: IndexId) -> SstOptions {
-    SstOptions { compression: core.settings.compression(index), ..SstOptions::default() }
+    let key = core.settings.encryption(index);
+    SstOptions { compression: core.settings.compression(index), key, ..SstOptions::default() }
 }
 
 /// What the filters of the files below a merge know, within bounds: of filters that are not in memory about one is read

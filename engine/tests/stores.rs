@@ -89,7 +89,7 @@ impl Content {
 }
 
 fn open(disk: &MemDisk) -> Result<Engine> {
-    Engine::open(Path::new(DIR), Options { features: FEATURES, ..common::options(Arc::new(disk.clone())) })
+    Engine::open(Path::new(DIR), Options { features: FEATURES, ..common::plain_options(Arc::new(disk.clone())) })
 }
 
 /// The format that the manifest in force states.
@@ -222,7 +222,7 @@ fn an_unknown_feature_keeps_the_store_shut() {
     let disk = stored(4);
     let before = format!("{:?}", disk.list(Path::new(DIR)).unwrap());
     let refusal = |features: &'static [Feature]| {
-        let options = Options { features, ..common::options(Arc::new(disk.clone())) };
+        let options = Options { features, ..common::plain_options(Arc::new(disk.clone())) };
         match Engine::open(Path::new(DIR), options) {
             Err(error @ Error::Incompatible { .. }) => error.to_string(),
             other => panic!("{:?}", other.err()),
@@ -265,14 +265,15 @@ fn a_feature_is_listed_before_its_first_use() {
             }
         })
     };
-    let options = Options { features: FEATURES, on_crash_point: Some(hook), ..common::options(Arc::new(disk.clone())) };
+    let options =
+        Options { features: FEATURES, on_crash_point: Some(hook), ..common::plain_options(Arc::new(disk.clone())) };
     let engine = Engine::open(Path::new(DIR), options).unwrap();
     engine.require(&FEATURES[0]).unwrap();
     engine.require(&FEATURES[0]).unwrap();
     assert!(engine.status_text().contains("\nexample-layout (0.1), shared-files (0.1), shared-spills (0.1)\n"));
     let images = std::mem::take(&mut *images.lock());
     assert_eq!(images.len(), 1);
-    let refusal = Engine::open(Path::new(DIR), common::options(Arc::new(images[0].clone()))).err().unwrap();
+    let refusal = Engine::open(Path::new(DIR), common::plain_options(Arc::new(images[0].clone()))).err().unwrap();
     assert!(refusal.to_string().contains("does not know: example-layout"), "{refusal}");
     assert!(open(&images[0]).unwrap().features().iter().any(|feature| feature == &FEATURES[0]));
 }

@@ -9,11 +9,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strata_row::index::Updated;
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::{ColumnSet, Record};
 use strata_row::scan::locking::{self, Request, Statement};
 use strata_row::scan::{Check, RowCursor, Seek};
-use strata_row::session::{Isolation, Session, Waiting};
+use strata_row::session::Session;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
 

@@ -346,6 +346,6 @@ mod tests {
         assert_eq!(offset_of!(CConfig, connections), 40);
         assert_eq!(size_of::<CMetric>(), 16);
         assert_eq!(size_of::<CCell>(), 24);
-        assert_eq!(size_of::<CStats>(), 56);
+        assert_eq!(size_of::<CStats>(), 64);
     }
 }

@@ -14,6 +14,8 @@ mod history;
 mod follow;
 pub mod progress;
 pub mod auto_increment;
+pub mod isolation;
+pub mod kill_switch;
 pub mod session;
 pub mod scan;
 pub mod index;

@@ -99,6 +99,7 @@ impl Sim {
                     tombstones: 0,
                     raw_bytes: 0,
                     stamped: false,
+                    key: None,
                     shares: Default::default(),
                 }
             })

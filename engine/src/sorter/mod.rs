@@ -173,9 +173,10 @@ impl Sorter {
         tick: Tick<'_>,
         work: impl FnOnce(&mut SpilledRuns, &mut SortBuffer, &MergeEnv<'_>) -> Result<R>,
     ) -> Result<R> {
-        let plain = SstOptions { compression: Compression::None, filter_bits_per_key: 0, ..SstOptions::default() };
         let env = merge_env(&self.core, |_| false, tick, |_| None)?;
-        let env = MergeEnv { sst_options: Arc::new(move |_| plain), ..env };
+        let as_set = env.sst_options.clone();
+        let plain = move |index| SstOptions { compression: Compression::None, filter_bits_per_key: 0, ..as_set(index) };
+        let env = MergeEnv { sst_options: Arc::new(plain), ..env };
         let done = work(&mut self.runs, &mut self.buffer, &env);
         let done = done.inspect_err(|error| self.core.refused(Work::Spill, self.counted, error))?;
         self.core.board.count_spill(self.runs.take_written_bytes());

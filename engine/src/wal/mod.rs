@@ -32,6 +32,6 @@ pub use cut::Cut;
 pub use format::Body;
 pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, SegmentHold, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
-pub use read::{Tail, recover, scan};
+pub use read::{LogPlace, Tail, recover, scan};
 pub use room::Room;
 pub use segments::Announce;

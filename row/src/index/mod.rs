@@ -24,11 +24,12 @@ pub mod limits;
 
 use crate::error::{Error, Result};
 use crate::integrity::rows;
+use crate::isolation::Waiting;
 use crate::kv::ValueBuf;
 use crate::kv::limits::VALUE_BYTES_MAX;
 use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Savepoint, Txn, WriteOp};
 use crate::rowcode::{APART_FROM, Apart, Record};
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 use crate::table::Table;
 use entries::{Change, ChangeRoom, Sink, Written};
 

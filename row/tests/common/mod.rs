@@ -12,11 +12,12 @@ use strata_row::Result;
 use strata_row::catalog::alter::Source;
 use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
 use strata_row::foreign::Statement;
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
-use strata_row::session::{Isolation, Session, Waiting};
+use strata_row::session::Session;
 use strata_row::store::{Alteration, AlteredTable, Store};
 use strata_row::table::Table;
 
