@@ -268,6 +268,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
 
 /// Copies a folder of the machine onto `disk`, durably.
 pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {

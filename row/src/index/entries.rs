@@ -16,7 +16,6 @@ use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Takes the entries of a row.
 pub(crate) trait Sink {
@@ -205,14 +204,10 @@ impl Entries for TermEntries {
 
 /// A secondary index that rows are written to.
 pub(crate) struct Written {
-    /// The server's number; beyond them all if the index is being built.
+    /// The server's number.
     pub(crate) number: usize,
     /// The catalog's number.
     pub(crate) place: usize,
-    /// It is being built: it may lack entries of rows from before.
-    pub(crate) is_building: bool,
-    /// It is being built and unique. True once two rows were met that have one value: it is not to become live.
-    pub(crate) spoiled: Option<Arc<AtomicBool>>,
     /// Its keys have a virtual column.
     pub(crate) is_virtual: bool,
     pub(crate) codec: Arc<KeyCodec>,
@@ -236,7 +231,7 @@ impl Written {
             (kind, None) => return Err(unknown_kind(&index.name, kind)),
         };
         let is_virtual = index.parts.iter().any(|part| def.columns[part.column as usize].is_virtual);
-        Ok(Written { number, place, is_building: false, spoiled: None, is_virtual, codec: codec.clone(), terms })
+        Ok(Written { number, place, is_virtual, codec: codec.clone(), terms })
     }
 
     /// [`Entries::entries`] of whichever kind it is.

@@ -32,7 +32,6 @@ use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::Session;
 use crate::table::Table;
 use entries::{Change, ChangeRoom, Rewrite, Sink, Written};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Buffers that live as long as a handler, so that a row write allocates nothing.
 #[derive(Default)]
@@ -252,14 +251,20 @@ impl Writer<'_> {
         } else {
             self.session.intend_insert(&self.buffers.row_key)?;
         }
+        if table.state.followed.is_on() {
+            if table.def.primary.is_none() {
+                // Who follows the table tells by the lock that the row is not committed yet.
+                self.session.lock(&self.buffers.row_key, LockMode::Exclusive, Waiting::Wait)?;
+            }
+            table.state.followed.note(&self.buffers.row_key);
+        }
         let apart = encode_row(table, record, &mut self.buffers.row_value)?;
         self.session.overwrites(&self.buffers.row_key)?;
         put_row(self.session.txn_mut(), &self.buffers.row_key, &self.buffers.row_value, &apart)?;
-        let WriteBuffers { row_key, entry, found, .. } = &mut *self.buffers;
+        let WriteBuffers { entry, found, .. } = &mut *self.buffers;
         for index in &table.written {
-            let take = |entry: &ChangeRoom, claimed| {
-                come(self.session, [&entry.key, &entry.value], claimed, Owner { index, row_key }, found)
-            };
+            let take =
+                |entry: &ChangeRoom, claimed| come(self.session, [&entry.key, &entry.value], claimed, index, found);
             index.entries(record, row_id, &mut Each { entry, take })?;
         }
         Ok(())
@@ -286,30 +291,32 @@ impl Writer<'_> {
             }
         }
         let all = self.session.overwrites(&b.old_row_key)?;
+        if table.state.followed.is_on() {
+            table.state.followed.note(&b.old_row_key);
+        }
         if moved {
             if let Some(primary) = table.def.primary {
                 claim(self.session, &b.row_key, &mut b.found, primary)?;
+            }
+            if table.state.followed.is_on() {
+                table.state.followed.note(&b.row_key);
             }
             self.session.overwrites(&b.row_key)?;
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         put_row(self.session.txn_mut(), &b.row_key, &b.row_value, &apart)?;
         let rewrite = Rewrite { old: record, new, row_id, all };
-        let WriteBuffers { old_row_key, row_key, entry, found, .. } = b;
+        let WriteBuffers { entry, found, .. } = b;
         for index in &table.written {
-            let (old, new) = (Owner { index, row_key: old_row_key }, Owner { index, row_key });
             index.changes(rewrite, entry, |change| match change {
-                Change::Leaves { key, claimed } => leave(self.session, key, claimed, old, found),
+                Change::Leaves { key, claimed } => leave(self.session, key, claimed),
                 Change::Stays { key, value, claimed } => {
                     if claimed {
-                        if !may_touch(self.session, key, old, found)? {
-                            return Ok(());
-                        }
                         self.session.writes_unique(key)?;
                     }
                     Ok(self.session.txn_mut().put(key, value)?)
                 }
-                Change::Comes { key, value, claimed } => come(self.session, [key, value], claimed, new, found),
+                Change::Comes { key, value, claimed } => come(self.session, [key, value], claimed, index, found),
             })?;
         }
         Ok(Updated::Changed)
@@ -323,11 +330,13 @@ impl Writer<'_> {
         let stored = stored.filter(|stored| stored.key == b.row_key);
         hold(self.session, table, &b.row_key, &mut b.found, Former { stored, ..old })?;
         self.session.overwrites(&b.row_key)?;
+        if table.state.followed.is_on() {
+            table.state.followed.note(&b.row_key);
+        }
         self.session.txn_mut().delete(&b.row_key)?;
         for index in &table.written {
-            let WriteBuffers { row_key, entry, found, .. } = &mut *b;
-            let owner = Owner { index, row_key };
-            let take = |entry: &ChangeRoom, claimed| leave(self.session, &entry.key, claimed, owner, found);
+            let entry = &mut b.entry;
+            let take = |entry: &ChangeRoom, claimed| leave(self.session, &entry.key, claimed);
             index.keys(record, row_id, &mut Each { entry, take })?;
         }
         Ok(())
@@ -370,28 +379,17 @@ impl<F: FnMut(&ChangeRoom, bool) -> Result<()>> Sink for Each<'_, F> {
     }
 }
 
-/// Whose an entry is.
-#[derive(Clone, Copy)]
-struct Owner<'a> {
-    index: &'a Written,
-    row_key: &'a [u8],
-}
-
-/// An entry that the row had not.
+/// An entry that a row had not.
 #[inline]
 fn come(
     session: &mut Session,
     [key, value]: [&[u8]; 2],
     claimed: bool,
-    owner: Owner<'_>,
+    index: &Written,
     found: &mut ValueBuf,
 ) -> Result<()> {
     if claimed {
-        match owner.index.spoiled {
-            None => claim(session, key, found, owner.index.number)?,
-            Some(_) if may_touch(session, key, owner, found)? => {}
-            Some(_) => return Ok(()),
-        }
+        claim(session, key, found, index.number)?;
         session.writes_unique(key)?;
     } else {
         session.intend_insert(key)?;
@@ -399,49 +397,14 @@ fn come(
     Ok(session.txn_mut().put(key, value)?)
 }
 
-/// An entry that the row has no more.
+/// An entry that a row has no more.
 #[inline]
-fn leave(session: &mut Session, key: &[u8], claimed: bool, owner: Owner<'_>, found: &mut ValueBuf) -> Result<()> {
+fn leave(session: &mut Session, key: &[u8], claimed: bool) -> Result<()> {
     if claimed {
         session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
-        if !may_touch(session, key, owner, found)? {
-            return Ok(());
-        }
         session.writes_unique(key)?;
     }
     Ok(session.txn_mut().delete(key)?)
-}
-
-/// True if the row may write a key of a unique index. Always, unless that is being built: its key may then be another
-/// row's, since rows from before have no entries yet that would have kept the two apart. The writer does not fail for it; the
-/// index will.
-#[inline]
-fn may_touch(session: &mut Session, key: &[u8], owner: Owner<'_>, found: &mut ValueBuf) -> Result<bool> {
-    match &owner.index.spoiled {
-        None => Ok(true),
-        Some(spoiled) => may_touch_building(session, key, owner, found, spoiled),
-    }
-}
-
-#[cold]
-fn may_touch_building(
-    session: &mut Session,
-    key: &[u8],
-    owner: Owner<'_>,
-    found: &mut ValueBuf,
-    spoiled: &AtomicBool,
-) -> Result<bool> {
-    session.lock(key, LockMode::Exclusive, Waiting::Wait)?;
-    if !exists(session, key, found)? {
-        return Ok(true);
-    }
-    let mut row_key = Vec::new();
-    owner.index.codec.clustered_key_from(key, found, &mut row_key)?;
-    let is_own = row_key == owner.row_key;
-    if !is_own {
-        spoiled.store(true, Ordering::Relaxed);
-    }
-    Ok(is_own)
 }
 
 /// Announces and locks a key that is to be new, and checks that it is. A key that exists is a duplicate, whoever has locked

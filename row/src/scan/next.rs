@@ -205,10 +205,11 @@ impl RowCursor {
         Ok(seq)
     }
 
-    /// An error if the table is newer than the transaction's snapshot. That is so for reads with locks, too: what they find has
+    /// An error if the table, or the index that is read, is newer than the transaction's snapshot. That is so for reads with locks, too: what they find has
     /// nothing to do with what the transaction has seen.
     pub(super) fn check_age(&self, snapshot: SeqNo) -> Result<()> {
-        match self.table.state.min_snapshot() > snapshot {
+        let index = self.scan.as_ref().map_or(SeqNo::ZERO, |scan| self.table.born(scan.index_id));
+        match self.table.state.min_snapshot().max(index) > snapshot {
             true => Err(Error::TableChanged(self.table.state.name())),
             false => Ok(()),
         }
