@@ -94,7 +94,8 @@ fn main() {
 
     for (no, name) in [(0u64, "plain"), (1, "LZ4"), (2, "zstd")] {
         let cache: Arc<BlockCache> = Cache::new(1 << 20);
-        let table = Sst::open(&disk, &dir.join(format!("{no}.sst")), FileNo(no), cache).expect("open");
+        let table =
+            Sst::open(&disk, &dir.join(format!("{no}.sst")), FileNo(no), cache, &Default::default()).expect("open");
         let walk = |hints: ReadHints| {
             let mut iter = table.iter(hints);
             let mut sum = 0;
@@ -117,7 +118,7 @@ fn main() {
     }
 
     let cache: Arc<BlockCache> = Cache::new(4 << 30);
-    let table = Sst::open(&disk, &dir.join("1.sst"), FileNo(1), cache.clone()).expect("open");
+    let table = Sst::open(&disk, &dir.join("1.sst"), FileNo(1), cache.clone(), &Default::default()).expect("open");
     let mut iter = table.iter(ReadHints { fill_cache: true, read_ahead: 1 << 20, defer_large: false });
     iter.seek_first().expect("seek");
     while iter.valid() {

@@ -1,6 +1,6 @@
 //! Writes the whole store that is kept for each format version in `fixtures/vN/store`, and what they all hold.
 //!
-//!     cargo run -p strata-engine --example whole_store -- OUT_DIR
+//!     cargo run -p strata-engine --example whole_store -- OUT_DIR [--encrypted]
 //!
 //! It has files of one index and of several, overwritten and deleted keys, a dropped index, transactions in files of their
 //! own, prepared ones with and without, and commits that only the log has. It is left as a crash leaves it. `OUT_DIR/store`
@@ -17,7 +17,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use strata_engine::crypt::{KeyProvider, KeyVersion};
 use strata_engine::layer::{Feature, IndexId, LockMode, Need, Txn, Wait};
 use strata_engine::{Engine, Options};
 
@@ -51,7 +53,22 @@ const FEATURES: &[Feature] = &[
     Feature::new("example-hint", "0.1", Need::Nobody),
 ];
 
+/// The keys of the encrypted store.
+struct Keys;
+
+impl KeyProvider for Keys {
+    fn latest(&self, id: u32) -> Result<u32, String> {
+        if id == 1 { Ok(1) } else { Err("no such key".to_owned()) }
+    }
+    fn key(&self, key: KeyVersion) -> Result<Vec<u8>, String> {
+        Ok(format!("key {} {} ", key.id, key.version).into_bytes())
+    }
+}
+
 fn open(dir: &Path, options: Options) -> Engine {
+    if options.encrypt_log {
+        return Engine::open(dir, options).expect("open");
+    }
     let engine = Engine::open(dir, Options { features: FEATURES, ..options }).expect("open");
     FEATURES.iter().for_each(|feature| engine.require(feature).expect("require"));
     engine
@@ -92,11 +109,15 @@ fn keep(from: &Path, to: &Path) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let out = arguments.next().expect("usage: whole_store OUT_DIR");
+    let encrypted = arguments.next().is_some_and(|argument| argument == "--encrypted");
     let dir = std::env::temp_dir().join(format!("strata-whole-store-{}", std::process::id()));
     let options = || Options {
         log_segment_bytes: 64 << 10,
         memtable_budget_bytes: 1 << 20,
         transaction_bytes: 4 << 10,
+        keys: Some(Arc::new(Keys)),
+        encrypt_log: encrypted,
+        encrypt_indexes: encrypted,
         ..Options::default()
     };
     let mut content = Content::new();

@@ -33,7 +33,7 @@ use crate::event::FlushReason;
 use crate::io::{AlignedBuf, Disk, Mode};
 use crate::manifest::{CHECKPOINT, Manifest, Marks, RemovalHold, Version};
 use crate::parts::Core;
-use crate::wal::{self, SegmentHold};
+use crate::wal::{self, LogPlace, SegmentHold};
 use crate::write_buffer::files_of;
 
 /// How the name of a checkpoint begins that lies in the store's own directory, where no file of the store has such a name.
@@ -162,7 +162,7 @@ impl Checkpoint {
         disk.sync_dir(&self.dir)?;
         marks.log_durable = end;
         marks.log_segments = end.0.div_ceil(marks.log_segment_bytes);
-        Manifest::lay_down(&*disk, &self.dir, &marks, &version)?;
+        Manifest::lay_down(&*disk, &self.dir, &self.core.tree.ssts.keys, &marks, &version)?;
         self.is_finished = true;
         Ok(CheckpointSize {
             files: self.there.len() as u64,
@@ -247,7 +247,9 @@ impl Checkpoint {
             Ok(())
         };
         let disk = &self.core.tree.ssts.disk;
-        let tail = wal::scan(disk, &log_dir, marks.log_segment_bytes, marks.log_start, &mut visit)?;
+        let (keys, segment_bytes) = (&self.core.tree.ssts.keys, marks.log_segment_bytes);
+        let place = LogPlace { disk, dir: &log_dir, segment_bytes, keys };
+        let tail = wal::scan(&place, marks.log_start, &mut visit)?;
         if tail.cut != end {
             let what = format!("the copy of the log ends at {}, and should at {end}", tail.cut);
             return Err(Error::corruption(&log_dir, tail.cut.0, what));

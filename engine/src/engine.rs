@@ -10,6 +10,7 @@ use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
+use crate::crypt::SYSTEM_KEY;
 use crate::event::{FlushReason, Work};
 use crate::io::{BoundedDisk, MemDisk};
 use crate::journal::Durable;
@@ -22,6 +23,7 @@ use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
 use crate::renewal::{Moment, Renewal};
+use crate::sorter::{NotedKeys, Sorter};
 use crate::txn::{Cursor, Txn};
 use crate::write::{Purpose, WriteOp, WriteRoom, Written};
 use crate::{inventory, metrics, read, recover, write};
@@ -175,6 +177,16 @@ impl Engine {
     /// A new cursor; see [`Cursor::open`].
     pub fn cursor(&self) -> Cursor {
         Cursor::new(self.core.clone())
+    }
+
+    /// A new sorter.
+    pub fn sorter(&self) -> Sorter {
+        Sorter::new(&self.core)
+    }
+
+    /// A new set of keys that threads note.
+    pub fn noted_keys(&self) -> NotedKeys {
+        NotedKeys::new(&self.core)
     }
 
     /// Newest committed sequence number that readers may use.
@@ -574,6 +586,32 @@ impl Engine {
 
 /// For a [layer](crate::layer) above.
 impl Engine {
+    /// Says under which master key the files of indexes are encrypted: durably, when this returns. It holds for files that are
+    /// written from then on; those that there are are written anew in the background. Nothing is done where it is so already.
+    ///
+    /// # Errors
+    /// [`Error::Key`] if there is no such key, or not that of the system, which the manifest needs then; [`Error::Io`],
+    /// [`Error::Poisoned`]. Nothing has changed.
+    pub fn set_index_encryption(&self, ids: &[IndexId], key: Option<u32>) -> Result<()> {
+        let core = &self.core;
+        let now = core.settings.encryptions();
+        let changes: Vec<_> = ids.iter().filter(|id| now.get(id).copied() != key).map(|&id| (id, key)).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for id in key.into_iter().chain(key.map(|_| SYSTEM_KEY)) {
+            core.tree.ssts.keys.require(id, &core.tree.ssts.dir)?;
+        }
+        core.tree.installer.encrypt(changes, |all| core.settings.set_encryptions(all))?;
+        core.board.compact_wake.notify_all();
+        Ok(())
+    }
+
+    /// The master key under which the files of an index are encrypted, if they are.
+    pub fn index_encryption(&self, id: IndexId) -> Option<u32> {
+        self.core.settings.encryption(id)
+    }
+
     /// Chooses the compression of an index's future tables.
     pub fn set_index_compression(&self, id: IndexId, compression: Option<Compression>) {
         self.core.settings.set_compression(id, compression);

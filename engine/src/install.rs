@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::{Error, FileNo, IndexId, Result, SeqNo};
 use crate::drops::Drops;
-use crate::manifest::{Feature, Manifest, Marks, Version, VersionEdit};
+use crate::manifest::{ENCRYPTION, Feature, Manifest, Marks, Version, VersionEdit};
 use crate::remains::{self, Remains};
 use crate::state::StateCell;
 use crate::wal::Log;
@@ -100,6 +100,21 @@ impl Installer {
             self.heed(manifest, manifest.require(feature))?;
             *self.features.write() = manifest.features();
             Ok(true)
+        })
+    }
+
+    /// Notes durably under which master keys the files of indexes are encrypted, and shows `note` what holds for all indexes then.
+    pub fn encrypt(
+        &self,
+        changes: Vec<(IndexId, Option<u32>)>,
+        note: impl FnOnce(BTreeMap<IndexId, u32>),
+    ) -> Result<()> {
+        self.require(&ENCRYPTION)?;
+        let edit = VersionEdit { encryption: changes, ..VersionEdit::default() };
+        self.edit(|manifest| {
+            self.heed(manifest, manifest.append(&edit, &[]))?;
+            note(manifest.content().0.encryption);
+            Ok(())
         })
     }
 

@@ -11,6 +11,7 @@
 //! `docs/develop/invariants.md`. Modules stand in the order of their dependencies: each uses only those above it.
 
 mod base;
+pub mod crypt;
 pub mod io;
 mod iter;
 mod mem;
@@ -46,6 +47,8 @@ mod board;
 mod parts;
 mod admission;
 mod output;
+mod sorter;
+mod ingest;
 mod txn;
 mod background;
 mod recover;
@@ -61,6 +64,8 @@ mod transaction;
 pub mod layer;
 #[doc(hidden)]
 pub mod internals;
+#[cfg(test)]
+mod nonces;
 
 pub use base::{Error, Result};
 pub use board::WorkCounters;

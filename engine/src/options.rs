@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::crash_point::CrashHook;
+use crate::crypt::KeyProvider;
 use crate::event::EventListener;
 use crate::io::{Clock, Disk, PosixDisk, Scheduler, SystemClock, SystemScheduler};
 use crate::manifest::Feature;
@@ -87,6 +88,13 @@ pub struct Options {
     /// Descriptors that SSTs may hold at once, 8 or more; those of the log and the manifest, a handful, and those of
     /// files that are being written come on top.
     pub open_files: usize,
+    /// Keeps the keys of what is encrypted. Without one nothing is, and a store in which something is does not open.
+    pub keys: Option<Arc<dyn KeyProvider>>,
+    /// Whether the log is encrypted, under key [`crate::crypt::SYSTEM_KEY`].
+    pub encrypt_log: bool,
+    /// Whether keyspaces, and indexes of which nothing was said by [`Engine::set_index_encryption`](crate::Engine::set_index_encryption),
+    /// are encrypted, under the same key.
+    pub encrypt_indexes: bool,
     /// What the caller's own data may need beside the engine's features: a store that uses another one is refused.
     pub features: &'static [Feature],
     /// Told of what the store does by itself and of what fails in it; see [`crate::event`] for when and on which thread.
@@ -109,6 +117,9 @@ impl Default for Options {
             sst_bytes: 64 << 20,
             transaction_bytes: 0,
             open_files: 512,
+            keys: None,
+            encrypt_log: false,
+            encrypt_indexes: false,
             features: &[],
             listener: None,
             on_crash_point: None,

@@ -12,6 +12,9 @@
 //! Damage within a file of a prepared transaction keeps nobody from opening: it is told, and the transaction can only be
 //! rolled back. Until then it locks the indexes of the file, since what it wrote there cannot be known.
 //!
+//! Before anything is written the keys of all that is encrypted are asked for ([`check_keys`]): if one is missing or wrong, the store
+//! stays as it is.
+//!
 //! The log goes on in a fresh segment; nothing is appended behind a cut (invariant 11).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::base::limits::KEY_BYTES_MAX;
-use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo, TxnId};
+use crate::base::{Error, FileNo, IndexId, KeyVersion, Lsn, Result, SeqNo, TxnId};
 use crate::board::WorkBoard;
 use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
+use crate::crypt::{Keyring, SYSTEM_KEY};
 use crate::event::{Event, FlushReason, Teller};
 use crate::install::Installer;
 use crate::io::{Disk, Mode};
@@ -32,7 +36,7 @@ use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
 use crate::manifest::{
-    CHECKPOINT, FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit, is_later_manifest,
+    CHECKPOINT, ENCRYPTION, FileEntry, Manifest, Marks, ObsoleteFiles, Stored, Version, VersionEdit, is_later_manifest,
 };
 use crate::mem::ChunkPool;
 use crate::options::Options;
@@ -40,12 +44,12 @@ use crate::parts::Core;
 use crate::read_point::ReadPoints;
 use crate::renewal::Renewals;
 use crate::settings::Settings;
-use crate::sst::{BlockCache, ReadHints, Sst, SstMeta};
+use crate::sst::{BlockCache, ReadHints, SstMeta};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
 use crate::tree::Tree;
 use crate::wal::format::{recycled_path, segment_number, segment_path};
-use crate::wal::{self, Cut, Log, LogOptions, Span, Tail};
+use crate::wal::{self, Cut, Log, LogOptions, LogPlace, Span, Tail};
 use crate::write_buffer::{BatchReader, files_of};
 
 /// Shards of the lock table: enough that two busy threads seldom meet.
@@ -72,12 +76,21 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     disk.create_dir_all(&log_dir)?;
     let obsolete_files = Arc::new(ObsoleteFiles::default());
     let cache = BlockCache::new(options.block_cache_bytes as usize);
-    let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache });
+    let keys = Arc::new(Keyring::new(options.keys.clone()));
+    let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache, keys: keys.clone() });
+    let encrypts = options.encrypt_log || options.encrypt_indexes;
+    if encrypts {
+        keys.require(SYSTEM_KEY, dir)?;
+    }
     // A manifest that is there is continued once nothing belies it: a refused opening leaves the damage as it is.
     let (origin, marks, version) = if Manifest::exists(&*disk, dir)? {
-        let stored = Manifest::load(&disk, dir, options.features)?;
+        let stored = Manifest::load(&disk, dir, options.features, &keys)?;
         let version = Arc::new(Version::new(stored.state.files.values(), &obsolete_files)?);
         check_named(&ssts, &log_dir, &stored)?;
+        for &id in stored.state.marks.encryption.values() {
+            keys.require(id, &stored.path)?;
+        }
+        check_keys(&ssts, stored.state.files.values().map(|(_, meta)| meta))?;
         let marks = stored.state.marks.clone();
         (Origin::Stored(stored), marks, version)
     } else {
@@ -87,12 +100,13 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         disk.sync_dir(above.unwrap_or(Path::new(".")))?;
         let marks = Marks::new(options.log_segment_bytes);
         let version = Arc::new(Version::new([], &obsolete_files)?);
-        let created = Manifest::create(disk.clone(), dir, marks.clone(), version.clone())?;
+        let created = Manifest::create(disk.clone(), dir, &keys, marks.clone(), version.clone())?;
         disk.sync_dir(dir)?;
         (Origin::Created(created), marks, version)
     };
 
     let settings = Arc::new(Settings::new(&options));
+    settings.set_encryptions(marks.encryption.clone());
     let seal_bytes = settings.seal_bytes();
     let pool = chunk_pool(seal_bytes);
     let mut replay = Replay {
@@ -113,8 +127,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         Some(Record::Prepare { .. }) => prepares += 1,
         _ => {}
     };
+    let place = LogPlace { disk: &disk, dir: &log_dir, segment_bytes: marks.log_segment_bytes, keys: &keys };
     let (segment_bytes, from, durable) = (marks.log_segment_bytes, marks.log_start, marks.log_durable);
-    let (tail, cut) = wal::recover(&disk, &log_dir, segment_bytes, from, durable, &mut visit, &mut lost)?;
+    let (tail, cut) = wal::recover(&place, from, durable, &mut visit, &mut lost)?;
     if tail.cut < durable {
         let (path, offset) = wal::blame(&disk, &log_dir, segment_bytes, tail.cut, durable)?;
         let what = format!("the log ends at {}; the manifest states it durable up to {durable}", tail.cut);
@@ -123,10 +138,17 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     if let Origin::Stored(stored) = &origin {
         check_segments(&*disk, &log_dir, stored, tail)?;
     }
+    let spilled = replay.prepared.values().flat_map(|found| files_of(&found.batch).unwrap_or_default());
+    let spilled: Vec<SstMeta> = spilled.collect();
+    let committed = replay.sealed.iter().flat_map(|sealed| sealed.files.iter().map(|file| &file.meta));
+    check_keys(&ssts, committed.chain(&spilled))?;
     let manifest = match origin {
         Origin::Created(created) => created,
-        Origin::Stored(stored) => Manifest::resume(disk.clone(), dir, &stored, version.clone())?,
+        Origin::Stored(stored) => Manifest::resume(disk.clone(), dir, &keys, &stored, version.clone())?,
     };
+    if encrypts {
+        manifest.require(&ENCRYPTION)?;
+    }
     if let Some(cut) = &cut {
         events.tell(|| told(cut, commits, prepares));
     }
@@ -184,6 +206,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         epoch: new_epoch(),
         buffer_bytes: (seal_bytes as usize).clamp(LOG_BUFFER_MIN, LOG_BUFFER_MAX),
         pool_files: (seal_bytes / marks.log_segment_bytes.max(1) + 2) as usize,
+        keys: options.encrypt_log.then_some(keys),
         ..LogOptions::default()
     };
     // Files from there on hold nothing and are about to go.
@@ -388,6 +411,13 @@ fn check_table(ssts: &SstFiles, meta: &SstMeta, why: &str) -> Result<()> {
     Ok(())
 }
 
+/// Opens a file of each master key that files were encrypted with. All errors but that of a key are left to who needs the file.
+fn check_keys<'a>(ssts: &SstFiles, files: impl Iterator<Item = &'a SstMeta>) -> Result<()> {
+    let by_key: BTreeMap<KeyVersion, FileNo> = files.filter_map(|meta| Some((meta.key?, meta.no))).collect();
+    let opened = by_key.values().map(|&no| ssts.open_private(no).map(drop));
+    opened.filter(|opened| matches!(opened, Err(Error::Key { .. }))).collect()
+}
+
 /// First and last key.
 type Bounds = (Vec<u8>, Vec<u8>);
 
@@ -396,7 +426,7 @@ fn bounds(ssts: &SstFiles, meta: &SstMeta) -> Result<Vec<Bounds>> {
     if !meta.is_shared() {
         return Ok(vec![(meta.smallest.clone(), meta.largest.clone())]);
     }
-    let mut iter = Sst::open(&ssts.disk, &ssts.path(meta.no), meta.no, ssts.cache.clone())?.iter(ReadHints::default());
+    let mut iter = ssts.open_private(meta.no)?.iter(ReadHints::default());
     let mut bounds = Vec::with_capacity(meta.shares.len());
     for share in meta.shares.iter() {
         iter.seek_ge(&share.index.prefix())?;
@@ -429,7 +459,7 @@ fn whole_indexes(meta: &SstMeta) -> Vec<Bounds> {
 pub(crate) fn check_spilled(core: &Core, id: TxnId) -> Result<()> {
     for meta in files_of(&core.journal.committer.prepared_batch(id)?).unwrap_or_default() {
         let ssts = &core.tree.ssts;
-        let sst = Sst::open(&ssts.disk, &ssts.path(meta.no), meta.no, ssts.cache.clone());
+        let sst = ssts.open_private(meta.no);
         let sound = sst.and_then(|sst| sst.verify());
         sound.map_err(|error| match error {
             Error::Corruption { path, offset, what } => {

@@ -1,11 +1,12 @@
 //! What may be set while the store is open, and the sizes that follow from it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
 use crate::base::IndexId;
+use crate::crypt::SYSTEM_KEY;
 use crate::options::{Compression, Durability, Options};
 
 /// Smallest memtable budget in bytes: four memtables of a useful size.
@@ -23,6 +24,12 @@ pub(crate) struct Settings {
     memtable_budget: AtomicU64,
     cache_budget: AtomicU64,
     compressions: RwLock<BTreeMap<IndexId, Compression>>,
+    /// Changed only after the manifest says so.
+    encryptions: RwLock<BTreeMap<IndexId, u32>>,
+    /// That of all others.
+    default_encryption: Option<u32>,
+    /// Copy of whether there are any.
+    encrypts: AtomicBool,
     log_segment_bytes: u64,
     transaction_bytes: u64,
     sst_bytes: u64,
@@ -35,6 +42,9 @@ impl Settings {
             memtable_budget: AtomicU64::new(options.memtable_budget_bytes.max(MEMTABLE_BUDGET_MIN)),
             cache_budget: AtomicU64::new(options.block_cache_bytes),
             compressions: RwLock::new(BTreeMap::new()),
+            encryptions: RwLock::new(BTreeMap::new()),
+            default_encryption: options.encrypt_indexes.then_some(SYSTEM_KEY),
+            encrypts: AtomicBool::new(options.encrypt_indexes),
             log_segment_bytes: options.log_segment_bytes,
             transaction_bytes: options.transaction_bytes,
             sst_bytes: options.sst_bytes,
@@ -77,6 +87,27 @@ impl Settings {
             Some(compression) => map.insert(id, compression),
             None => map.remove(&id),
         };
+    }
+
+    /// The master key under which the files of an index are encrypted, if they are.
+    #[inline]
+    pub fn encryption(&self, id: IndexId) -> Option<u32> {
+        if !self.encrypts.load(Ordering::Acquire) {
+            return None;
+        }
+        self.encryptions.read().get(&id).copied().or(self.default_encryption)
+    }
+
+    /// The indexes that are encrypted, and their master keys.
+    pub fn encryptions(&self) -> BTreeMap<IndexId, u32> {
+        self.encryptions.read().clone()
+    }
+
+    /// Notes what the manifest says.
+    pub fn set_encryptions(&self, all: BTreeMap<IndexId, u32>) {
+        let encrypts = !all.is_empty() || self.default_encryption.is_some();
+        *self.encryptions.write() = all;
+        self.encrypts.store(encrypts, Ordering::Release);
     }
 
     /// Size at which the active memtable is sealed.

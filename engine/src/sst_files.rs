@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::{FileNo, Result};
+use crate::crypt::Keyring;
 use crate::io::Disk;
 use crate::manifest::FileEntry;
 use crate::sst::{BlockCache, Sst};
@@ -14,6 +15,7 @@ pub(crate) struct SstFiles {
     /// The directory of the store.
     pub dir: PathBuf,
     pub cache: Arc<BlockCache>,
+    pub keys: Arc<Keyring>,
 }
 
 impl SstFiles {
@@ -33,8 +35,13 @@ impl SstFiles {
     fn open<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
         let (no, path, life) = (file.meta.no, self.path(file.meta.no), file.life().clone());
         let stamp = file.meta.stamped.then_some(file.meta.max_seq);
-        let sst = Sst::open_kept(&self.disk, &path, no, self.cache.clone(), stamp, Some(life))?;
+        let sst = Sst::open_kept(&self.disk, &path, no, self.cache.clone(), &self.keys, stamp, Some(life))?;
         Ok(file.sst.get_or_init(|| sst))
+    }
+
+    /// The reader of an SST that no version has yet.
+    pub fn open_private(&self, no: FileNo) -> Result<Arc<Sst>> {
+        Sst::open(&self.disk, &self.path(no), no, self.cache.clone(), &self.keys)
     }
 
     /// Removes a file, and what the cache holds of it.

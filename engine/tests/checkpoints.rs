@@ -7,9 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use common::{DIR, Map, Rng, dump, hooked, key, options, seeds, value, within};
+use common::{DIR, Map, Rng, by_turns, dump, eventually, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, HookedDisk, MemDisk, Operation};
 use strata_engine::layer::{IndexId, SeqNo};
@@ -90,15 +89,6 @@ fn judge(dir: &str, disk: &MemDisk, expected: &Map, case: &str) {
     }
 }
 
-/// Waits until housekeeping has done something.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn names(disk: &MemDisk, dir: &Path, end: &str) -> Vec<PathBuf> {
     let names = disk.list(dir).unwrap();
     names.into_iter().filter(|name| name.extension().is_some_and(|e| e == end)).collect()
@@ -152,7 +142,7 @@ fn checkpoints_under_load_are_moments() {
     for seed in seeds(2) {
         within(&format!("seed {seed}"), 120, move || {
             let disk = MemDisk::new();
-            let options = Options { transaction_bytes: 40_000, ..options(Arc::new(disk.clone())) };
+            let options = Options { transaction_bytes: 40_000, ..by_turns(seed, options(Arc::new(disk.clone()))) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
             let (stop, committed) = (AtomicBool::new(false), AtomicU64::new(0));
             let accounts = |n: u64| key(INDEX, n);

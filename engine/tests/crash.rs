@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{DIR, Map, OnFailure, Rng, dump, hooked, key, options, seeds, value, within};
+use common::{DIR, Map, OnFailure, Rng, by_turns, dump, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::MemDisk;
 use strata_engine::layer::{IndexId, LockMode, Txn, Wait};
@@ -388,7 +388,7 @@ fn generations(seed: u64) {
         let hooked = hooked(disk.clone(), Arc::new(move |_, _| hook.step()));
         // In every other history most transactions are too large for memory.
         let transaction_bytes = if seed % 2 == 0 { 0 } else { 8000 };
-        let options = Options { transaction_bytes, ..options(hooked) };
+        let options = Options { transaction_bytes, ..by_turns(seed / 2 + generation as u64, options(hooked)) };
         let engine = match Engine::open(Path::new(DIR), options) {
             Ok(engine) => engine,
             Err(e) => panic!("generation {generation}: {e}"),
@@ -473,7 +473,7 @@ fn threads(seed: u64) {
         });
         let hooked = hooked(disk.clone(), hook);
         let transaction_bytes = if seed % 2 == 0 { 0 } else { 1500 };
-        let options = Options { transaction_bytes, ..options(hooked) };
+        let options = Options { transaction_bytes, ..by_turns(seed / 2, options(hooked)) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         let workers: Vec<_> = (0..THREADS)
             .map(|me| {

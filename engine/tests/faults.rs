@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{DIR, Map, Recorder, Rng, cases, dump, hooked, key, new_store, open, options, value, within};
+use common::{DIR, Map, Recorder, Rng, by_turns, cases, dump, hooked, key, new_store, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, PosixDisk};
 use strata_engine::layer::{IndexId, Txn};
@@ -172,7 +172,8 @@ fn strike(n: u64, kind: FaultKind, transaction_bytes: u64) -> bool {
     let disk = MemDisk::new();
     let mut journal = Journal::default();
     disk.fail_after(n, kind);
-    match Engine::open(Path::new(DIR), Options { transaction_bytes, ..options(Arc::new(disk.clone())) }) {
+    let options = Options { transaction_bytes, ..by_turns(n / 2, options(Arc::new(disk.clone()))) };
+    match Engine::open(Path::new(DIR), options) {
         Ok(engine) => {
             script(&engine, &mut journal);
             journal.note("close", engine.close());

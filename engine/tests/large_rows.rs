@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{DIR, Map, Rng, key, options, within};
+use common::{DIR, Map, Rng, key, plain_options, within};
 use parking_lot::Mutex;
 use strata_engine::internals::base::slots::large_bytes;
 use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
@@ -69,7 +69,7 @@ fn open(disk: &MemDisk, seen: &Arc<Seen>) -> Engine {
         log_segment_bytes: 64 << 20,
         sst_bytes: 64 << 20,
         compaction_threads: 1,
-        ..options(disk)
+        ..plain_options(disk)
     };
     Engine::open(Path::new(DIR), options).unwrap()
 }

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{DIR, options, within};
+use common::{DIR, plain_options, within};
 use strata_engine::io::MemDisk;
 use strata_engine::{Engine, Isolation, Options};
 
@@ -14,7 +14,7 @@ use strata_engine::{Engine, Isolation, Options};
 fn a_value_is_where_the_store_has_it_and_stays() {
     within("values", 120, || {
         let disk = MemDisk::new();
-        let options = Options { transaction_bytes: 64 << 10, ..options(Arc::new(disk)) };
+        let options = Options { transaction_bytes: 64 << 10, ..plain_options(Arc::new(disk)) };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         let users = engine.keyspace("users").unwrap();
         let text = |n: u32| format!("value {n} {}", "x".repeat(300)).into_bytes();

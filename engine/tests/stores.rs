@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{DIR, Map, OnFailure, dump, key, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, MemDisk, Mode};
+use strata_engine::io::{Disk, MemDisk};
 use strata_engine::layer::{CrashHook, CrashPoint, Feature, IndexId, Need};
 use strata_engine::{Engine, Error, Options, Result};
 
@@ -26,26 +26,10 @@ fn folder(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/v{version}"))
 }
 
-fn copy(from: &Path, disk: &MemDisk, to: &Path) {
-    disk.create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, disk, &target);
-        } else {
-            let file = disk.open(&target, Mode::Create, false).unwrap();
-            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
-            file.sync_data().unwrap();
-        }
-    }
-    disk.sync_dir(to).unwrap();
-}
-
 /// The store on a disk of its own.
 fn stored(version: u32) -> MemDisk {
     let disk = MemDisk::new();
-    copy(&folder(version).join("store"), &disk, Path::new(DIR));
+    common::copy(&folder(version).join("store"), &disk, Path::new(DIR));
     disk
 }
 
@@ -89,7 +73,7 @@ impl Content {
 }
 
 fn open(disk: &MemDisk) -> Result<Engine> {
-    Engine::open(Path::new(DIR), Options { features: FEATURES, ..common::options(Arc::new(disk.clone())) })
+    Engine::open(Path::new(DIR), Options { features: FEATURES, ..common::plain_options(Arc::new(disk.clone())) })
 }
 
 /// The format that the manifest in force states.
@@ -222,7 +206,7 @@ fn an_unknown_feature_keeps_the_store_shut() {
     let disk = stored(4);
     let before = format!("{:?}", disk.list(Path::new(DIR)).unwrap());
     let refusal = |features: &'static [Feature]| {
-        let options = Options { features, ..common::options(Arc::new(disk.clone())) };
+        let options = Options { features, ..common::plain_options(Arc::new(disk.clone())) };
         match Engine::open(Path::new(DIR), options) {
             Err(error @ Error::Incompatible { .. }) => error.to_string(),
             other => panic!("{:?}", other.err()),
@@ -265,14 +249,15 @@ fn a_feature_is_listed_before_its_first_use() {
             }
         })
     };
-    let options = Options { features: FEATURES, on_crash_point: Some(hook), ..common::options(Arc::new(disk.clone())) };
+    let options =
+        Options { features: FEATURES, on_crash_point: Some(hook), ..common::plain_options(Arc::new(disk.clone())) };
     let engine = Engine::open(Path::new(DIR), options).unwrap();
     engine.require(&FEATURES[0]).unwrap();
     engine.require(&FEATURES[0]).unwrap();
     assert!(engine.status_text().contains("\nexample-layout (0.1), shared-files (0.1), shared-spills (0.1)\n"));
     let images = std::mem::take(&mut *images.lock());
     assert_eq!(images.len(), 1);
-    let refusal = Engine::open(Path::new(DIR), common::options(Arc::new(images[0].clone()))).err().unwrap();
+    let refusal = Engine::open(Path::new(DIR), common::plain_options(Arc::new(images[0].clone()))).err().unwrap();
     assert!(refusal.to_string().contains("does not know: example-layout"), "{refusal}");
     assert!(open(&images[0]).unwrap().features().iter().any(|feature| feature == &FEATURES[0]));
 }

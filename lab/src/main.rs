@@ -50,6 +50,7 @@ mod reproduce;
 mod salvage;
 mod sbtest;
 mod server;
+mod side;
 mod snapshot;
 mod stats;
 mod steady;

@@ -1,6 +1,6 @@
 //! Scans, look-ups and row writes of one handler.
 
-use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out};
+use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out};
 use crate::session::{SessionHandle, isolation};
 use crate::store::TableHandle;
 use std::cell::{Cell, UnsafeCell};
@@ -9,11 +9,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strata_row::index::Updated;
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::{ColumnSet, Record};
 use strata_row::scan::locking::{self, Request, Statement};
 use strata_row::scan::{Check, RowCursor, Seek};
-use strata_row::session::{Isolation, Session, Waiting};
+use strata_row::session::Session;
 use strata_row::table::Table;
 use strata_row::{Error, Result};
 
@@ -130,11 +131,7 @@ pub unsafe extern "C" fn strata_cursor_new(table: *mut TableHandle, out: *mut *m
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_free(cursor: *mut CursorHandle) {
-    guard_value((), || {
-        if !cursor.is_null() {
-            drop(unsafe { Box::from_raw(cursor) });
-        }
-    })
+    unsafe { free(cursor) }
 }
 
 /// See the header.

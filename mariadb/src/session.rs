@@ -9,8 +9,10 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
+use strata_row::isolation::Isolation;
+use strata_row::kill_switch::KillSwitch;
 use strata_row::kv::Savepoint;
-use strata_row::session::{Isolation, KillSwitch, Session};
+use strata_row::session::Session;
 use strata_row::{Error, Result};
 
 /// `StrataSession`. The kill switch stands apart, so that another thread can use it while the session works.

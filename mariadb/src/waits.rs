@@ -26,7 +26,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
 use strata_engine::layer::WaitObserver;
-use strata_row::session::KillSwitch;
+use strata_row::kill_switch::KillSwitch;
 
 /// A connection: a pointer that only goes back to the server.
 #[derive(Clone, Copy)]

@@ -24,109 +24,15 @@ use crate::catalog::graph::name_lock;
 use crate::changes;
 use crate::error::{Error, Result};
 use crate::integrity::{Computing, Workspace};
+use crate::isolation::{Isolation, Waiting};
+use crate::kill_switch::KillSwitch;
 use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use crate::table::TableState;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Isolation levels of SQL. READ UNCOMMITTED works as READ COMMITTED.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Isolation {
-    /// Level 0.
-    ReadUncommitted,
-    /// Level 1.
-    ReadCommitted,
-    /// Level 2.
-    RepeatableRead,
-    /// Level 3.
-    Serializable,
-}
-
-/// What a locking read does when a row is locked by somebody else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Waiting {
-    /// Waits up to the session's timeout.
-    Wait,
-    /// Fails at once.
-    NoWait,
-    /// Goes on with the next row.
-    SkipLocked,
-}
-
-/// The part of a session that other threads may touch.
-#[derive(Default)]
-pub struct KillSwitch {
-    killed: AtomicBool,
-    owner: Mutex<Option<Arc<kv::LockOwner>>>,
-    /// Those of running fills, which are transactions of their own.
-    fills: Mutex<Vec<Weak<kv::LockOwner>>>,
-    /// Number of the owner, to be compared without the mutex.
-    number: AtomicU64,
-    connection: AtomicU64,
-    /// When the transaction began, in microseconds of the engine's clock; 0: none is open.
-    began_us: AtomicU64,
-    isolation: AtomicU8,
-}
-
-/// An open transaction, for reports.
-pub(crate) struct OpenTransaction {
-    pub owner: Arc<kv::LockOwner>,
-    pub connection: u64,
-    pub began_us: u64,
-    pub isolation: &'static str,
-}
-
-impl KillSwitch {
-    /// The open transaction.
-    pub(crate) fn transaction(&self) -> Option<OpenTransaction> {
-        let owner = self.owner.lock().clone()?;
-        let began_us = self.began_us.load(Ordering::Relaxed);
-        let names = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
-        let isolation = names[usize::from(self.isolation.load(Ordering::Relaxed)) % names.len()];
-        let connection = self.connection.load(Ordering::Relaxed);
-        (began_us > 0).then_some(OpenTransaction { owner, connection, began_us, isolation })
-    }
-
-    /// Ends a lock wait, long scans and merges of the session. Any thread.
-    pub fn kill(&self) {
-        self.killed.store(true, Ordering::SeqCst);
-        if let Some(owner) = &*self.owner.lock() {
-            owner.interrupt();
-        }
-        self.fills.lock().iter().filter_map(Weak::upgrade).for_each(|owner| owner.interrupt());
-    }
-
-    /// From now on a kill ends the work of this fill too.
-    pub(crate) fn watch_fill(&self, owner: &Arc<kv::LockOwner>) {
-        let mut fills = self.fills.lock();
-        fills.retain(|other| other.strong_count() > 0);
-        fills.push(Arc::downgrade(owner));
-    }
-
-    /// Number of the owner of the session's locks at this moment. Any thread.
-    pub fn owner_number(&self) -> u64 {
-        self.number.load(Ordering::Relaxed)
-    }
-
-    /// Runs `body` if the owner of that number is still the session's; its transaction does not end meanwhile. Any
-    /// thread; `body` must not wait for the session.
-    pub fn while_owner(&self, number: u64, body: impl FnOnce()) {
-        let owner = self.owner.lock();
-        if owner.as_ref().is_some_and(|owner| owner.id() == number) {
-            body();
-        }
-    }
-
-    fn set_owner(&self, owner: Option<Arc<kv::LockOwner>>) {
-        self.number.store(owner.as_ref().map_or(0, |owner| owner.id()), Ordering::Relaxed);
-        *self.owner.lock() = owner;
-    }
-}
 
 /// Tells whether the server wants the running statement to stop.
 pub type KillProbe = Box<dyn Fn() -> bool + Send>;
@@ -201,15 +107,12 @@ impl Session {
 
     /// The number of the connection, for reports.
     pub fn set_connection(&mut self, connection: u64) {
-        self.kill.connection.store(connection, Ordering::Relaxed);
+        self.kill.set_connection(connection);
         self.txn.owner().set_tag(connection);
     }
 
     fn note_begin(&self) {
-        if self.kill.began_us.load(Ordering::Relaxed) == 0 {
-            self.kill.began_us.store(self.engine().now_us().max(1), Ordering::Relaxed);
-        }
-        self.kill.isolation.store(self.isolation as u8, Ordering::Relaxed);
+        self.kill.note_begin(self.isolation as u8, || self.engine().now_us());
     }
 
     /// The switch for other threads.
@@ -351,7 +254,7 @@ impl Session {
 
     /// A kill of an earlier statement does not touch this one; the server knows about a kill of this one.
     fn forget_old_kill(&mut self) {
-        if self.kill.killed.swap(false, Ordering::SeqCst) {
+        if self.kill.forget() {
             self.txn.owner().clear_interrupt();
             if (self.probe)() {
                 self.kill.kill();
@@ -493,7 +396,7 @@ impl Session {
     }
 
     fn is_killed(&self) -> bool {
-        self.kill.killed.load(Ordering::Relaxed) || (self.probe)()
+        self.kill.is_killed() || (self.probe)()
     }
 
     /// An error once the running statement must stop: it was killed, or the store has stopped.
@@ -682,9 +585,9 @@ impl Session {
         self.filled.clear();
         self.written.clear();
         self.drop_read_point();
-        self.kill.began_us.store(0, Ordering::Relaxed);
+        self.kill.note_end();
         if self.used {
-            self.txn.owner().set_tag(self.kill.connection.load(Ordering::Relaxed));
+            self.txn.owner().set_tag(self.kill.connection());
             self.kill.set_owner(Some(self.txn.owner().clone()));
             self.used = false;
         }

@@ -6,8 +6,8 @@ use common::*;
 use strata_row::catalog::format;
 use strata_row::def::{ColumnType, TableDef};
 use strata_row::error::Error;
+use strata_row::isolation::Isolation;
 use strata_row::kv::{Durability, IndexId, LockMode};
-use strata_row::session::Isolation;
 
 #[test]
 fn ddl_is_there_after_a_restart() {

@@ -6,7 +6,7 @@ use common::related::*;
 use common::values::table;
 use std::sync::Arc;
 use strata_row::integrity::Computing;
-use strata_row::session::Isolation;
+use strata_row::isolation::Isolation;
 use strata_row::table::Table;
 
 const ID: &str = "PRIMARY (id)";

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use strata_row::def::TableDef;
 use strata_row::foreign::{Action, ForeignKey};
-use strata_row::session::Isolation;
+use strata_row::isolation::Isolation;
 
 const LEVELS_MAX: usize = 15;
 /// The end of all turns.

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strata_engine::io::MemDisk;
 use strata_row::error::Error;
+use strata_row::isolation::Isolation;
 use strata_row::kv;
-use strata_row::session::Isolation;
 use strata_row::store::Store;
 
 const ID: &str = "PRIMARY (id)";

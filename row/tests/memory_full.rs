@@ -13,10 +13,11 @@ use strata_row::Result;
 use strata_row::def::TableDef;
 use strata_row::error::Error;
 use strata_row::foreign::Statement;
+use strata_row::isolation::Isolation;
 use strata_row::kv::{self, CrashPoint, IndexId, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::RowCursor;
-use strata_row::session::{Isolation, Session};
+use strata_row::session::Session;
 use strata_row::store::Store;
 
 const BUDGET: u64 = 2 << 20;

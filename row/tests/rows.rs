@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use strata_row::error::Error;
+use strata_row::isolation::Isolation;
 use strata_row::kv::{self, LockMode};
 use strata_row::rowcode::Record;
 use strata_row::scan::{Check, Seek};
-use strata_row::session::Isolation;
 use strata_row::store::Store;
 use strata_row::table::Table;
 

@@ -9,10 +9,10 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strata_row::error::Error;
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::kv::{self, LockMode};
 use strata_row::rowcode::Record;
 use strata_row::scan::Seek;
-use strata_row::session::{Isolation, Waiting};
 use strata_row::store::Store;
 use strata_row::table::Table;
 

@@ -1,6 +1,6 @@
 //! Errors, by what the caller can do about them. Each has one meaning; more may come.
 
-use super::failures;
+use super::{KeyVersion, failures};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// | [`Io`](Error::Io) | nothing has happened; mend the cause and repeat ([`Error::is_disk_full`] names the most common one) |
 /// | [`Poisoned`](Error::Poisoned) | the store has stopped; mend the cause and open it again |
 /// | [`Corruption`](Error::Corruption) | put the file back from a copy |
+/// | [`Key`](Error::Key) | give the key service the key that the text names, and repeat or open the store again |
 /// | [`Incompatible`](Error::Incompatible) | open the store with the version that the text names |
 /// | [`Invalid`](Error::Invalid), [`NoKeyspace`](Error::NoKeyspace) | the call is wrong |
 /// | [`Internal`](Error::Internal) | report it: a defect of the engine |
@@ -69,6 +70,16 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What was found, and what is known.
+        what: String,
+    },
+    /// A key that something was encrypted with, or is to be, is missing or another one. Nothing has happened.
+    #[error("{}: {key}: {what}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: KeyVersion,
+        /// Why it cannot be used.
         what: String,
     },
     /// A lock was not granted in time.

@@ -79,3 +79,21 @@ macro_rules! display_number {
     })*};
 }
 display_number!(SeqNo, IndexId, FileNo, Lsn, TxnId);
+
+/// A version of a master key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KeyVersion {
+    /// The key's number.
+    pub id: u32,
+    /// Its version; 0 where none is known.
+    pub version: u32,
+}
+
+impl fmt::Display for KeyVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            0 => write!(f, "encryption key {}", self.id),
+            version => write!(f, "encryption key {} version {version}", self.id),
+        }
+    }
+}

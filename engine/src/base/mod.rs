@@ -15,4 +15,4 @@ pub mod value;
 
 pub use error::{Error, Result};
 pub use failures::{FailureCounts, counts as failure_counts};
-pub use ids::{FileNo, IndexId, Kind, Lsn, SeqNo, TxnId};
+pub use ids::{FileNo, IndexId, KeyVersion, Kind, Lsn, SeqNo, TxnId};

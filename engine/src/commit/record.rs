@@ -99,7 +99,7 @@ mod tests {
     /// docs/develop/format/batch.md shows what is written.
     #[test]
     fn the_documented_bytes_are_the_written_ones() {
-        use crate::base::{FileNo, IndexId, Kind};
+        use crate::base::{FileNo, IndexId, KeyVersion, Kind};
         use crate::sst::{Share, SstMeta};
         use crate::write_buffer::{WriteBuffer, encode_files, files_of};
 
@@ -115,6 +115,7 @@ mod tests {
             tombstones: 1,
             raw_bytes: 14,
             stamped: false,
+            key: None,
             shares: Default::default(),
         };
         assert_eq!(files_of(&encode_files(&[file.clone(), file.clone()])), Some(vec![file.clone(), file.clone()]));
@@ -129,7 +130,9 @@ mod tests {
             shares: [Share { tombstones: 1, ..share(16, 2, 14) }, share(18, 1, 6)].into(),
             ..file.clone()
         };
-        let both = [shared.clone(), file.clone()];
+        let keyed = SstMeta { key: Some(KeyVersion { id: 3, version: 2 }), ..file.clone() };
+        let shared_and_keyed = SstMeta { key: keyed.key, ..shared.clone() };
+        let both = [shared.clone(), file.clone(), keyed.clone(), shared_and_keyed];
         assert_eq!(files_of(&encode_files(&both)), Some(both.to_vec()));
         let bytes = encode_files(std::slice::from_ref(&shared));
         assert!((1..bytes.len()).all(|cut| files_of(&bytes[..cut]).is_none()));
@@ -145,6 +148,7 @@ mod tests {
             [&relocated_header(TxnId(4096), b"x1")[..], &batch].concat(),
             [&commit_batch_header(SeqNo(9))[..], &encode_files(&[file])].concat(),
             [&commit_batch_header(SeqNo(10))[..], &encode_files(&[shared])].concat(),
+            [&commit_batch_header(SeqNo(11))[..], &encode_files(&[keyed])].concat(),
         ];
         let document = include_str!("../../../docs/develop/format/batch.md");
         let example = document.split("## Example").nth(1).unwrap();

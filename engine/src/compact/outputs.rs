@@ -8,7 +8,8 @@
 //! An index of which the merge keeps much has files of its own: jobs on it stay narrow, and it is dropped by the names of
 //! its files. Indexes with little share files, so that the number of files, and of syncs, follows from the bytes. Which
 //! of the two an index is shows when it ends or has grown above [`OutputPlan::share_below`]; until then its versions are
-//! held in memory. Between two small ones a file ends by the rules above.
+//! held in memory. Between two small ones a file ends by the rules above, and where they are encrypted under different keys,
+//! or only one of them is: a file has one data key, and depends on no key that its rows do not call for.
 //!
 //! # Invariants
 //! All versions of a key are in one file. No output spans two ranges of the job.
@@ -22,6 +23,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::plan::{MetaRun, OutputPlan};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
+use crate::crypt::{Keyring, Purpose};
 use crate::io::Disk;
 use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter};
 
@@ -41,6 +43,8 @@ pub struct MergeEnv<'a> {
     pub is_dropped: Arc<dyn Fn(IndexId) -> bool + Send + Sync + 'a>,
     /// Format of the outputs of an index, compression included.
     pub sst_options: Arc<dyn Fn(IndexId) -> SstOptions + Send + Sync + 'a>,
+    /// The keys of files that are to be encrypted.
+    pub keys: Arc<Keyring>,
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
     /// for tombstones, in the order of keys.
     pub excludes: AskKey<'a, bool>,
@@ -125,6 +129,8 @@ pub(super) struct Outputs<'a> {
     range: usize,
     alone: &'a [IndexId],
     writer: Option<SstWriter<'a>>,
+    /// The master key of the file that is being written.
+    writer_key: Option<u32>,
     /// The index at hand may be small: its versions are pending.
     is_small: bool,
     pending: Pending,
@@ -144,6 +150,7 @@ impl<'a> Outputs<'a> {
             plan,
             env,
             writer: None,
+            writer_key: None,
             is_small: false,
             pending: Pending::default(),
             began_at_guide: false,
@@ -201,7 +208,10 @@ impl<'a> Outputs<'a> {
         if !self.pending.versions.is_empty() {
             let guide_bytes = self.guides.passed_bytes;
             let far = self.writer.is_some() && guide_bytes > self.plan.max_guide_bytes;
-            if far || self.is_cut_before(self.began_at_guide, self.guide_bytes_before) {
+            let pending_key = self.pending.versions.first().map(|&(len, ..)| &self.pending.bytes[..len as usize]);
+            let master = pending_key.and_then(|key| (self.env.sst_options)(IndexId::of(key)).key);
+            let of_another_key = self.writer.is_some() && master != self.writer_key;
+            if far || of_another_key || self.is_cut_before(self.began_at_guide, self.guide_bytes_before) {
                 self.finish_file()?;
                 self.guides.passed_bytes = guide_bytes - self.guide_bytes_before;
             }
@@ -268,9 +278,15 @@ impl<'a> Outputs<'a> {
             none => {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
-                let writer = SstWriter::create(&self.env.disk, &path, no, (self.env.sst_options)(IndexId::of(key)))?;
-                let writer = writer.prepopulate(self.env.prepopulate.clone());
+                let options = (self.env.sst_options)(IndexId::of(key));
+                self.writer_key = options.key;
+                let data_key = options.key.map(|id| self.env.keys.begin(id, Purpose::Sst, &path)).transpose()?;
+                let mut writer = SstWriter::create(&self.env.disk, &path, no, options)?;
                 self.created.push(no);
+                if let Some(data_key) = data_key {
+                    writer = writer.encrypt(data_key);
+                }
+                let writer = writer.prepopulate(self.env.prepopulate.clone());
                 none.insert(writer)
             }
         };

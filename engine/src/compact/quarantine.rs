@@ -82,7 +82,10 @@ fn named(error: &Error) -> Option<&Path> {
     match error {
         // It says nothing of the file.
         _ if error.lacks_descriptors() => None,
-        Error::Io { path, .. } | Error::Corruption { path, .. } | Error::Incompatible { path, .. } => Some(path),
+        Error::Io { path, .. }
+        | Error::Corruption { path, .. }
+        | Error::Incompatible { path, .. }
+        | Error::Key { path, .. } => Some(path),
         _ => None,
     }
 }

@@ -16,6 +16,7 @@ use super::merge::{
 use super::pick::{Action, CompactionJob, LEVELS, PickInput, PickOptions, Reason, Shape, pick, scores};
 use super::testing::sublevels;
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
+use crate::crypt::testing::ring;
 use crate::flush::flush;
 use crate::io::{Disk, PosixDisk};
 use crate::iter::testing::{Entry, VecIter};
@@ -61,6 +62,8 @@ struct Place {
     next: AtomicU64,
     cancel_after: Mutex<Option<u32>>,
     dropped: BTreeSet<u32>,
+    /// Under which key an index is encrypted.
+    key_of: fn(IndexId) -> Option<u32>,
 }
 
 impl Place {
@@ -72,6 +75,7 @@ impl Place {
             next: AtomicU64::new(1),
             cancel_after: Mutex::default(),
             dropped: BTreeSet::new(),
+            key_of: |_| None,
         }
     }
 
@@ -91,8 +95,14 @@ impl Place {
             path_of: Arc::new(|no| self.path(no)),
             next_file: Arc::new(|| FileNo(self.next.fetch_add(1, Ordering::Relaxed) + 1)),
             is_dropped: Arc::new(|index| self.dropped.contains(&index.0)),
-            sst_options: Arc::new(move |_| SstOptions { compression, block_bytes: 1024, filter_bits_per_key: 10 }),
+            sst_options: Arc::new(move |index| SstOptions {
+                compression,
+                block_bytes: 1024,
+                filter_bits_per_key: 10,
+                key: (self.key_of)(index),
+            }),
             rule_of: Arc::new(|_| None),
+            keys: ring(),
             ahead_bytes: 1 << 20,
             buffer_bytes: Arc::default(),
             prepopulate: Prepopulate { cache: self.cache.clone(), residence: Arc::new(|_| None) },
@@ -108,7 +118,7 @@ impl Place {
     }
 
     fn open(&self, meta: &SstMeta) -> Opened {
-        let sst = Sst::open(&self.disk, &self.path(meta.no), meta.no, self.cache.clone()).unwrap();
+        let sst = Sst::open(&self.disk, &self.path(meta.no), meta.no, self.cache.clone(), &ring()).unwrap();
         assert_eq!(sst.meta(), meta);
         sst.verify().unwrap();
         Opened(sst)
@@ -632,6 +642,7 @@ fn files_end_where_files_of_the_next_level_end() {
         tombstones: 0,
         raw_bytes: 1,
         stamped: false,
+        key: None,
         shares: Default::default(),
     };
     // About 40 rows make a file: 36 are more than three quarters, 70 less than two files; 100..=129 overlap too much.

@@ -1,7 +1,13 @@
 //! A change of the store's state, and its encoding. Normative text: docs/develop/format/manifest.md.
+//!
+//! What it says of encrypted files, whose bounds are keys of rows, is sealed under the system's key. All else is in the clear, so
+//! that a manifest that names no such file is read without a key.
 
-use crate::base::codec::{Reader, put_varint};
-use crate::base::{FileNo, IndexId, Lsn, SeqNo};
+use std::path::Path;
+
+use crate::base::codec::{Reader, put_bytes, put_varint};
+use crate::base::{FileNo, IndexId, KeyVersion, Lsn, Result, SeqNo};
+use crate::crypt::{Keyring, Purpose, SYSTEM_KEY};
 use crate::sst::SstMeta;
 
 /// A change of the state: files that come and go, marks that advance. Removals take place before additions, so a file
@@ -24,6 +30,8 @@ pub struct VersionEdit {
     pub next_file: Option<FileNo>,
     /// The log was durable up to here when the edit was written: if less of it is found, something was lost.
     pub log_durable: Option<Lsn>,
+    /// Master keys under which the files of indexes are encrypted from now on; `None`: under none.
+    pub encryption: Vec<(IndexId, Option<u32>)>,
     /// Files of the log were made for the segments below this number. Unlike the marks it may go back.
     pub log_segments: Option<u64>,
 }
@@ -40,6 +48,23 @@ const LOG_SEGMENTS: u8 = 9;
 const ADDED_STAMPED: u8 = 10;
 const ADDED_SHARED: u8 = 11;
 const ADDED_STAMPED_SHARED: u8 = 12;
+const ENCRYPTION: u8 = 13;
+const SEALED: u8 = 14;
+/// Of a file that is encrypted; only within sealed fields.
+const ADDED_ENCRYPTED: u8 = 15;
+
+/// Flags of an encrypted file.
+const STAMPED: u8 = 1;
+const SHARED: u8 = 2;
+
+/// Why an edit is not read.
+#[derive(Debug)]
+pub enum Undecoded {
+    /// The bytes are something else.
+    Malformed,
+    /// A key is missing.
+    Key(crate::base::Error),
+}
 
 impl VersionEdit {
     /// Whether files come or go; otherwise only marks move.
@@ -47,8 +72,10 @@ impl VersionEdit {
         !self.added.is_empty() || !self.removed.is_empty()
     }
 
-    /// Appends it as fields, each a tag byte and its values.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends it as fields, each a tag byte and its values. `path` is where they go.
+    ///
+    /// Errors: `Key` if the system's key is needed and missing.
+    pub fn encode(&self, keys: &Keyring, path: &Path, out: &mut Vec<u8>) -> Result<()> {
         let mut mark = |tag: u8, value: Option<u64>| {
             if let Some(value) = value {
                 out.push(tag);
@@ -64,18 +91,16 @@ impl VersionEdit {
             out.extend([REMOVED, *level]);
             put_varint(out, no.0);
         }
+        let mut secret = Vec::new();
         for (level, meta) in &self.added {
-            let tag = match (meta.stamped, meta.is_shared()) {
-                (true, false) => ADDED_STAMPED,
-                (true, true) => ADDED_STAMPED_SHARED,
-                (false, true) => ADDED_SHARED,
-                (false, false) => ADDED,
-            };
-            out.extend([tag, *level]);
-            meta.encode(out);
-            if meta.is_shared() {
-                meta.encode_shares(out);
+            match meta.key {
+                Some(key) => encode_encrypted(*level, meta, key, &mut secret),
+                None => encode_added(*level, meta, out),
             }
+        }
+        if !secret.is_empty() {
+            out.push(SEALED);
+            put_bytes(out, &keys.seal(SYSTEM_KEY, Purpose::Manifest, path, &secret)?);
         }
         for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
             for index in indexes {
@@ -83,35 +108,106 @@ impl VersionEdit {
                 put_varint(out, u64::from(index.0));
             }
         }
+        for (index, key) in &self.encryption {
+            out.push(ENCRYPTION);
+            put_varint(out, u64::from(index.0));
+            put_varint(out, u64::from(key.unwrap_or(0)));
+        }
+        Ok(())
     }
 
-    /// Reads what `encode` wrote, up to the end; `None` if the bytes are something else.
-    pub fn decode(reader: &mut Reader<'_>) -> Option<VersionEdit> {
+    /// Reads what `encode` wrote at `path`, up to the end.
+    pub fn decode(reader: &mut Reader<'_>, keys: &Keyring, path: &Path) -> std::result::Result<VersionEdit, Undecoded> {
         let mut edit = VersionEdit::default();
         while !reader.is_empty() {
-            match reader.u8()? {
-                LOG_START => edit.log_start = Some(Lsn(reader.varint()?)),
-                FLUSHED_SEQ => edit.flushed_seq = Some(SeqNo(reader.varint()?)),
-                NEXT_FILE => edit.next_file = Some(FileNo(reader.varint()?)),
-                LOG_DURABLE => edit.log_durable = Some(Lsn(reader.varint()?)),
-                LOG_SEGMENTS => edit.log_segments = Some(reader.varint()?),
-                REMOVED => edit.removed.push((reader.u8()?, FileNo(reader.varint()?))),
-                ADDED => edit.added.push((reader.u8()?, SstMeta::decode(reader)?)),
-                ADDED_STAMPED => {
-                    let level = reader.u8()?;
-                    let meta = SstMeta::decode(reader)?;
-                    edit.added.push((level, SstMeta { stamped: true, ..meta }));
-                }
-                tag @ (ADDED_SHARED | ADDED_STAMPED_SHARED) => {
-                    let level = reader.u8()?;
-                    let meta = SstMeta::decode(reader)?.decode_shares(reader)?;
-                    edit.added.push((level, SstMeta { stamped: tag == ADDED_STAMPED_SHARED, ..meta }));
-                }
-                DROPPED => edit.dropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
-                UNDROPPED => edit.undropped.push(IndexId(u32::try_from(reader.varint()?).ok()?)),
-                _ => return None,
+            if reader.rest()[0] != SEALED {
+                edit.field(reader).ok_or(Undecoded::Malformed)?;
+                continue;
+            }
+            let sealed = reader.u8().and_then(|_| reader.bytes()).ok_or(Undecoded::Malformed)?;
+            let opened = keys.unseal(Purpose::Manifest, path, sealed).map_err(Undecoded::Key)?;
+            let opened = opened.ok_or(Undecoded::Malformed)?;
+            let mut fields = Reader::new(&opened);
+            while !fields.is_empty() {
+                let added = decode_encrypted(&mut fields).ok_or(Undecoded::Malformed)?;
+                edit.added.push(added);
             }
         }
-        Some(edit)
+        Ok(edit)
     }
+
+    /// Reads a field that is in the clear.
+    fn field(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        let index = |reader: &mut Reader<'_>| Some(IndexId(u32::try_from(reader.varint()?).ok()?));
+        match reader.u8()? {
+            LOG_START => self.log_start = Some(Lsn(reader.varint()?)),
+            FLUSHED_SEQ => self.flushed_seq = Some(SeqNo(reader.varint()?)),
+            NEXT_FILE => self.next_file = Some(FileNo(reader.varint()?)),
+            LOG_DURABLE => self.log_durable = Some(Lsn(reader.varint()?)),
+            LOG_SEGMENTS => self.log_segments = Some(reader.varint()?),
+            REMOVED => self.removed.push((reader.u8()?, FileNo(reader.varint()?))),
+            ADDED => self.added.push((reader.u8()?, SstMeta::decode(reader)?)),
+            ADDED_STAMPED => {
+                let level = reader.u8()?;
+                let meta = SstMeta::decode(reader)?;
+                self.added.push((level, SstMeta { stamped: true, ..meta }));
+            }
+            tag @ (ADDED_SHARED | ADDED_STAMPED_SHARED) => {
+                let level = reader.u8()?;
+                let meta = SstMeta::decode(reader)?.decode_shares(reader)?;
+                self.added.push((level, SstMeta { stamped: tag == ADDED_STAMPED_SHARED, ..meta }));
+            }
+            DROPPED => self.dropped.push(index(reader)?),
+            UNDROPPED => self.undropped.push(index(reader)?),
+            ENCRYPTION => {
+                let index = index(reader)?;
+                let key = u32::try_from(reader.varint()?).ok()?;
+                self.encryption.push((index, (key > 0).then_some(key)));
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn encode_added(level: u8, meta: &SstMeta, out: &mut Vec<u8>) {
+    let tag = match (meta.stamped, meta.is_shared()) {
+        (true, false) => ADDED_STAMPED,
+        (true, true) => ADDED_STAMPED_SHARED,
+        (false, true) => ADDED_SHARED,
+        (false, false) => ADDED,
+    };
+    out.extend([tag, level]);
+    meta.encode(out);
+    if meta.is_shared() {
+        meta.encode_shares(out);
+    }
+}
+
+fn encode_encrypted(level: u8, meta: &SstMeta, key: KeyVersion, out: &mut Vec<u8>) {
+    let flags = if meta.stamped { STAMPED } else { 0 } | if meta.is_shared() { SHARED } else { 0 };
+    out.extend([ADDED_ENCRYPTED, level, flags]);
+    meta.encode(out);
+    if meta.is_shared() {
+        meta.encode_shares(out);
+    }
+    put_varint(out, u64::from(key.id));
+    put_varint(out, u64::from(key.version));
+}
+
+fn decode_encrypted(reader: &mut Reader<'_>) -> Option<(u8, SstMeta)> {
+    if reader.u8()? != ADDED_ENCRYPTED {
+        return None;
+    }
+    let (level, flags) = (reader.u8()?, reader.u8()?);
+    if flags & !(STAMPED | SHARED) != 0 {
+        return None;
+    }
+    let mut meta = SstMeta::decode(reader)?;
+    if flags & SHARED != 0 {
+        meta = meta.decode_shares(reader)?;
+    }
+    let mut number = || u32::try_from(reader.varint()?).ok();
+    let key = Some(KeyVersion { id: number()?, version: number()? });
+    Some((level, SstMeta { stamped: flags & STAMPED != 0, key, ..meta }))
 }

@@ -9,11 +9,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::path::Path;
+
 use super::VersionEdit;
 use super::change::check;
+use super::edit::Undecoded;
 use super::feature::{Feature, Features};
 use crate::base::codec::{Reader, put_varint};
-use crate::base::{FileNo, IndexId, Lsn, SeqNo};
+use crate::base::{Error, FileNo, IndexId, Lsn, SeqNo};
+use crate::crypt::Keyring;
 use crate::sst::SstMeta;
 
 /// The lowest format that is written; it implies its features.
@@ -24,12 +28,14 @@ const FORMAT_LISTING: u32 = 4;
 pub const FORMATS: &[u32] = &[1, 2, FORMAT_IMPLYING, FORMAT_LISTING];
 
 /// Why a snapshot is not read.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Unread {
     /// Its bytes make no sense.
     Damaged(String),
     /// It needs a program that knows more, as the sentence says.
     Unknown(String),
+    /// It needs a key that is missing.
+    Key(Error),
 }
 
 /// What a store states beside its files.
@@ -51,6 +57,8 @@ pub struct Marks {
     pub log_durable: Lsn,
     /// Files of the log were made for the segments below this number: from the log's end on none may be missing.
     pub log_segments: u64,
+    /// Master keys under which the files of indexes are encrypted.
+    pub encryption: BTreeMap<IndexId, u32>,
 }
 
 impl Marks {
@@ -65,6 +73,7 @@ impl Marks {
             dropped: BTreeSet::new(),
             log_durable: Lsn(0),
             log_segments: 0,
+            encryption: BTreeMap::new(),
         }
     }
 
@@ -90,6 +99,13 @@ impl Marks {
         self.dropped.extend(&edit.dropped);
         for index in &edit.undropped {
             self.dropped.remove(index);
+            self.encryption.remove(index);
+        }
+        for &(index, key) in &edit.encryption {
+            match key {
+                Some(key) => self.encryption.insert(index, key),
+                None => self.encryption.remove(&index),
+            };
         }
     }
 
@@ -101,8 +117,14 @@ impl Marks {
         }
     }
 
-    /// Appends the marks and the files, in any order, as the content of a snapshot.
-    pub fn encode<'a>(&self, files: impl Iterator<Item = (u8, &'a SstMeta)>, out: &mut Vec<u8>) {
+    /// Appends the marks and the files, in any order, as the content of a snapshot at `path`.
+    pub fn encode<'a>(
+        &self,
+        files: impl Iterator<Item = (u8, &'a SstMeta)>,
+        keys: &Keyring,
+        path: &Path,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         put_varint(out, u64::from(self.format()));
         put_varint(out, self.log_segment_bytes);
         if self.format() == FORMAT_LISTING {
@@ -118,9 +140,10 @@ impl Marks {
             dropped: self.dropped.iter().copied().collect(),
             log_durable: Some(self.log_durable).filter(|&lsn| lsn > Lsn(0)),
             log_segments: Some(self.log_segments).filter(|&number| number > 0),
+            encryption: self.encryption.iter().map(|(&index, &key)| (index, Some(key))).collect(),
             ..VersionEdit::default()
         };
-        edit.encode(out);
+        edit.encode(keys, path, out)
     }
 }
 
@@ -153,7 +176,7 @@ impl State {
     }
 
     /// Reads what [`Marks::encode`] wrote, for a program that knows the engine's features and `known`.
-    pub fn decode(reader: &mut Reader<'_>, known: &[Feature]) -> Result<State, Unread> {
+    pub fn decode(reader: &mut Reader<'_>, known: &[Feature], keys: &Keyring, path: &Path) -> Result<State, Unread> {
         let malformed = || Unread::Damaged("snapshot malformed".to_owned());
         let format = reader.varint().and_then(|format| u32::try_from(format).ok()).ok_or_else(malformed)?;
         if !FORMATS.contains(&format) {
@@ -169,7 +192,10 @@ impl State {
             // What is written from now on has those that a new store has.
             listed.iter().for_each(|feature| state.marks.features.add(feature));
         }
-        let edit = VersionEdit::decode(reader).ok_or_else(malformed)?;
+        let edit = VersionEdit::decode(reader, keys, path).map_err(|undecoded| match undecoded {
+            Undecoded::Malformed => malformed(),
+            Undecoded::Key(error) => Unread::Key(error),
+        })?;
         state.apply(&edit).map_err(Unread::Damaged)?;
         Ok(state)
     }

@@ -22,12 +22,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::edit::Undecoded;
 use super::feature::Feature;
 use super::state::{Marks, State, Unread};
 use super::{FileEntry, Version, VersionEdit};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::Keyring;
 use crate::io::{AlignedBuf, Disk, File, Mode};
 use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
 use crate::wal::{FileSource, walk_records};
@@ -73,6 +75,7 @@ pub struct Stored {
 pub struct Manifest {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    keys: Arc<Keyring>,
     inner: Mutex<Inner>,
 }
 
@@ -120,22 +123,34 @@ impl Manifest {
 
     /// Makes the manifest of a new store in an existing directory; `version` has no files. A creation cut short by a crash may be
     /// repeated.
-    pub fn create(disk: Arc<dyn Disk>, dir: &Path, marks: Marks, version: Arc<Version>) -> Result<Manifest> {
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        keys: &Arc<Keyring>,
+        marks: Marks,
+        version: Arc<Version>,
+    ) -> Result<Manifest> {
         if Manifest::exists(&*disk, dir)? {
             return Err(Error::Internal(format!("{} already has a manifest", dir.display())));
         }
-        Manifest::begin(disk, dir, 1, marks, version)
+        Manifest::begin(disk, dir, keys, 1, marks, version)
     }
 
     /// Goes on from what `load` has found, in a fresh file. `version` has the files of what was found.
-    pub fn resume(disk: Arc<dyn Disk>, dir: &Path, stored: &Stored, version: Arc<Version>) -> Result<Manifest> {
-        Manifest::begin(disk, dir, stored.number + 1, stored.state.marks.clone(), version)
+    pub fn resume(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        keys: &Arc<Keyring>,
+        stored: &Stored,
+        version: Arc<Version>,
+    ) -> Result<Manifest> {
+        Manifest::begin(disk, dir, keys, stored.number + 1, stored.state.marks.clone(), version)
     }
 
     /// Reads the manifest in force without changing anything, for a program that knows the engine's features and `known`.
     ///
-    /// Errors: `Corruption`, `Incompatible`, `Io` (also if there is none).
-    pub fn load(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Stored> {
+    /// Errors: `Corruption`, `Incompatible`, `Key`, `Io` (also if there is none).
+    pub fn load(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature], keys: &Keyring) -> Result<Stored> {
         let current = dir.join("CURRENT");
         let file = disk.open(&current, Mode::Read, false)?;
         let mut text = vec![0; file.len()?.min(100) as usize];
@@ -148,18 +163,27 @@ impl Manifest {
         if !disk.exists(&path)? {
             return Err(Error::corruption(&current, 0, format!("names {}, which does not exist", name.display())));
         }
-        let (state, end) = read_file(disk, &path, known)?;
+        let (state, end) = read_file(disk, &path, known, keys)?;
         Ok(Stored { number, state, path, end })
     }
 
-    fn begin(disk: Arc<dyn Disk>, dir: &Path, number: u64, marks: Marks, version: Arc<Version>) -> Result<Manifest> {
+    fn begin(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        keys: &Arc<Keyring>,
+        number: u64,
+        marks: Marks,
+        version: Arc<Version>,
+    ) -> Result<Manifest> {
+        // Before anything changes: a key may be missing.
+        let record = snapshot(keys, &dir.join(manifest_name(number)), &marks, &version)?;
         for name in disk.list(dir)? {
             // Left by a rewrite that did not come into force.
             if manifest_number(&name).is_some_and(|n| n >= number) {
                 set_aside(&*disk, dir, &name)?;
             }
         }
-        let begun = write_file(&*disk, dir, number, &marks, &version)?;
+        let begun = write_file(&*disk, dir, number, &record)?;
         put_in_force(&*disk, dir)?;
         let mut inner = Inner {
             marks,
@@ -176,7 +200,7 @@ impl Manifest {
             poison: None,
         };
         provide(&*disk, dir, &mut inner);
-        Ok(Manifest { disk, dir: dir.to_owned(), inner: Mutex::new(inner) })
+        Ok(Manifest { disk, dir: dir.to_owned(), keys: keys.clone(), inner: Mutex::new(inner) })
     }
 
     /// Makes an edit durable; on return it is in force, and readers are to be given the version that is returned. Files that the
@@ -206,7 +230,7 @@ impl Manifest {
         };
         inner.marks.check(edit).map_err(|what| Error::Internal(format!("manifest edit: {what}")))?;
         let mut record = vec![EDIT];
-        edit.encode(&mut record);
+        edit.encode(&self.keys, &self.dir.join(manifest_name(inner.number)), &mut record)?;
         let full = match make_room(&mut inner, record.len() as u64, purpose) {
             Ok(()) => None,
             Err(e) if e.is_disk_full() && purpose == Purpose::Relief => Some(e),
@@ -260,8 +284,8 @@ impl Manifest {
 
     /// Writes the manifest of a copy of the store in `dir`, which has none and whose files are durable; it is in force, and `dir` is a
     /// store, when this returns.
-    pub fn lay_down(disk: &dyn Disk, dir: &Path, marks: &Marks, version: &Version) -> Result<()> {
-        write_file(disk, dir, 1, marks, version)?;
+    pub fn lay_down(disk: &dyn Disk, dir: &Path, keys: &Keyring, marks: &Marks, version: &Version) -> Result<()> {
+        write_file(disk, dir, 1, &snapshot(keys, &dir.join(manifest_name(1)), marks, version)?)?;
         put_in_force(disk, dir)
     }
 
@@ -306,7 +330,8 @@ impl Manifest {
     /// Goes on in a new file that begins with a snapshot of these. Inner error: none could be written; the old file is in force.
     fn rewrite(&self, inner: &mut Inner, marks: &Marks, version: &Version) -> Result<Result<()>> {
         let number = inner.number + 1;
-        let begun = match write_file(&*self.disk, &self.dir, number, marks, version) {
+        let record = snapshot(&self.keys, &self.dir.join(manifest_name(number)), marks, version);
+        let begun = match record.and_then(|record| write_file(&*self.disk, &self.dir, number, &record)) {
             Ok(begun) => begun,
             Err(e) => {
                 inner.rewrite_from = inner.position + REWRITE_BYTES / 4;
@@ -391,21 +416,25 @@ pub(super) fn manifest_number(name: &Path) -> Option<u64> {
     (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-fn read_file(disk: &Arc<dyn Disk>, path: &Path, known: &[Feature]) -> Result<(State, u64)> {
+fn read_file(disk: &Arc<dyn Disk>, path: &Path, known: &[Feature], keys: &Keyring) -> Result<(State, u64)> {
     let mut state: Option<State> = None;
     let mut source = FileSource::of_file(disk.clone(), path);
-    let end = walk_records(&mut source, Lsn(0), Lsn(0), &mut |start, _, record| {
+    let end = walk_records(&mut source, Lsn(0), Lsn(0), keys, &mut |start, _, record| {
         let corrupt = |what: &str| Error::corruption(path, start.0, what);
         let mut reader = Reader::new(record);
         match (reader.u8(), &mut state) {
             (Some(SNAPSHOT), None) => {
-                state = Some(State::decode(&mut reader, known).map_err(|unread| match unread {
+                state = Some(State::decode(&mut reader, known, keys, path).map_err(|unread| match unread {
                     Unread::Damaged(what) => corrupt(&what),
                     Unread::Unknown(what) => Error::Incompatible { path: path.to_owned(), what },
+                    Unread::Key(error) => error,
                 })?);
             }
             (Some(EDIT), Some(state)) => {
-                let edit = VersionEdit::decode(&mut reader).ok_or_else(|| corrupt("edit malformed"))?;
+                let edit = VersionEdit::decode(&mut reader, keys, path).map_err(|undecoded| match undecoded {
+                    Undecoded::Malformed => corrupt("edit malformed"),
+                    Undecoded::Key(error) => error,
+                })?;
                 state.apply(&edit).map_err(|what| corrupt(&what))?;
             }
             _ => return Err(corrupt("record out of place")),
@@ -416,8 +445,15 @@ fn read_file(disk: &Arc<dyn Disk>, path: &Path, known: &[Feature]) -> Result<(St
     Ok((state, end.cut.0))
 }
 
-/// Writes and syncs manifest `number` with a snapshot, and what will name it. In the space of the spare, if there is one.
-fn write_file(disk: &dyn Disk, dir: &Path, number: u64, marks: &Marks, version: &Version) -> Result<Begun> {
+/// The record of a snapshot that goes to `path`.
+fn snapshot(keys: &Keyring, path: &Path, marks: &Marks, version: &Version) -> Result<Vec<u8>> {
+    let mut record = vec![SNAPSHOT];
+    marks.encode(version.files().map(|(level, file)| (level, &file.meta)), keys, path, &mut record)?;
+    Ok(record)
+}
+
+/// Writes and syncs manifest `number` with this snapshot, and what will name it. In the space of the spare, if there is one.
+fn write_file(disk: &dyn Disk, dir: &Path, number: u64, record: &[u8]) -> Result<Begun> {
     let name = manifest_name(number);
     let (path, spare) = (dir.join(&name), dir.join(SPARE));
     let (file, room) = if disk.exists(&spare)? {
@@ -437,9 +473,7 @@ fn write_file(disk: &dyn Disk, dir: &Path, number: u64, marks: &Marks, version: 
         (disk.open(&path, Mode::Create, true)?, 0)
     };
     let mut written = Written { file, position: 0 };
-    let mut record = vec![SNAPSHOT];
-    marks.encode(version.files().map(|(level, file)| (level, &file.meta)), &mut record);
-    write_record(&mut written, number, 0, &record)?;
+    write_record(&mut written, number, 0, record)?;
     written.file.sync_data()?;
     let snapshot_bytes = written.position;
     write_witness(&mut written, number, snapshot_bytes)?;
@@ -517,7 +551,7 @@ fn write_witness(written: &mut Written, epoch: u64, durable: u64) -> Result<()> 
 }
 
 fn write_unit(written: &mut Written, unit: &mut UnitBuf, epoch: u64, durable: u64) -> Result<()> {
-    let bytes = unit.seal(epoch, Lsn(durable), 0);
+    let bytes = unit.seal(epoch, Lsn(durable), 0, None);
     written.file.write_all_at(bytes, written.position)?;
     written.position += bytes.len() as u64;
     Ok(())

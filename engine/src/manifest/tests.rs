@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::feature::{SHARED_FILES, SHARED_SPILLS};
 use super::state::Unread;
 use super::*;
-use crate::base::{Error, FileNo, IndexId, Lsn, Result, SeqNo};
+use crate::base::{Error, FileNo, IndexId, KeyVersion, Lsn, Result, SeqNo};
+use crate::crypt::testing::ring;
 use crate::io::{Disk, FaultKind, MemDisk, Mode};
 use crate::sst::{Share, SstMeta};
 use crate::wal::testtext::{check_doc_example, check_fixture, engine_path, run_cases};
@@ -25,8 +26,9 @@ fn parse_meta(text: &str) -> SstMeta {
     let index = index.parse().unwrap();
     let (smallest, largest) = range.split_once('-').unwrap();
     let (min, max) = words[2].split_once('-').unwrap();
+    let no = words[0].parse().unwrap();
     SstMeta {
-        no: FileNo(words[0].parse().unwrap()),
+        no: FileNo(no),
         index: IndexId(index),
         file_bytes: 100,
         smallest: key(index, smallest),
@@ -37,6 +39,8 @@ fn parse_meta(text: &str) -> SstMeta {
         tombstones: 1,
         raw_bytes: 200,
         stamped: false,
+        // Some files are encrypted.
+        key: (no % 7 == 3).then_some(KeyVersion { id: 2, version: 1 }),
         shares: Default::default(),
     }
 }
@@ -231,30 +235,30 @@ const LOG_SEGMENT: u64 = 1 << 20;
 
 fn create(disk: &MemDisk) -> Result<Manifest> {
     let version = Version::new([], &new_obsolete())?;
-    Manifest::create(as_disk(disk), dir(), Marks::new(LOG_SEGMENT), Arc::new(version))
+    Manifest::create(as_disk(disk), dir(), &ring(), Marks::new(LOG_SEGMENT), Arc::new(version))
 }
 
 /// The manifest and what it was opened with.
 fn open(disk: &MemDisk) -> Result<(Manifest, State)> {
-    let stored = Manifest::load(&as_disk(disk), dir(), &[])?;
+    let stored = Manifest::load(&as_disk(disk), dir(), &[], &ring())?;
     Ok((resume(disk, &stored)?, stored.state))
 }
 
 fn resume(disk: &MemDisk, stored: &Stored) -> Result<Manifest> {
     let version = Version::new(stored.state.files.values(), &new_obsolete())?;
-    Manifest::resume(as_disk(disk), dir(), stored, Arc::new(version))
+    Manifest::resume(as_disk(disk), dir(), &ring(), stored, Arc::new(version))
 }
 
 /// Number and state of the manifest in force.
 fn read(disk: &MemDisk) -> Result<(u64, State)> {
-    Manifest::load(&as_disk(disk), dir(), &[]).map(|stored| (stored.number, stored.state))
+    Manifest::load(&as_disk(disk), dir(), &[], &ring()).map(|stored| (stored.number, stored.state))
 }
 
 /// The same of a stored manifest of a format.
 fn read_fixture(format: &str) -> (u64, State) {
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let dir = engine_path(&format!("fixtures/{format}/manifest"));
-    let stored = Manifest::load(&disk, &dir, &[]).unwrap();
+    let stored = Manifest::load(&disk, &dir, &[], &ring()).unwrap();
     (stored.number, stored.state)
 }
 
@@ -546,7 +550,7 @@ fn the_rest_is_a_whole_state_wherever_it_is_lost() {
         for zeroed in [false, true] {
             let image = disk.copy();
             image.cut(&path, keep as u64, zeroed).unwrap();
-            match Manifest::load(&as_disk(&image), dir(), &[]) {
+            match Manifest::load(&as_disk(&image), dir(), &[], &ring()) {
                 Ok(stored) => {
                     let at = states.iter().position(|state| *state == stored.state);
                     whole[at.unwrap_or_else(|| panic!("kept {keep}: {:?}", stored.state))] += 1;
@@ -599,7 +603,7 @@ fn features_are_listed_once_they_are_used() {
     append(&manifest, &edit(5)).unwrap();
     let names = ["CURRENT", "CURRENT.tmp", "MANIFEST-000002", "MANIFEST.spare"].map(PathBuf::from);
     assert_eq!(disk.list(dir()).unwrap(), names);
-    let stored = Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap();
+    let stored = Manifest::load(&as_disk(&disk), dir(), &[NEWER], &ring()).unwrap();
     assert_eq!((stored.number, stored.state.marks.format()), (2, 4));
     let mut expected = state_after(6);
     expected.marks.features.add(&NEWER);
@@ -607,7 +611,7 @@ fn features_are_listed_once_they_are_used() {
     // They stay over an opening.
     let manifest = resume(&disk, &stored).unwrap();
     assert_eq!(manifest.features(), [NEWER, SHARED_FILES, SHARED_SPILLS]);
-    assert_eq!(Manifest::load(&as_disk(&disk), dir(), &[NEWER]).unwrap().state, expected);
+    assert_eq!(Manifest::load(&as_disk(&disk), dir(), &[NEWER], &ring()).unwrap().state, expected);
 }
 
 #[test]
@@ -617,7 +621,7 @@ fn a_store_with_an_unknown_feature_is_refused_by_name() {
         let manifest = create(&disk).unwrap();
         features.iter().for_each(|feature| manifest.require(feature).unwrap());
         let before = disk.content(&dir().join("CURRENT")).unwrap();
-        let refusal = Manifest::load(&as_disk(&disk), dir(), known).err().map(|e| e.to_string());
+        let refusal = Manifest::load(&as_disk(&disk), dir(), known, &ring()).err().map(|e| e.to_string());
         assert_eq!(disk.content(&dir().join("CURRENT")).unwrap(), before);
         refusal
     };
@@ -648,12 +652,13 @@ fn a_feature_is_named_before_what_it_explains() {
     let mut snapshot = vec![4, 0];
     features.encode(&mut snapshot);
     snapshot.extend([200, 1, 2, 3]);
-    let decode = |known: &[Feature]| State::decode(&mut crate::base::codec::Reader::new(&snapshot), known);
+    let decode =
+        |known: &[Feature]| State::decode(&mut crate::base::codec::Reader::new(&snapshot), known, &ring(), dir());
     assert!(matches!(decode(&[]), Err(Unread::Unknown(what)) if what.contains("newer")));
-    assert_eq!(decode(&[NEWER]), Err(Unread::Damaged("snapshot malformed".into())));
+    assert!(matches!(decode(&[NEWER]), Err(Unread::Damaged(what)) if what == "snapshot malformed"));
     // A need that nobody knows yet is taken for the greatest.
     snapshot[3] = 77;
-    let decoded = State::decode(&mut crate::base::codec::Reader::new(&snapshot), &[]);
+    let decoded = State::decode(&mut crate::base::codec::Reader::new(&snapshot), &[], &ring(), dir());
     assert!(matches!(decoded, Err(Unread::Unknown(_))));
 }
 
@@ -684,7 +689,7 @@ fn a_feature_is_noted_as_a_whole() {
             }
             for seed in 0..6 {
                 let image = disk.crash(seed);
-                let state = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap().state;
+                let state = Manifest::load(&as_disk(&image), dir(), &[NEWER], &ring()).unwrap().state;
                 let has = state.marks.features.has("newer");
                 assert!(has || outcome.is_err(), "{n}: lost");
                 assert!(!has || outcome.is_ok() || manifest.check().is_err(), "{n}: refused and noted");
@@ -697,7 +702,7 @@ fn a_feature_is_noted_as_a_whole() {
                 manifest.require(&NEWER).unwrap();
                 append(&manifest, &edit(3)).unwrap();
                 let image = disk.crash(n);
-                let stored = Manifest::load(&as_disk(&image), dir(), &[NEWER]).unwrap();
+                let stored = Manifest::load(&as_disk(&image), dir(), &[NEWER], &ring()).unwrap();
                 assert!(stored.state.marks.features.has("newer") && stored.state.marks.flushed_seq == SeqNo(3));
             }
             if whole {
@@ -722,7 +727,7 @@ fn a_feature_is_noted_on_a_full_disk() {
         manifest.require(&Feature::new(name, "9", Need::Reader)).unwrap();
         manifest.append_relief(&VersionEdit { dropped: vec![IndexId(5)], ..VersionEdit::default() }).unwrap();
     }
-    let refusal = Manifest::load(&as_disk(&disk), dir(), &[]).err().unwrap().to_string();
+    let refusal = Manifest::load(&as_disk(&disk), dir(), &[], &ring()).err().unwrap().to_string();
     assert!(
         ["one", "two", "three", "four"].iter().all(|name| refusal.contains(&format!("{name} (Strata 9"))),
         "{refusal}"
@@ -733,7 +738,7 @@ proptest! {
     #[test]
     fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut reader = crate::base::codec::Reader::new(&bytes);
-        if let Some(edit) = VersionEdit::decode(&mut reader) {
+        if let Ok(edit) = VersionEdit::decode(&mut reader, &ring(), dir()) {
             let mut state = State::new(LOG_SEGMENT);
             let _ = state.apply(&edit);
         }
@@ -806,7 +811,7 @@ fn stored_bytes_with_features_stay_the_same() {
         check_fixture(&format!("v4/manifest/{name}"), without_room(&content));
     }
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
-    let stored = Manifest::load(&disk, &engine_path("fixtures/v4/manifest"), &[NEWER]).unwrap();
+    let stored = Manifest::load(&disk, &engine_path("fixtures/v4/manifest"), &[NEWER], &ring()).unwrap();
     assert!(stored.state.files.values().eq(&[(0, parse_meta("1 7/apple-cherry 1-9")), (0, shared_meta())]));
     let features: Vec<Feature> = stored.state.marks.features.iter().cloned().collect();
     assert_eq!(features, [HINT, NEWER, SHARED_FILES, SHARED_SPILLS]);

@@ -90,7 +90,7 @@ impl Sst {
     }
 
     fn decompress(&self, handle: Handle, framed: &[u8]) -> Result<Buf> {
-        frame::unpack(self.path(), self.no, handle.offset, framed)
+        frame::unpack(self.path(), self.no, handle.offset, framed, self.cipher.as_ref())
     }
 
     /// A data block just read from disk; cached if `fill`, in the form that there is room for.

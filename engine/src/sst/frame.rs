@@ -14,9 +14,11 @@ use super::Compression;
 use super::block::Shuffle;
 use super::block_compressor::{self, BlockCompressor};
 use super::large::{self, LARGE};
+use super::sealed::Sealed;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result};
+use crate::crypt::Cipher;
 use crate::io::{AlignedBuf, File};
 
 /// Kind (1), unpacked length (4), checksum (4).
@@ -61,13 +63,25 @@ pub(crate) struct Packer {
     compression: Compression,
     lz4: CompressTable,
     compressor: Option<BlockCompressor>,
+    /// The data key of the file, if it is encrypted.
+    cipher: Option<Cipher>,
     out: Vec<u8>,
 }
 
 impl Packer {
     pub fn new(compression: Compression) -> io::Result<Packer> {
         let compressor = if compression == Compression::Zstd { Some(BlockCompressor::new()?) } else { None };
-        Ok(Packer { compression, lz4: CompressTable::small(), compressor, out: Vec::new() })
+        Ok(Packer { compression, lz4: CompressTable::small(), compressor, cipher: None, out: Vec::new() })
+    }
+
+    /// Seals what is packed from now on.
+    pub fn encrypt(&mut self, cipher: Cipher) {
+        self.cipher = Some(cipher);
+    }
+
+    /// The data key of the file.
+    pub fn cipher(&self) -> Option<&Cipher> {
+        self.cipher.as_ref()
     }
 
     /// Compresses in another way from now on.
@@ -104,6 +118,10 @@ impl Packer {
                 (PLAIN, raw.len())
             }
         };
+        let n = match &self.cipher {
+            Some(cipher) => Sealed { cipher, offset, kind, unpacked: raw.len() as u32 }.seal(&mut self.out, n),
+            None => n,
+        };
         self.room(n + TRAILER_BYTES);
         self.out[n] = kind;
         self.out[n + 1..n + 5].copy_from_slice(&(raw.len() as u32).to_le_bytes());
@@ -126,10 +144,12 @@ impl Packer {
 
 thread_local! {
     static SCRATCH: RefCell<Option<AlignedBuf>> = const { RefCell::new(None) };
+    /// Payloads that were sealed.
+    static OPENED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Verifies and unpacks a framed block.
-pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Result<Buf> {
+/// Verifies and unpacks a framed block of a file with this data key.
+pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8], cipher: Option<&Cipher>) -> Result<Buf> {
     let bad = |what: String| Error::corruption(path, offset, what);
     let Some((body, sum)) = framed.split_last_chunk::<4>() else {
         return Err(bad("block shorter than its trailer".into()));
@@ -141,9 +161,25 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8]) -> Res
     let Some((payload, [kind, len @ ..])) = body.split_last_chunk::<5>() else {
         return Err(bad("block shorter than its trailer".into()));
     };
-    let len = u32::from_le_bytes(*len) as usize;
+    let unpacked = u32::from_le_bytes(*len);
+    let Some(cipher) = cipher else { return unpack_payload(path, offset, *kind, unpacked, payload) };
+    OPENED.with_borrow_mut(|opened| {
+        opened.clear();
+        let place = Sealed { cipher, offset, kind: *kind, unpacked };
+        place.open(payload, opened).map_err(|_| bad("block is not what was encrypted".into()))?;
+        let block = unpack_payload(path, offset, *kind, unpacked, opened);
+        if opened.capacity() > KEEP {
+            *opened = Vec::new();
+        }
+        block
+    })
+}
+
+fn unpack_payload(path: &Path, offset: u64, kind: u8, len: u32, payload: &[u8]) -> Result<Buf> {
+    let bad = |what: String| Error::corruption(path, offset, what);
+    let len = len as usize;
     let mut unpacked = Buf::new(len);
-    let found = match *kind {
+    let found = match kind {
         PLAIN => {
             if payload.len() == len {
                 unpacked.copy_from_slice(payload);
@@ -175,14 +211,17 @@ pub(crate) fn aligned(start: u64, end: u64) -> (u64, u64) {
 }
 
 /// Reads a framed block and unpacks it.
-pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
-    with_bytes(file, handle.offset, handle.len as usize, |framed| unpack(file.path(), no, handle.offset, framed))
+pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&Cipher>) -> Result<Buf> {
+    with_bytes(file, handle.offset, handle.len as usize, |framed| {
+        unpack(file.path(), no, handle.offset, framed, cipher)
+    })
 }
+
+/// A buffer above this size is given back after use.
+const KEEP: usize = 4 << 20;
 
 /// Runs `f` on `len` bytes of the file at `offset`, read through the thread's aligned buffer.
 pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
-    /// A buffer above this size is given back after use.
-    const KEEP: usize = 4 << 20;
     let (start, end) = aligned(offset, offset + len as u64);
     let want = (end - start) as usize;
     SCRATCH.with_borrow_mut(|scratch| {
@@ -225,14 +264,17 @@ mod tests {
             let mut packer = Packer::new(compression).unwrap();
             let framed = packer.pack(&text, FileNo(5), 77, true).unwrap().to_vec();
             assert_eq!(framed.len() < text.len(), compression != Compression::None);
-            assert_eq!(unpack(path, FileNo(5), 77, &framed).unwrap()[..], text);
-            assert!(unpack(path, FileNo(6), 77, &framed).is_err());
-            assert!(unpack(path, FileNo(5), 78, &framed).is_err());
+            assert_eq!(unpack(path, FileNo(5), 77, &framed, None).unwrap()[..], text);
+            assert!(unpack(path, FileNo(6), 77, &framed, None).is_err());
+            assert!(unpack(path, FileNo(5), 78, &framed, None).is_err());
             for at in 0..framed.len() {
                 let mut broken = framed.clone();
                 broken[at] ^= 0x10;
-                assert!(matches!(unpack(path, FileNo(5), 77, &broken), Err(Error::Corruption { offset: 77, .. })));
-                assert!(unpack(path, FileNo(5), 77, &framed[..at]).is_err());
+                assert!(matches!(
+                    unpack(path, FileNo(5), 77, &broken, None),
+                    Err(Error::Corruption { offset: 77, .. })
+                ));
+                assert!(unpack(path, FileNo(5), 77, &framed[..at], None).is_err());
             }
         }
     }
@@ -247,7 +289,7 @@ mod tests {
                 framed.extend_from_slice(&len.to_le_bytes());
                 let sum = checksum(FileNo(1), 0, &framed);
                 framed.extend_from_slice(&sum.to_le_bytes());
-                assert!(unpack(path, FileNo(1), 0, &framed).is_err());
+                assert!(unpack(path, FileNo(1), 0, &framed, None).is_err());
             }
         }
     }

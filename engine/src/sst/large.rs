@@ -19,11 +19,13 @@ use std::path::Path;
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use super::frame::{self, Handle, PLAIN, TRAILER_BYTES, ZSTD};
+use super::sealed::{Opening, Sealed, Sealing, plain_len};
 use crate::base::interrupt;
 use crate::base::limits::{IO_ALIGN, VALUE_BYTES_MAX};
 use crate::base::slots::Buf;
 pub(super) use crate::base::slots::LARGE;
 use crate::base::{Error, FileNo, Result};
+use crate::crypt::Cipher;
 use crate::io::{AlignedBuf, File};
 
 /// zstd's level: what is large is mostly compressed already, or so regular that any level will do.
@@ -39,12 +41,36 @@ pub(super) const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + (1 << 20);
 
 /// Takes the framed block piece by piece.
 struct Sink<'a> {
+    sealing: Option<Sealing<'a>>,
+    framed: Framed<'a>,
+}
+
+/// The same, sealed if it is to be.
+struct Framed<'a> {
     put: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     sum: u32,
     len: u64,
 }
 
 impl Sink<'_> {
+    /// Takes a part of the payload.
+    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        match &mut self.sealing {
+            Some(sealing) => sealing.push(bytes, &mut |sealed| self.framed.push(sealed)),
+            None => self.framed.push(bytes),
+        }
+    }
+
+    /// The payload is complete.
+    fn end_payload(&mut self) -> Result<()> {
+        match &mut self.sealing {
+            Some(sealing) => sealing.finish(&mut |sealed| self.framed.push(sealed)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Framed<'_> {
     fn push(&mut self, bytes: &[u8]) -> Result<()> {
         for piece in bytes.chunks(PIECE) {
             self.sum = crc32c::crc32c_append(self.sum, piece);
@@ -56,20 +82,34 @@ impl Sink<'_> {
     }
 }
 
-/// Writes the block `head ++ parts`, which comes to `offset` of file `no`; where it is then.
+/// Where a block comes to, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub path: &'a Path,
+    pub no: FileNo,
+    pub offset: u64,
+    pub compress: bool,
+    /// The data key of the file, if it is encrypted.
+    pub cipher: Option<&'a Cipher>,
+}
+
+/// Writes the block `head ++ parts`; where it is then.
 pub(super) fn write(
     put: &mut dyn FnMut(&[u8]) -> Result<()>,
-    path: &Path,
-    no: FileNo,
-    offset: u64,
-    compress: bool,
+    place: Place<'_>,
     head: &[u8],
     parts: &[&[u8]],
 ) -> Result<Handle> {
+    let Place { path, no, offset, compress, cipher } = place;
     let packing = |error| Error::io("compress", path, error);
     let bytes = head.len() + parts.iter().map(|part| part.len()).sum::<usize>();
-    let mut sink = Sink { put, sum: frame::checksum_of_place(no, offset), len: 0 };
-    let kind = if compress && pays(parts).map_err(packing)? {
+    let too_long = || Error::Internal("block longer than 4 GiB".into());
+    let len = u32::try_from(bytes).map_err(|_| too_long())?;
+    let is_packed = compress && pays(parts).map_err(packing)?;
+    let kind = if is_packed { ZSTD } else { PLAIN };
+    let sealing = cipher.map(|cipher| Sealing::new(Sealed { cipher, offset, kind, unpacked: len }));
+    let mut sink = Sink { sealing, framed: Framed { put, sum: frame::checksum_of_place(no, offset), len: 0 } };
+    if is_packed {
         let mut encoder = Encoder::new(LEVEL).map_err(packing)?;
         encoder.set_pledged_src_size(Some(bytes as u64)).map_err(packing)?;
         let mut out = vec![0; PIECE];
@@ -88,20 +128,19 @@ pub(super) fn write(
             let left = encoder.finish(&mut output, true).map_err(packing)?;
             sink.push(output.as_slice())?;
             if left == 0 {
-                break ZSTD;
+                break;
             }
         }
     } else {
         sink.push(head)?;
         parts.iter().try_for_each(|part| sink.push(part))?;
-        PLAIN
-    };
-    let too_long = || Error::Internal("block longer than 4 GiB".into());
-    let len = u32::try_from(bytes).map_err(|_| too_long())?;
-    sink.push(&[&[kind][..], &len.to_le_bytes()].concat())?;
-    let sum = sink.sum;
-    sink.push(&sum.to_le_bytes())?;
-    Ok(Handle { offset, len: u32::try_from(sink.len).map_err(|_| too_long())? })
+    }
+    sink.end_payload()?;
+    let mut framed = sink.framed;
+    framed.push(&[&[kind][..], &len.to_le_bytes()].concat())?;
+    let sum = framed.sum;
+    framed.push(&sum.to_le_bytes())?;
+    Ok(Handle { offset, len: u32::try_from(framed.len).map_err(|_| too_long())? })
 }
 
 /// True if samples of the value shrink by an eighth.
@@ -117,7 +156,7 @@ fn pays(parts: &[&[u8]]) -> io::Result<bool> {
 }
 
 /// Reads a framed block that is large as it lies in the file, whoever wrote it.
-pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
+pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&Cipher>) -> Result<Buf> {
     let bad = |what: String| Error::corruption(file.path(), handle.offset, what);
     let Some(payload) = (handle.len as usize).checked_sub(TRAILER_BYTES) else {
         return Err(bad("block shorter than its trailer".into()));
@@ -128,13 +167,17 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
     })?;
     let [kind, len @ .., s0, s1, s2, s3] = trailer;
     let (len, stored) = (u32::from_le_bytes(len) as usize, u32::from_le_bytes([s0, s1, s2, s3]));
-    let in_one_pass = kind == PLAIN && len == payload || kind == ZSTD && len <= BLOCK_BYTES_MAX;
+    let plain = if cipher.is_some() { plain_len(payload) } else { Some(payload) };
+    let in_one_pass = kind == PLAIN && Some(len) == plain || kind == ZSTD && len <= BLOCK_BYTES_MAX;
     if !in_one_pass {
         // Packed as a whole by earlier versions; or damaged, which is told apart before room is made for it.
-        return frame::read(file, no, handle);
+        return frame::read(file, no, handle, cipher);
     }
     let mut block = Buf::new(len);
     let mut unpacking = Unpacking::new(kind, &mut block).map_err(|e| bad(format!("zstd: {e}")))?;
+    let place = |cipher| Sealed { cipher, offset: handle.offset, kind, unpacked: len as u32 };
+    let mut opening = cipher.map(|cipher| Opening::new(place(cipher)));
+    let mut forged = None;
     let mut window = AlignedBuf::zeroed(WINDOW);
     let mut sum = frame::checksum_of_place(no, handle.offset);
     let mut at = handle.offset;
@@ -144,13 +187,23 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle) -> Result<Buf> {
         file.read_exact_at(&mut window[..(stop.next_multiple_of(IO_ALIGN as u64) - start) as usize], start)?;
         let piece = &window[(at - start) as usize..(stop - start) as usize];
         sum = crc32c::crc32c_append(sum, piece);
-        unpacking.take(piece)?;
+        match &mut opening {
+            Some(opening) if forged.is_none() => forged = opening.push(piece, &mut |piece| unpacking.take(piece))?,
+            Some(_) => {}
+            None => unpacking.take(piece)?,
+        }
         at = stop;
+    }
+    if let Some(opening) = opening.as_mut().filter(|_| forged.is_none()) {
+        forged = opening.finish(&mut |piece| unpacking.take(piece))?;
     }
     sum = crc32c::crc32c_append(sum, &trailer[..TRAILER_BYTES - 4]);
     let unpacked = unpacking.finish();
     if sum != stored {
         return Err(bad(format!("block checksum {sum:08x}, stored {stored:08x}")));
+    }
+    if forged.is_some() {
+        return Err(bad("block is not what was encrypted".into()));
     }
     unpacked.map_err(bad)?;
     Ok(block)
@@ -278,7 +331,8 @@ mod tests {
             framed.extend_from_slice(piece);
             Ok(())
         };
-        let handle = write(&mut put, Path::new("/f"), FileNo(3), AT, compress, &head, parts).unwrap();
+        let place = Place { path: Path::new("/f"), no: FileNo(3), offset: AT, compress, cipher: None };
+        let handle = write(&mut put, place, &head, parts).unwrap();
         assert_eq!((handle.offset, handle.len as usize), (AT, framed.len()));
         (framed, handle)
     }
@@ -294,7 +348,7 @@ mod tests {
                 for parts in [vec![&value[..]], vec![&value[..5], &[], &value[5..LARGE], &value[LARGE..]]] {
                     let (framed, handle) = written(&parts, compress);
                     assert!(compress || framed.len() == whole.len() + TRAILER_BYTES);
-                    let read = read(&*file(&framed), FileNo(3), handle).unwrap();
+                    let read = read(&*file(&framed), FileNo(3), handle, None).unwrap();
                     assert!(*read == *whole);
                     let block = Block::parse(read).unwrap();
                     assert!((block.rows(), block.seq(0), block.value(0)) == (1, SeqNo(9), &value[..]));
@@ -316,7 +370,7 @@ mod tests {
             let framed = packer.pack(&whole, FileNo(3), AT, true).unwrap();
             let handle = Handle { offset: AT, len: framed.len() as u32 };
             assert!(framed.len() > LARGE);
-            assert!(*read(&*file(framed), FileNo(3), handle).unwrap() == *whole, "{compression:?}");
+            assert!(*read(&*file(framed), FileNo(3), handle, None).unwrap() == *whole, "{compression:?}");
         }
     }
 
@@ -329,10 +383,10 @@ mod tests {
             for at in places {
                 let mut damaged = framed.clone();
                 damaged[at] ^= 0x10;
-                let found = read(&*file(&damaged), FileNo(3), handle);
+                let found = read(&*file(&damaged), FileNo(3), handle, None);
                 assert!(matches!(found, Err(Error::Corruption { .. })), "{compress} {at}: {:?}", found.map(|_| ()));
             }
-            let moved = read(&*file(&framed), FileNo(4), handle);
+            let moved = read(&*file(&framed), FileNo(4), handle, None);
             assert!(matches!(moved, Err(Error::Corruption { .. })));
         }
     }

@@ -25,7 +25,7 @@ impl Sst {
     #[cold]
     fn load_filter(&self, handle: Handle) -> Result<Arc<Filter>> {
         self.cache.count_miss(self.no, handle.offset);
-        let bytes = frame::read(&*self.file, self.no, handle)?;
+        let bytes = frame::read(&*self.file, self.no, handle, self.cipher.as_ref())?;
         let filter = Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?;
         let filter = Arc::new(filter);
         let (cached, charge) = (Cached::Filter(filter.clone()), filter.charge());

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::base::codec::{Reader, put_bytes, put_varint};
-use crate::base::{FileNo, IndexId, Kind, SeqNo};
+use crate::base::{FileNo, IndexId, KeyVersion, Kind, SeqNo};
 
 /// What a file has of one of its indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct SstMeta {
     /// Its versions count as having the number `max_seq`, whatever the file says: it was written before the number was
     /// known. One version per key. Not part of the file, nor of this encoding.
     pub stamped: bool,
+    /// The master key under which it is encrypted, if it is. Not part of this encoding.
+    pub key: Option<KeyVersion>,
     /// What it has of each of its indexes, in their order, if it has several. Encoded apart.
     pub shares: Arc<[Share]>,
 }
@@ -172,6 +174,7 @@ impl SstMeta {
             tombstones: reader.varint()?,
             raw_bytes: reader.varint()?,
             stamped: false,
+            key: None,
             shares: Arc::default(),
         })
     }
@@ -253,6 +256,7 @@ mod tests {
             tombstones: 1,
             raw_bytes: 12345,
             stamped: false,
+            key: None,
             shares: Arc::default(),
         };
         let mut bytes = Vec::new();
@@ -281,6 +285,7 @@ mod tests {
             tombstones: 3,
             raw_bytes: 1100,
             stamped: false,
+            key: None,
             shares: [share(7, 10, 1, 100), share(9, 20, 0, 300), share(256, 30, 2, 700)].into(),
         };
         let mut bytes = Vec::new();

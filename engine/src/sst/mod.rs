@@ -33,6 +33,7 @@ mod meta;
 mod compressed;
 mod pin;
 mod reader;
+mod sealed;
 #[cfg(test)]
 mod tests;
 mod prepopulate;
@@ -81,11 +82,13 @@ pub struct SstOptions {
     pub block_bytes: usize,
     /// Filter size; 0 makes no filters.
     pub filter_bits_per_key: u8,
+    /// The master key under which the file is encrypted, if it is. Heeded by who begins the file ([`SstWriter::encrypt`]).
+    pub key: Option<u32>,
 }
 
 impl Default for SstOptions {
     fn default() -> Self {
-        SstOptions { compression: Compression::Zstd, block_bytes: BLOCK_BYTES, filter_bits_per_key: 10 }
+        SstOptions { compression: Compression::Zstd, block_bytes: BLOCK_BYTES, filter_bits_per_key: 10, key: None }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::block::Block;
 use super::deferred::LargeRow;
 use super::filter_loading::FilterLoading;
-use super::footer::{FOOTER_BYTES, Footer};
+use super::footer::{FOOTER_BYTES, FOOTER_BYTES_MAX, Footer};
 use super::frame::{self, Handle};
 use super::iter::{IterMemory, ReadAhead, SstIter};
 use super::large::{self, LARGE};
@@ -24,6 +24,7 @@ use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result, SeqNo};
 use crate::cache::Queue;
+use crate::crypt::{Cipher, Keyring, Purpose};
 use crate::io::{Disk, File};
 use crate::sst::BlockCache;
 
@@ -62,6 +63,8 @@ pub struct Sst {
     /// The number that all versions have instead of those in the file.
     pub(super) stamp: Option<SeqNo>,
     pub(super) meta: SstMeta,
+    /// Its data key, if it is encrypted.
+    pub(super) cipher: Option<Cipher>,
     pub(super) filter_loading: FilterLoading,
     /// Dropped last: the file may be removed from then on.
     _life: Option<NameKeeper>,
@@ -69,8 +72,14 @@ pub struct Sst {
 
 impl Sst {
     /// Opens the file and checks its footer, properties and top-level index.
-    pub fn open(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, cache: Arc<BlockCache>) -> Result<Arc<Sst>> {
-        Sst::open_kept(disk, path, no, cache, None, None)
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        no: FileNo,
+        cache: Arc<BlockCache>,
+        keys: &Keyring,
+    ) -> Result<Arc<Sst>> {
+        Sst::open_kept(disk, path, no, cache, keys, None, None)
     }
 
     /// As `open`; the versions have the number `stamp`, if one is given. Then the file has one version per key. `life` keeps
@@ -80,6 +89,7 @@ impl Sst {
         path: &Path,
         no: FileNo,
         cache: Arc<BlockCache>,
+        keys: &Keyring,
         stamp: Option<SeqNo>,
         life: Option<NameKeeper>,
     ) -> Result<Arc<Sst>> {
@@ -88,7 +98,7 @@ impl Sst {
         if len < IO_ALIGN as u64 || len % IO_ALIGN as u64 != 0 {
             return Err(Error::corruption(path, len, "table file of an impossible length"));
         }
-        let footer = frame::with_bytes(&*file, len - FOOTER_BYTES as u64, FOOTER_BYTES, |bytes| {
+        let footer = frame::with_bytes(&*file, len - FOOTER_BYTES_MAX as u64, FOOTER_BYTES_MAX, |bytes| {
             let bytes = bytes.first_chunk().ok_or_else(|| Error::corruption(path, len, "short footer"))?;
             Footer::decode(bytes, path, len)
         })?;
@@ -96,17 +106,20 @@ impl Sst {
             let what = format!("file number {} where {no} was expected", footer.no);
             return Err(Error::corruption(path, len - FOOTER_BYTES as u64, what));
         }
-        let properties = frame::read(&*file, no, footer.properties)?;
+        let cipher = footer.key.map(|key| keys.open(&key, Purpose::Sst, path)).transpose()?;
+        let cipher_of = cipher.as_ref();
+        let properties = frame::read(&*file, no, footer.properties, cipher_of)?;
         let bad = |what: &str| Error::corruption(path, footer.properties.offset, what);
         let mut reader = Reader::new(&properties);
         let meta = SstMeta::decode(&mut reader);
         let meta = if footer.shared { meta.and_then(|meta| meta.decode_shares(&mut reader)) } else { meta };
         let mut meta = meta.ok_or_else(|| bad("malformed properties"))?;
         meta.file_bytes = len;
+        meta.key = footer.key.map(|header| header.key);
         if meta.no != no || meta.smallest > meta.largest {
             return Err(bad("properties contradict each other"));
         }
-        let top = frame::read(&*file, no, footer.top)?;
+        let top = frame::read(&*file, no, footer.top, cipher_of)?;
         let top = Block::parse(top).map_err(|what| Error::corruption(path, footer.top.offset, what))?;
         let sst = Sst {
             file,
@@ -116,6 +129,7 @@ impl Sst {
             data_end: footer.data_end,
             stamp,
             meta,
+            cipher,
             filter_loading: FilterLoading::default(),
             _life: life,
         };
@@ -201,13 +215,13 @@ impl Sst {
     /// A data block that is large in the file, past the cache.
     #[cold]
     pub(super) fn read_large(&self, handle: Handle) -> Result<Arc<Block>> {
-        self.parse(handle, large::read(&*self.file, self.no, handle)?)
+        self.parse(handle, large::read(&*self.file, self.no, handle, self.cipher.as_ref())?)
     }
 
     /// Reads an index partition from the file and caches it.
     #[cold]
     pub(super) fn load_index(&self, handle: Handle) -> Result<Arc<Block>> {
-        let block = self.parse(handle, frame::read(&*self.file, self.no, handle)?)?;
+        let block = self.parse(handle, frame::read(&*self.file, self.no, handle, self.cipher.as_ref())?)?;
         self.cache_rows(handle, &block, Some(Queue::Main));
         Ok(block)
     }

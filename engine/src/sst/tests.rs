@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::{Error, FileNo, IndexId, Kind, SeqNo};
 use crate::cache::Cache;
+use crate::crypt::Purpose;
+use crate::crypt::testing::ring;
 use crate::io::{Disk, MemDisk, Mode, PosixDisk};
 use crate::iter::VersionIter;
 
@@ -52,7 +54,7 @@ impl Bed {
         file.write_all_at(&bytes, 0).unwrap();
     }
     fn open(&self, cache: &Arc<BlockCache>) -> crate::base::Result<Arc<Sst>> {
-        Sst::open(&self.disk, Bed::path(), FileNo(9), cache.clone())
+        Sst::open(&self.disk, Bed::path(), FileNo(9), cache.clone(), &ring())
     }
 }
 
@@ -71,6 +73,9 @@ fn key(text: &str) -> Vec<u8> {
 
 fn write(disk: &Arc<dyn Disk>, path: &Path, rows: &[Row], options: SstOptions) -> SstMeta {
     let mut writer = SstWriter::create(disk, path, FileNo(9), options).unwrap();
+    if let Some(id) = options.key {
+        writer = writer.encrypt(ring().begin(id, Purpose::Sst, path).unwrap());
+    }
     let mut so_far = 0;
     let mut index = None;
     for (key, seq, kind, value) in rows {
@@ -219,9 +224,10 @@ proptest! {
         block_bytes in prop_oneof![Just(1usize), Just(150), Just(1000), Just(16 << 10)],
         filter_bits_per_key in prop_oneof![Just(0u8), Just(10)],
         cache_bytes in prop_oneof![Just(0usize), Just(10_000), Just(8 << 20)],
+        key in prop_oneof![Just(None), Just(Some(2))],
     ) {
         let bed = Bed::new();
-        let meta = bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key });
+        let meta = bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key, key });
         prop_assert_eq!(meta.index, IndexId(7));
         prop_assert_eq!((&meta.smallest, &meta.largest), (&rows[0].0, &rows[rows.len() - 1].0));
         prop_assert_eq!(meta.min_seq.0, rows.iter().map(|r| r.1).min().unwrap());
@@ -493,13 +499,14 @@ fn damaged_answers(bed: &Bed, rows: &[Row]) -> bool {
 fn any_flipped_byte_gives_right_answers_or_corruption() {
     let bed = Bed::new();
     let rows = small_rows();
-    for (compression, block_bytes) in [(Compression::None, 300), (Compression::Zstd, 300), (Compression::Lz4, 1)] {
-        bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key: 10 });
+    let forms = [(Compression::None, 300, None), (Compression::Zstd, 300, None), (Compression::Lz4, 1, None)];
+    for (compression, block_bytes, key) in forms.into_iter().chain([(Compression::Zstd, 300, Some(2))]) {
+        bed.write(&rows, SstOptions { compression, block_bytes, filter_bits_per_key: 10, key });
         let bytes = bed.bytes();
         assert!(!damaged_answers(&bed, &rows));
         let cache = Cache::new(0);
         let sst = bed.open(&cache).unwrap();
-        let used = sst.meta().file_bytes as usize - 64;
+        let used = sst.meta().file_bytes as usize - footer::Footer::bytes(sst.cipher.is_some());
         let padding = bytes[..used].iter().rev().take_while(|&&b| b == 0).count();
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();
@@ -535,11 +542,11 @@ fn foreign_files_and_versions_are_told_apart() {
     let bed = Bed::new();
     bed.write(&small_rows(), SstOptions::default());
     let cache = Cache::new(1 << 20);
-    let other = Sst::open(&bed.disk, Bed::path(), FileNo(10), cache.clone());
+    let other = Sst::open(&bed.disk, Bed::path(), FileNo(10), cache.clone(), &ring());
     assert!(matches!(other, Err(Error::Corruption { .. })));
     let mut bytes = bed.bytes();
     let at = bytes.len() - 64;
-    bytes[at + 8] = 4;
+    bytes[at + 8] = 6;
     let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[at..at + 12]), &bytes[at + 16..]);
     bytes[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
     bed.set_bytes(bytes.clone());
@@ -554,9 +561,9 @@ fn real_files_work_as_well() {
     let rows = small_rows();
     let meta = write(&disk, &path, &rows, SstOptions { block_bytes: 512, ..SstOptions::default() });
     assert_eq!(fs::metadata(&path).unwrap().len(), meta.file_bytes);
-    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20), &ring()).unwrap();
     check(&sst, &rows, &probes(&rows, &[]), &[0, 10, SeqNo::MAX.0]);
-    let error = Sst::open(&disk, &dir.path().join("none.sst"), FileNo(9), Cache::new(0)).unwrap_err();
+    let error = Sst::open(&disk, &dir.path().join("none.sst"), FileNo(9), Cache::new(0), &ring()).unwrap_err();
     assert!(matches!(error, Error::Io { op: "open", .. }));
 }
 
@@ -565,7 +572,7 @@ fn fixtures(version: u32) -> PathBuf {
 }
 
 fn fixture_options() -> [(&'static str, SstOptions); 3] {
-    let of = |compression, block_bytes| SstOptions { compression, block_bytes, filter_bits_per_key: 10 };
+    let of = |compression, block_bytes| SstOptions { compression, block_bytes, filter_bits_per_key: 10, key: None };
     [
         ("plain.sst", of(Compression::None, 512)),
         // A row per block, hence two partitions.
@@ -581,7 +588,7 @@ fn stored_files_are_still_read() {
         for (name, _) in fixture_options() {
             let cache = Cache::new(1 << 20);
             let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-            let sst = Sst::open(&disk, &fixtures(version).join(name), FileNo(9), cache.clone()).unwrap();
+            let sst = Sst::open(&disk, &fixtures(version).join(name), FileNo(9), cache.clone(), &ring()).unwrap();
             let rows = small_rows();
             assert_eq!(sst.top.rows(), if name == "lz4.sst" { 2 } else { 1 });
             check(&sst, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
@@ -601,7 +608,7 @@ fn number_rows() -> Vec<Row> {
 fn stored_shuffled_rows_are_still_read() {
     let (rows, path) = (number_rows(), fixtures(2).join("shuffled-rows.sst"));
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20), &ring()).unwrap();
     let (block, _) = sst.entry(&sst.index(0).unwrap(), 0).unwrap();
     assert_eq!(fs::read(&path).unwrap()[block.end() as usize - frame::TRAILER_BYTES], 4);
     check(&sst, &rows, &probes(&rows, &[]), &[0, 1, 2, SeqNo::MAX.0]);
@@ -623,7 +630,7 @@ fn shared_rows() -> Vec<Row> {
 }
 
 fn shared_options() -> SstOptions {
-    SstOptions { compression: Compression::None, block_bytes: 512, filter_bits_per_key: 10 }
+    SstOptions { compression: Compression::None, block_bytes: 512, filter_bits_per_key: 10, key: None }
 }
 
 /// Files of several indexes say what they have of each.
@@ -631,7 +638,7 @@ fn shared_options() -> SstOptions {
 fn stored_shared_files_are_still_read() {
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
     let rows = shared_rows();
-    let sst = Sst::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20)).unwrap();
+    let sst = Sst::open(&disk, &fixtures(3).join("shared.sst"), FileNo(9), Cache::new(1 << 20), &ring()).unwrap();
     check(&sst, &rows, &probes(&rows, &[]), &[0, 10, 15, SeqNo::MAX.0]);
     let meta = sst.meta();
     assert_eq!(meta.indexes().map(|index| index.0).collect::<Vec<_>>(), [4, 7, 300]);
@@ -691,7 +698,8 @@ fn small_indexes_are_left_as_they_are() {
             (key, 1u64, Kind::Put, b"a value like all the others".to_vec())
         })
     };
-    let options = SstOptions { compression: Compression::Zstd, block_bytes: 16 << 10, filter_bits_per_key: 10 };
+    let options =
+        SstOptions { compression: Compression::Zstd, block_bytes: 16 << 10, filter_bits_per_key: 10, key: None };
     let packed = |rows: Vec<Row>| {
         let bed = Bed::new();
         let meta = bed.write(&rows, options);
@@ -756,7 +764,7 @@ fn stored_large_rows_are_still_read() {
     for (name, in_index) in [("large.sst", false), ("large-in-index.sst", true)] {
         let (rows, path) = (large_rows(), fixtures(2).join(name));
         let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
-        let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20)).unwrap();
+        let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20), &ring()).unwrap();
         check(&sst, &rows, &probes(&rows, &[]), &[0, 2, 4, 5, 8, SeqNo::MAX.0]);
         let is_large = |row: &Row| row.3.len() >= LARGE;
         let lengths = |entry| sst.index(0).unwrap().value(entry).len();
@@ -915,6 +923,7 @@ fn the_documented_example_is_what_the_code_writes() {
         top: frame::Handle { offset: 4400, len: 100 },
         properties: frame::Handle { offset: 4500, len: 60 },
         shared: false,
+        key: None,
     };
     assert_eq!(to_hex(&footer.encode()), to_hex(&hex_of(&document(), "footer")));
     let mut filter = Vec::new();

@@ -141,9 +141,9 @@ impl Sst {
 
     /// An index partition and its filter, past the cache.
     fn read_partition(&self, at: Handle, filter: Option<Handle>) -> Result<(Arc<Block>, PlacedFilter)> {
-        let index = self.parse(at, frame::read(&*self.file, self.no, at)?)?;
+        let index = self.parse(at, frame::read(&*self.file, self.no, at, self.cipher.as_ref())?)?;
         let Some(handle) = filter else { return Ok((index, None)) };
-        let bytes = frame::read(&*self.file, self.no, handle)?;
+        let bytes = frame::read(&*self.file, self.no, handle, self.cipher.as_ref())?;
         Ok((index, Some((handle, Filter::parse(&bytes).map_err(|what| self.bad(handle.offset, what))?))))
     }
 
@@ -153,7 +153,7 @@ impl Sst {
             return self.read_large(handle);
         }
         let framed = ahead.fetch(&*self.file, handle, self.data_end, true)?;
-        self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed)?)
+        self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed, self.cipher.as_ref())?)
     }
 }
 

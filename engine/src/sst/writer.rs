@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::block::BlockBuilder;
 use super::deferred::put_large_row;
 use super::filter::{Filter, key_hash};
-use super::footer::{FOOTER_BYTES, Footer};
+use super::footer::Footer;
 use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
 use super::meta::Shares;
@@ -22,6 +22,7 @@ use super::{Compression, Prepopulate, SstMeta, SstOptions};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::cache::Queue;
+use crate::crypt::{Cipher, KeyHeader};
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 /// Bytes gathered for one write.
@@ -40,6 +41,8 @@ pub struct SstWriter<'a> {
     options: SstOptions,
     prepopulate: Option<Prepopulate<'a>>,
     packer: Packer,
+    /// The header of its data key, if it is encrypted.
+    key: Option<KeyHeader>,
     block: BlockBuilder,
     raw: Vec<u8>,
     // The index partition being filled and the hashes of the keys it covers.
@@ -136,6 +139,7 @@ impl<'a> SstWriter<'a> {
             out: Output { file, path: path.to_owned(), buf: AlignedBuf::zeroed(WRITE_BYTES), filled: 0, flushed: 0 },
             packer: Packer::new(options.compression).map_err(|e| Error::io("start compression", path, e))?,
             options,
+            key: None,
             prepopulate: None,
             block: BlockBuilder::default(),
             raw: Vec::new(),
@@ -157,12 +161,21 @@ impl<'a> SstWriter<'a> {
                 tombstones: 0,
                 raw_bytes: 0,
                 stamped: false,
+                key: None,
                 shares: Arc::default(),
             },
             shares: Shares::default(),
             last_seq: SeqNo::MAX,
             large: None,
         })
+    }
+
+    /// Encrypts the file, nothing of which was written yet, under a data key that no other file has.
+    pub fn encrypt(mut self, (header, cipher): (KeyHeader, Cipher)) -> SstWriter<'a> {
+        self.meta.key = Some(header.key);
+        self.key = Some(header);
+        self.packer.encrypt(cipher);
+        self
     }
 
     /// From now on blocks are cached as `prepopulate` says.
@@ -213,7 +226,8 @@ impl<'a> SstWriter<'a> {
         let (no, offset) = (self.meta.no, self.out.position());
         let compress = self.options.compression != Compression::None;
         let path = self.out.path.clone();
-        let handle = large::write(&mut |piece| self.out.write(piece), &path, no, offset, compress, &head, parts)?;
+        let place = large::Place { path: &path, no, offset, compress, cipher: self.packer.cipher() };
+        let handle = large::write(&mut |piece| self.out.write(piece), place, &head, parts)?;
         self.large = Some((handle, bytes as u32));
         self.place(new_key, key, seq, Kind::Put, &[]);
         self.shares.add_bytes(bytes as u64);
@@ -386,11 +400,13 @@ impl<'a> SstWriter<'a> {
             self.meta.encode_shares(&mut self.raw);
         }
         let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?.0;
-        let end = (self.out.position() + FOOTER_BYTES as u64).next_multiple_of(IO_ALIGN as u64);
-        let padding = end - FOOTER_BYTES as u64 - self.out.position();
+        let footer_bytes = Footer::bytes(self.key.is_some()) as u64;
+        let end = (self.out.position() + footer_bytes).next_multiple_of(IO_ALIGN as u64);
+        let padding = end - footer_bytes - self.out.position();
         self.out.zeros(padding as usize)?;
         self.meta.file_bytes = end;
-        self.out.write(&Footer { no, file_bytes: end, data_end, top, properties, shared }.encode())?;
+        let footer = Footer { no, file_bytes: end, data_end, top, properties, shared, key: self.key };
+        self.out.write(&footer.encode())?;
         self.out.finish()?;
         Ok(self.meta)
     }

@@ -73,9 +73,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use crate::base::Lsn;
+    use crate::crypt::Keyring;
     use crate::io::{Disk, MemDisk};
     use crate::wal::format::segment_path;
-    use crate::wal::{Log, LogOptions, Tail, recover};
+    use crate::wal::{Log, LogOptions, LogPlace, Tail, recover};
 
     const PAGE: u64 = 4096;
     const SEGMENT: u64 = 8 * PAGE;
@@ -119,7 +120,9 @@ mod tests {
                     Ok(())
                 };
                 let cut;
-                (tail, cut) = recover(&shared, dir, SEGMENT, Lsn(0), end, &mut count, &mut |_| ()).unwrap();
+                let keys = Keyring::default();
+                let place = LogPlace { disk: &shared, dir, segment_bytes: SEGMENT, keys: &keys };
+                (tail, cut) = recover(&place, Lsn(0), end, &mut count, &mut |_| ()).unwrap();
                 assert_eq!((tail.cut, cut, records), (end, None, written), "{pages} pages, epoch {epoch}");
                 // The witness is the last page.
                 let last = (end.0 - PAGE) / SEGMENT;

@@ -10,10 +10,11 @@
 use std::path::PathBuf;
 
 use super::format::{HEADER_BYTES, unit_bytes};
-use super::read::{FileSource, Frames, Source, WalkEnd};
+use super::read::{FileSource, Frames, Source, Unsealing, WalkEnd};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Lsn, Result};
+use crate::crypt::Keyring;
 
 /// What was cut off.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,12 +39,14 @@ pub struct Cut {
 pub(super) fn look_behind(
     source: &mut FileSource,
     end: &WalkEnd,
+    keys: &Keyring,
     record: &mut dyn FnMut(&[u8]),
 ) -> Result<Option<Cut>> {
     let (path, offset) = source.place(end.cut);
     let mut cut = Cut { path, offset, fault: end.fault, begun_bytes: end.begun_bytes, ..Cut::default() };
     cut.bytes = torn_unit_bytes(source, end.cut, end.epoch)?;
     let mut frames = Frames::default();
+    let mut unsealing = Unsealing::new(keys);
     let mut next = Lsn(0);
     for seen in &end.stale {
         let Ok((header, payload)) = source.unit(seen.lsn)? else { continue };
@@ -53,7 +56,11 @@ pub(super) fn look_behind(
             frames = Frames::default();
         }
         next = header.end();
-        if !header.first {
+        if header.first {
+            continue;
+        }
+        // What cannot be opened is counted as bytes only.
+        if let Ok(payload) = unsealing.payload(&header, payload, &|| (cut.path.clone(), 0)) {
             frames.feed(&header, payload, &mut |_, _, found| {
                 if let Ok(found) = found {
                     cut.records += 1;

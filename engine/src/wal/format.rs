@@ -16,6 +16,10 @@
 //! 48  payload
 //! ```
 //!
+//! Version 2 is a unit whose payload is encrypted: the payload is the header of a data key, the bytes sealed under it at the unit's
+//! lsn, and their tag. The checksum covers it as it is, so where the log ends is known without a key. Units without payload, and the
+//! first of an epoch, which has a position only, are never encrypted.
+//!
 //! The payloads of consecutive units, joined, are a stream of *frames*: varint length, flag byte, that many bytes. A
 //! frame may lie across any number of units and segments. Flag 0: the bytes are the record. Flag 1: varint head
 //! length, head, varint uncompressed length, then LZ4 blocks, each {varint compressed length, bytes}, of
@@ -31,12 +35,15 @@ use std::path::{Path, PathBuf};
 use crate::base::Lsn;
 use crate::base::codec::{Reader, put_varint};
 use crate::base::limits::IO_ALIGN;
+use crate::crypt::{Cipher, Forged, KEY_HEADER_BYTES, KeyHeader, Nonce, TAG_BYTES};
 use crate::io::AlignedBuf;
 
 /// First bytes of a unit after its checksum.
 pub const MAGIC: [u8; 4] = *b"SLG1";
 /// Version of the unit format.
 pub const VERSION: u16 = 1;
+/// Version of units whose payload is encrypted.
+pub const VERSION_ENCRYPTED: u16 = 2;
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 48;
 /// Longest unit, header and padding included: the reader's window and the writer's buffer.
@@ -80,6 +87,17 @@ pub struct UnitHeader {
     pub first_record: Option<u32>,
     /// Size of the log's segments, as [`segment_pages`] has it.
     pub segment_pages: u32,
+    /// The payload is encrypted.
+    pub encrypted: bool,
+}
+
+/// What is authenticated with the payload.
+fn context(epoch: u64, durable: Lsn, first_record: Option<u32>) -> [u8; 20] {
+    let mut context = [0; 20];
+    context[..8].copy_from_slice(&epoch.to_le_bytes());
+    context[8..16].copy_from_slice(&durable.0.to_le_bytes());
+    context[16..].copy_from_slice(&first_record.unwrap_or(NO_RECORD).to_le_bytes());
+    context
 }
 
 /// The segment size as units state it, so that a log is never read with another one (every unit would seem stale, and
@@ -89,6 +107,21 @@ pub fn segment_pages(segment_bytes: u64) -> u32 {
 }
 
 impl UnitHeader {
+    /// The lsn of the first byte of records.
+    pub fn records_start(&self) -> Lsn {
+        let sealed = if self.encrypted { KEY_HEADER_BYTES } else { 0 };
+        Lsn(self.lsn.0 + (HEADER_BYTES + sealed) as u64)
+    }
+
+    /// Opens a payload that is encrypted with `cipher` into `out`.
+    pub fn open(&self, sealed: &[u8], cipher: &Cipher, out: &mut Vec<u8>) -> Result<(), Forged> {
+        let (bytes, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(Forged)?;
+        out.clear();
+        out.extend_from_slice(bytes.get(KEY_HEADER_BYTES..).ok_or(Forged)?);
+        let context = context(self.epoch, self.durable, self.first_record);
+        cipher.open(Nonce(self.lsn.0, 0), &context, out, tag)
+    }
+
     /// The lsn after the unit and its padding.
     pub fn end(&self) -> Lsn {
         Lsn(self.lsn.0 + (HEADER_BYTES as u64 + u64::from(self.payload_bytes)).next_multiple_of(ALIGN))
@@ -148,21 +181,27 @@ pub fn decode_unit(bytes: &[u8], at: Option<Lsn>) -> Result<(UnitHeader, &[u8]),
     if crc32c::crc32c(&bytes[4..end]) != crc {
         return Err(UnitFault::Bad("unit checksum mismatch"));
     }
-    if version != VERSION {
+    let encrypted = version == VERSION_ENCRYPTED;
+    if version != VERSION && !encrypted {
         return Err(UnitFault::Version(version));
     }
+    let around = if encrypted { (KEY_HEADER_BYTES + TAG_BYTES) as u32 } else { 0 };
+    let Some(record_bytes) = payload_bytes.checked_sub(around) else {
+        return Err(UnitFault::Bad("unit header makes no sense"));
+    };
     let first_record = (first_record != NO_RECORD).then_some(first_record);
     let first = flags & FLAG_FIRST != 0;
     let sane = flags & !FLAG_FIRST == 0
         && lsn % ALIGN == 0
         && durable <= lsn
-        && first_record.is_none_or(|offset| offset < payload_bytes)
-        && (!first || (payload_bytes == 8 && first_record.is_none()));
+        && first_record.is_none_or(|offset| offset < record_bytes)
+        && (!first || (payload_bytes == 8 && first_record.is_none() && !encrypted));
     if !sane {
         return Err(UnitFault::Bad("unit header makes no sense"));
     }
     let lsn = Lsn(lsn);
-    let header = UnitHeader { lsn, epoch, durable: Lsn(durable), first, payload_bytes, first_record, segment_pages };
+    let durable = Lsn(durable);
+    let header = UnitHeader { lsn, epoch, durable, first, payload_bytes, first_record, segment_pages, encrypted };
     Ok((header, &bytes[HEADER_BYTES..end]))
 }
 
@@ -170,8 +209,11 @@ pub fn decode_unit(bytes: &[u8], at: Option<Lsn>) -> Result<(UnitHeader, &[u8]),
 pub struct UnitBuf {
     buf: AlignedBuf,
     lsn: Lsn,
+    /// Where the bytes of records begin.
+    body: usize,
     /// Bytes in use, header included.
     len: usize,
+    /// What is behind it is for the tag, if there is one.
     limit: usize,
     first: bool,
     first_record: Option<u32>,
@@ -182,7 +224,19 @@ impl UnitBuf {
     pub fn new(buf: AlignedBuf, lsn: Lsn, segment_end: Lsn) -> UnitBuf {
         debug_assert!(lsn.0 % ALIGN == 0 && lsn < segment_end);
         let limit = usize::try_from(segment_end.0 - lsn.0).unwrap_or(usize::MAX).min(buf.len()).min(UNIT_BYTES_MAX);
-        UnitBuf { buf, lsn, len: HEADER_BYTES, limit, first: false, first_record: None }
+        UnitBuf { buf, lsn, body: HEADER_BYTES, len: HEADER_BYTES, limit, first: false, first_record: None }
+    }
+
+    /// Leaves room for what encryption adds. Such a unit is sealed with a data key.
+    pub fn encrypted(mut self) -> UnitBuf {
+        self.body = HEADER_BYTES + KEY_HEADER_BYTES;
+        self.len = self.body;
+        self.limit -= TAG_BYTES;
+        self
+    }
+
+    fn tag_bytes(&self) -> usize {
+        if self.body > HEADER_BYTES && self.len > self.body { TAG_BYTES } else { 0 }
     }
 
     /// Makes this the first unit of its epoch, which continues the log that validly ended at `cut`.
@@ -203,12 +257,12 @@ impl UnitBuf {
 
     /// Where the unit ends, padding included.
     pub fn end(&self) -> Lsn {
-        Lsn(self.lsn.0 + self.len.next_multiple_of(IO_ALIGN) as u64)
+        Lsn(self.lsn.0 + (self.len + self.tag_bytes()).next_multiple_of(IO_ALIGN) as u64)
     }
 
-    /// Payload bytes so far.
+    /// Bytes of records so far.
     pub fn payload_bytes(&self) -> usize {
-        self.len - HEADER_BYTES
+        self.len - self.body
     }
 
     /// True if no payload byte fits any more.
@@ -229,13 +283,29 @@ impl UnitBuf {
         n
     }
 
-    /// Fills in header and padding; the bytes to write at [`UnitBuf::lsn`].
-    pub fn seal(&mut self, epoch: u64, durable: Lsn, segment_pages: u32) -> &[u8] {
-        let payload = self.payload_bytes() as u32;
-        let padded = self.len.next_multiple_of(IO_ALIGN);
+    /// True if it is to be sealed with a data key.
+    pub fn wants_key(&self) -> bool {
+        self.tag_bytes() > 0
+    }
+
+    /// Fills in header and padding; the bytes to write at [`UnitBuf::lsn`]. The records are encrypted with `key`, which seals no other
+    /// unit at this lsn, if the unit wants one.
+    pub fn seal(&mut self, epoch: u64, durable: Lsn, segment_pages: u32, key: Option<&(KeyHeader, Cipher)>) -> &[u8] {
+        debug_assert!(!self.wants_key() || key.is_some());
+        let (mut version, mut end) = (VERSION, if self.payload_bytes() == 0 { HEADER_BYTES } else { self.len });
+        if let Some((header, cipher)) = key.filter(|_| self.wants_key()) {
+            version = VERSION_ENCRYPTED;
+            self.buf[HEADER_BYTES..self.body].copy_from_slice(&header.encode());
+            let context = context(epoch, durable, self.first_record);
+            let tag = cipher.seal(Nonce(self.lsn.0, 0), &context, &mut self.buf[self.body..self.len]);
+            end += TAG_BYTES;
+            self.buf[self.len..end].copy_from_slice(&tag);
+        }
+        let payload = (end - HEADER_BYTES) as u32;
+        let padded = end.next_multiple_of(IO_ALIGN);
         let mut header = [0u8; HEADER_BYTES];
         header[4..8].copy_from_slice(&MAGIC);
-        header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        header[8..10].copy_from_slice(&version.to_le_bytes());
         header[10..12].copy_from_slice(&(if self.first { FLAG_FIRST } else { 0 }).to_le_bytes());
         header[12..16].copy_from_slice(&payload.to_le_bytes());
         header[16..24].copy_from_slice(&epoch.to_le_bytes());
@@ -244,8 +314,8 @@ impl UnitBuf {
         header[40..44].copy_from_slice(&self.first_record.unwrap_or(NO_RECORD).to_le_bytes());
         header[44..48].copy_from_slice(&segment_pages.to_le_bytes());
         self.buf[..HEADER_BYTES].copy_from_slice(&header);
-        self.buf[self.len..padded].fill(0);
-        let crc = crc32c::crc32c(&self.buf[4..self.len]);
+        self.buf[end..padded].fill(0);
+        let crc = crc32c::crc32c(&self.buf[4..end]);
         self.buf[..4].copy_from_slice(&crc.to_le_bytes());
         &self.buf[..padded]
     }

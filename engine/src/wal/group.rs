@@ -227,6 +227,8 @@ impl Log {
             let segment = unit.lsn().0 / size;
             if segment != io.segment || io.file.is_none() {
                 let next = self.segments.take(segment)?;
+                // The file may be one that was written before.
+                io.key = self.options.data_key(&self.segments.path(segment))?;
                 self.room_end.fetch_max((segment + 1) * size, Ordering::AcqRel);
                 if let Some(file) = io.file.replace(next).filter(|_| io.dirty) {
                     io.behind.push(file);
@@ -239,7 +241,10 @@ impl Log {
             let payload = unit.payload_bytes();
             let durable = Lsn(self.durable.load(Ordering::Acquire));
             let offset = unit.lsn().0 - segment * size;
-            let bytes = unit.seal(self.options.epoch, durable, pages);
+            if unit.wants_key() && io.key.is_none() {
+                return Err(Error::Internal("unit of the log without its key".into()));
+            }
+            let bytes = unit.seal(self.options.epoch, durable, pages, io.key.as_ref());
             self.stated.store(durable.0, Ordering::Relaxed);
             io.dirty = true;
             if let Some(file) = &io.file {
@@ -270,9 +275,7 @@ impl Log {
     pub(super) fn close_unit(&self, buffer: &mut Buffer) {
         let size = self.options.segment_bytes;
         let buf = buffer.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(unit_capacity(size)));
-        let lsn = buffer.open.end();
-        let segment_end = Lsn((lsn.0 / size + 1) * size);
-        let next = UnitBuf::new(buf, lsn, segment_end);
+        let next = self.options.unit(buf, buffer.open.end());
         let closed = std::mem::replace(&mut buffer.open, next);
         buffer.closed.push(closed);
     }

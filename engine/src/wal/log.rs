@@ -23,6 +23,7 @@ use super::read::Tail;
 use super::segments::{Announce, Segments};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::{Cipher, KeyHeader, Keyring, Purpose, SYSTEM_KEY};
 use crate::io::{AlignedBuf, Blocking, Disk, File, Waiting};
 
 /// Records up to this size (frame included) are taken even if the buffer is full: those that end a transaction are, and
@@ -42,11 +43,34 @@ pub struct LogOptions {
     pub pool_files: usize,
     /// Whether [`Log::prepare_next`] writes zeros over new files, which makes later syncs cheaper.
     pub fill_new_segments: bool,
+    /// With these keys the log is encrypted.
+    pub keys: Option<Arc<Keyring>>,
 }
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: 16 << 20, epoch: 0, buffer_bytes: 16 << 20, pool_files: 4, fill_new_segments: true }
+        LogOptions {
+            segment_bytes: 16 << 20,
+            epoch: 0,
+            buffer_bytes: 16 << 20,
+            pool_files: 4,
+            fill_new_segments: true,
+            keys: None,
+        }
+    }
+}
+
+impl LogOptions {
+    /// An empty unit for records at `lsn` in `buf`.
+    pub(super) fn unit(&self, buf: AlignedBuf, lsn: Lsn) -> UnitBuf {
+        let size = self.segment_bytes;
+        let unit = UnitBuf::new(buf, lsn, Lsn((lsn.0 / size + 1) * size));
+        if self.keys.is_some() { unit.encrypted() } else { unit }
+    }
+
+    /// A new data key, if the log is encrypted: for a segment that is begun.
+    pub(super) fn data_key(&self, segment: &Path) -> Result<Option<(KeyHeader, Cipher)>> {
+        self.keys.as_ref().map(|keys| keys.begin(SYSTEM_KEY, Purpose::Log, segment)).transpose()
     }
 }
 
@@ -176,6 +200,8 @@ pub(super) struct Io {
     pub(super) dirty: bool,
     /// Earlier files with unsynced writes.
     pub(super) behind: Vec<Arc<dyn File>>,
+    /// The data key of what this opening writes to the segment.
+    pub(super) key: Option<(KeyHeader, Cipher)>,
 }
 
 impl Log {
@@ -201,7 +227,8 @@ impl Log {
         let file = segments.take(number)?;
         let mut first = UnitBuf::new(AlignedBuf::zeroed(IO_ALIGN), start, Lsn(start.0 + size));
         first.set_first(tail.cut);
-        let open = UnitBuf::new(AlignedBuf::zeroed(unit_capacity(size)), first.end(), Lsn(start.0 + size));
+        let open = options.unit(AlignedBuf::zeroed(unit_capacity(size)), first.end());
+        let key = options.data_key(&segments.path(number))?;
         let buffer = Buffer {
             unwritten: first.payload_bytes(),
             open,
@@ -222,7 +249,7 @@ impl Log {
             start,
             buffer: Mutex::new(buffer),
             room: Condvar::new(),
-            io: Mutex::new(Io { file: Some(file), segment: number, dirty: false, behind: Vec::new() }),
+            io: Mutex::new(Io { file: Some(file), segment: number, dirty: false, behind: Vec::new(), key }),
             segments,
             // Not `start`: until the first unit of the epoch is durable, no unit may witness beyond the cut. If the
             // first were lost and the second not, the log would seem damaged.

@@ -33,7 +33,7 @@ pub use cut::Cut;
 pub use format::Body;
 pub use log::{GROUP_SIZES, Log, LogCounters, LogOptions, OnStop, SegmentHold, Span};
 pub(crate) use read::{FileSource, blame, walk_records};
-pub use read::{Tail, recover, scan};
+pub use read::{LogPlace, Tail, recover, scan};
 pub use room::Room;
 pub use segments::Announce;
 pub use survey::{Hole, segment_size, survey, survey_file};

@@ -4,6 +4,9 @@
 //! as [`super::verdict::jump`] says, and asks [`super::verdict::judge`] at the first unit that is bad or missing. It
 //! knows no files: a [`Source`] serves the units, so that tests can describe logs in text.
 //!
+//! Units are judged as they lie there: only of those that belong to the log the payload is opened, if it is encrypted
+//! ([`Unsealing`]). A key that is missing is an error, and cuts nothing.
+//!
 //! Recovery finally syncs what it accepted beyond the last known durable position. Otherwise bytes that only the drive's
 //! cache holds (after the death of a process) would be declared part of the log by the next epoch, and then be lost.
 
@@ -20,6 +23,7 @@ use super::verdict::{EpochStart, Sighting, Verdict, judge, jump};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::{Cipher, KEY_HEADER_BYTES, KeyHeader, Keyring, Purpose};
 use crate::io::{AlignedBuf, Disk, File, Mode};
 
 const ALIGN: u64 = IO_ALIGN as u64;
@@ -45,26 +49,38 @@ impl Tail {
     pub const NEW: Tail = Tail { cut: Lsn(0), next_segment_start: Lsn(0) };
 }
 
+/// Where a log lies, and what is needed to read it.
+#[derive(Clone, Copy)]
+pub struct LogPlace<'a> {
+    /// The disk.
+    pub disk: &'a Arc<dyn Disk>,
+    /// The directory of its segments.
+    pub dir: &'a Path,
+    /// Their size.
+    pub segment_bytes: u64,
+    /// The keys of what is encrypted.
+    pub keys: &'a Keyring,
+}
+
 /// Receives the records of a log in order: where each starts, where it ends, and its bytes.
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()>;
 
-/// Reads the log in `dir` and yields every whole record that starts at `from` or later, in order. Makes durable what it accepted;
+/// Reads the log at `place` and yields every whole record that starts at `from` or later, in order. Makes durable what it accepted;
 /// what lies below `durable` is known to be. Call it with the store's lock held; then open the log with the tail. If the log was
 /// cut, says so; `lost` is shown each whole record behind the cut.
 ///
 /// Errors: `Corruption` with file and offset if something durable is damaged or missing; `Incompatible` for a log of
 /// another version or segment size; `Io`; whatever `visit` returns.
 pub fn recover(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    segment_bytes: u64,
+    place: &LogPlace<'_>,
     from: Lsn,
     durable: Lsn,
     visit: Visit<'_>,
     lost: &mut dyn FnMut(&[u8]),
 ) -> Result<(Tail, Option<Cut>)> {
+    let LogPlace { disk, dir, segment_bytes, keys } = *place;
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
-    let (tail, end) = walk_segments(&mut source, segment_bytes, from, visit)?;
+    let (tail, end) = walk_segments(&mut source, segment_bytes, from, keys, visit)?;
     let trusted = end.trusted.max(durable);
     if tail.cut > trusted {
         for number in trusted.0 / segment_bytes..=tail.cut.0 / segment_bytes {
@@ -74,7 +90,7 @@ pub fn recover(
         }
         disk.sync_dir(dir)?;
     }
-    let cut = look_behind(&mut source, &end, lost)?;
+    let cut = look_behind(&mut source, &end, keys, lost)?;
     Ok((tail, cut))
 }
 
@@ -95,35 +111,91 @@ pub(crate) fn blame(
 }
 
 /// Like [`recover`], but changes nothing on the disk; for tools and checks.
-pub fn scan(disk: &Arc<dyn Disk>, dir: &Path, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+pub fn scan(place: &LogPlace<'_>, from: Lsn, visit: Visit<'_>) -> Result<Tail> {
+    let LogPlace { disk, dir, segment_bytes, keys } = *place;
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
-    walk_segments(&mut source, segment_bytes, from, visit).map(|(tail, _)| tail)
+    walk_segments(&mut source, segment_bytes, from, keys, visit).map(|(tail, _)| tail)
 }
 
-fn walk_segments(source: &mut FileSource, segment_bytes: u64, from: Lsn, visit: Visit<'_>) -> Result<(Tail, WalkEnd)> {
-    let end = walk_records(source, Lsn(from.0 / segment_bytes * segment_bytes), from, visit)?;
+fn walk_segments(
+    source: &mut FileSource,
+    segment_bytes: u64,
+    from: Lsn,
+    keys: &Keyring,
+    visit: Visit<'_>,
+) -> Result<(Tail, WalkEnd)> {
+    let end = walk_records(source, Lsn(from.0 / segment_bytes * segment_bytes), from, keys, visit)?;
     Ok((Tail { cut: end.cut, next_segment_start: end.next_segment_start(segment_bytes) }, end))
 }
 
 /// Yields the records of `source` from `begin` on that start at `from` or later.
-pub(crate) fn walk_records(source: &mut FileSource, begin: Lsn, from: Lsn, visit: Visit<'_>) -> Result<WalkEnd> {
+pub(crate) fn walk_records(
+    source: &mut FileSource,
+    begin: Lsn,
+    from: Lsn,
+    keys: &Keyring,
+    visit: Visit<'_>,
+) -> Result<WalkEnd> {
     let places = source.places();
     let mut frames = Frames::default();
+    let mut unsealing = Unsealing::new(keys);
     let end = walk(source, begin, &mut |event| match event {
         Event::Epoch => {
             frames.restart();
             Ok(())
         }
-        Event::Unit(header, payload) => frames.feed(header, payload, &mut |start, end, record| match record {
-            Ok(record) if start >= from => visit(start, end, record),
-            Ok(_) => Ok(()),
-            Err(what) => {
-                let (path, offset) = places.of(start);
-                Err(Error::corruption(&path, offset, what))
-            }
-        }),
+        Event::Unit(header, payload) => {
+            let payload = unsealing.payload(header, payload, &|| places.of(header.lsn))?;
+            frames.feed(header, payload, &mut |start, end, record| match record {
+                Ok(record) if start >= from => visit(start, end, record),
+                Ok(_) => Ok(()),
+                Err(what) => {
+                    let (path, offset) = places.of(start);
+                    Err(Error::corruption(&path, offset, what))
+                }
+            })
+        }
     })?;
     Ok(WalkEnd { begun_bytes: frames.held.len() as u64, ..end })
+}
+
+/// Opens the payloads of units that are encrypted. Units of a segment have one data key.
+pub(super) struct Unsealing<'a> {
+    keys: &'a Keyring,
+    key: Option<([u8; KEY_HEADER_BYTES], Cipher)>,
+    opened: Vec<u8>,
+}
+
+impl<'a> Unsealing<'a> {
+    pub fn new(keys: &'a Keyring) -> Unsealing<'a> {
+        Unsealing { keys, key: None, opened: Vec::new() }
+    }
+
+    /// The bytes of records of an intact unit, which lies at `place`.
+    pub fn payload<'b>(
+        &'b mut self,
+        header: &UnitHeader,
+        payload: &'b [u8],
+        place: &dyn Fn() -> (PathBuf, u64),
+    ) -> Result<&'b [u8]> {
+        if !header.encrypted {
+            return Ok(payload);
+        }
+        let forged = || {
+            let (path, offset) = place();
+            Error::corruption(&path, offset, "unit is not what was encrypted")
+        };
+        let key_header = payload.first_chunk::<KEY_HEADER_BYTES>().ok_or_else(forged)?;
+        let cipher = match &mut self.key {
+            Some((of, cipher)) if of == key_header => cipher,
+            key => {
+                let cipher = self.keys.open(&KeyHeader::decode(key_header), Purpose::Log, &place().0)?;
+                &mut key.insert((*key_header, cipher)).1
+            }
+        };
+        header.open(payload, cipher, &mut self.opened).map_err(|_| forged())?;
+        Ok(&self.opened)
+    }
 }
 
 /// Serves the units of a log.
@@ -281,7 +353,7 @@ impl Frames {
     }
 
     pub(super) fn feed(&mut self, header: &UnitHeader, payload: &[u8], emit: Emit<'_>) -> Result<()> {
-        let base = header.lsn.0 + HEADER_BYTES as u64;
+        let base = header.records_start().0;
         let lsn = |i: usize| Lsn(base + i as u64);
         let mut at = 0;
         if !self.in_step {

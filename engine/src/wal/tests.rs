@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::format::{self, UnitFault, UnitHeader};
-use super::read::{Event, FileSource, Source, walk};
+use super::read::{Event, FileSource, Source, Unsealing, walk};
 use super::testtext::{check_doc_example, check_fixture, run_cases};
 use super::verdict::{EpochStart, Sighting};
 use super::*;
-use crate::base::{Error, Lsn, Result};
-use crate::io::{Disk, FaultKind, MemDisk, Mode};
+use crate::base::{Error, KeyVersion, Lsn, Result};
+use crate::crypt::testing::ring;
+use crate::crypt::{KeyHeader, Keyring, Purpose};
+use crate::io::{AlignedBuf, Disk, FaultKind, MemDisk, Mode};
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 8 * PAGE;
@@ -32,7 +34,13 @@ fn as_disk(disk: &MemDisk) -> Arc<dyn Disk> {
 }
 
 fn options(epoch: u64) -> LogOptions {
-    LogOptions { segment_bytes: SEGMENT, epoch, buffer_bytes: 64 << 10, pool_files: 2, fill_new_segments: true }
+    // Every other opening encrypts.
+    let keys = (epoch % 2 == 1).then(ring);
+    LogOptions { segment_bytes: SEGMENT, epoch, buffer_bytes: 64 << 10, pool_files: 2, fill_new_segments: true, keys }
+}
+
+fn place<'a>(disk: &'a Arc<dyn Disk>, dir: &'a Path, segment_bytes: u64, keys: &'a Keyring) -> LogPlace<'a> {
+    LogPlace { disk, dir, segment_bytes, keys }
 }
 
 fn open(disk: &MemDisk, epoch: u64, tail: Tail) -> Result<Log> {
@@ -51,7 +59,7 @@ fn read_with_cut(disk: &MemDisk, from: Lsn) -> Result<(Tail, Found, Option<Cut>)
         found.push((start, end, record.to_vec()));
         Ok(())
     };
-    let (tail, cut) = recover(&as_disk(disk), dir(), SEGMENT, from, Lsn(0), &mut visit, &mut |_| ())?;
+    let (tail, cut) = recover(&place(&as_disk(disk), dir(), SEGMENT, &ring()), from, Lsn(0), &mut visit, &mut |_| ())?;
     Ok((tail, found, cut))
 }
 
@@ -133,6 +141,7 @@ fn verdicts_follow_the_text() {
                 payload_bytes: (pages * PAGE) as u32 - format::HEADER_BYTES as u32,
                 first_record: None,
                 segment_pages: 4,
+                encrypted: false,
             };
             log.units.push((header, first.unwrap_or_default(), bad));
         }
@@ -352,7 +361,7 @@ fn scan_count(disk: &MemDisk) -> usize {
         count += 1;
         Ok(())
     };
-    scan(&as_disk(disk), dir(), SEGMENT, Lsn(0), &mut visit).unwrap();
+    scan(&place(&as_disk(disk), dir(), SEGMENT, &ring()), Lsn(0), &mut visit).unwrap();
     count
 }
 
@@ -535,12 +544,13 @@ fn what_was_cut_never_comes_back() {
 fn another_version_or_segment_size_is_refused() {
     let disk = two_epochs();
     let mut ignore = |_: Lsn, _: Lsn, _: &[u8]| Ok(());
-    let outcome = recover(&as_disk(&disk), dir(), SEGMENT * 2, Lsn(0), Lsn(0), &mut ignore, &mut |_| ());
+    let outcome =
+        recover(&place(&as_disk(&disk), dir(), SEGMENT * 2, &ring()), Lsn(0), Lsn(0), &mut ignore, &mut |_| ());
     assert!(matches!(outcome, Err(Error::Incompatible { .. })));
 
     let path = format::segment_path(dir(), 0);
     let mut unit = disk.content(&path).unwrap()[PAGE as usize..2 * PAGE as usize].to_vec();
-    unit[8] = 2;
+    unit[8] = 3;
     let payload = u32::from_le_bytes(unit[12..16].try_into().unwrap()) as usize;
     let crc = crc32c::crc32c(&unit[4..format::HEADER_BYTES + payload]);
     unit[..4].copy_from_slice(&crc.to_le_bytes());
@@ -836,7 +846,7 @@ fn large_record(len: usize, segment_bytes: u64) {
     log.append(b"after").unwrap();
     log.sync(log.end()).unwrap();
     let mut seen = 0;
-    scan(&as_disk(&disk), dir(), segment_bytes, span.start, &mut |start, _, bytes| {
+    scan(&place(&as_disk(&disk), dir(), segment_bytes, &ring()), span.start, &mut |start, _, bytes| {
         assert!(if start == span.start { bytes == raw } else { bytes == b"after" });
         seen += 1;
         Ok(())
@@ -857,13 +867,26 @@ fn a_recovery_reads_the_log_once() {
         log.append(&record(epoch as usize, 1000)).unwrap();
         log.sync(log.end()).unwrap();
         drop(log);
-        tail = recover(&as_disk(&disk), dir(), segment_bytes, Lsn(0), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ())
-            .unwrap()
-            .0;
+        tail = recover(
+            &place(&as_disk(&disk), dir(), segment_bytes, &ring()),
+            Lsn(0),
+            Lsn(0),
+            &mut |_, _, _| Ok(()),
+            &mut |_| (),
+        )
+        .unwrap()
+        .0;
     }
     let from = tail.cut.0 / segment_bytes * segment_bytes;
     let before = disk.counters().bytes_read;
-    recover(&as_disk(&disk), dir(), segment_bytes, Lsn(from), Lsn(0), &mut |_, _, _| Ok(()), &mut |_| ()).unwrap();
+    recover(
+        &place(&as_disk(&disk), dir(), segment_bytes, &ring()),
+        Lsn(from),
+        Lsn(0),
+        &mut |_, _, _| Ok(()),
+        &mut |_| (),
+    )
+    .unwrap();
     let read = disk.counters().bytes_read - before;
     // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
     assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");
@@ -890,7 +913,7 @@ fn stored_bytes_stay_the_same() {
     let mut found = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
     let folder = super::testtext::engine_path("fixtures/v1/wal");
-    let tail = scan(&disk, &folder, 4 * PAGE, Lsn(12 * PAGE), &mut |start, _, bytes| {
+    let tail = scan(&place(&disk, &folder, 4 * PAGE, &ring()), Lsn(12 * PAGE), &mut |start, _, bytes| {
         found.push((start.0, bytes.to_vec()));
         Ok(())
     })
@@ -907,4 +930,26 @@ fn the_documented_example_is_what_is_written() {
     let page = PAGE as usize;
     check_doc_example("wal.md", "### First unit", &bytes[..56]);
     check_doc_example("wal.md", "### Second unit", &bytes[page..page + 60]);
+}
+
+#[test]
+fn the_documented_encrypted_unit_is_what_is_written() {
+    let key = KeyVersion { id: 1, version: 1 };
+    let salt = std::array::from_fn(|i| i as u8);
+    let data_key = KeyHeader::example(key, b" master key 1 1", salt, Purpose::Log);
+    check_doc_example("encryption.md", "### Key header", &data_key.0.encode());
+    let mut unit = format::UnitBuf::new(AlignedBuf::zeroed(4096), Lsn(53248), Lsn(65536)).encrypted();
+    for record in [&b"hello"[..], b"log"] {
+        unit.begin_record();
+        let (prefix, _) = format::frame_prefixes(&[], &format::Body::Plain(record));
+        unit.push(prefix.as_slice());
+        unit.push(record);
+    }
+    let bytes = unit.seal(0x1122_3344_5566_7788, Lsn(53248), 4, Some(&data_key));
+    check_doc_example("encryption.md", "### Encrypted unit", &bytes[..48 + 48 + 12 + 16]);
+    let (header, payload) = format::decode_unit(bytes, Some(Lsn(53248))).unwrap();
+    let keys = ring();
+    let mut unsealing = Unsealing::new(&keys);
+    let opened = unsealing.payload(&header, payload, &|| (PathBuf::new(), 0)).unwrap();
+    assert_eq!(opened, b"\x05\0hello\x03\0log");
 }

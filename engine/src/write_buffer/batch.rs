@@ -4,23 +4,32 @@
 //!
 //! Rejected: a batch of both kinds (a large transaction writes its last operations to files, too).
 
-use crate::base::Kind;
-use crate::base::codec::Reader;
+use crate::base::codec::{Reader, put_varint};
+use crate::base::{KeyVersion, Kind};
 use crate::sst::SstMeta;
 
 /// First byte of a batch that names files, where another has the kind of its first operation.
 const FILE: u8 = 2;
 /// The same of a file with keys of several indexes.
 const SHARED_FILE: u8 = 3;
+/// Added to these if the file is encrypted: behind its description stands its master key.
+const ENCRYPTED: u8 = 4;
+const ENCRYPTED_FILE: u8 = FILE + ENCRYPTED;
+const ENCRYPTED_SHARED_FILE: u8 = SHARED_FILE + ENCRYPTED;
 
 /// Encodes a batch that names the files of a large transaction.
 pub(crate) fn encode_files(files: &[SstMeta]) -> Vec<u8> {
     let mut batch = Vec::new();
     for meta in files {
-        batch.push(if meta.is_shared() { SHARED_FILE } else { FILE });
+        let kind = if meta.is_shared() { SHARED_FILE } else { FILE };
+        batch.push(kind + if meta.key.is_some() { ENCRYPTED } else { 0 });
         meta.encode(&mut batch);
         if meta.is_shared() {
             meta.encode_shares(&mut batch);
+        }
+        if let Some(key) = meta.key {
+            put_varint(&mut batch, u64::from(key.id));
+            put_varint(&mut batch, u64::from(key.version));
         }
     }
     batch
@@ -29,14 +38,21 @@ pub(crate) fn encode_files(files: &[SstMeta]) -> Vec<u8> {
 /// The files that a batch names: empty if it consists of operations, `None` if its bytes make no sense.
 pub(crate) fn files_of(batch: &[u8]) -> Option<Vec<SstMeta>> {
     let mut files = Vec::new();
-    if matches!(batch.first(), Some(&(FILE | SHARED_FILE))) {
+    if matches!(batch.first(), Some(&(FILE | SHARED_FILE | ENCRYPTED_FILE | ENCRYPTED_SHARED_FILE))) {
         let mut reader = Reader::new(batch);
         while !reader.is_empty() {
-            files.push(match reader.u8()? {
-                FILE => SstMeta::decode(&mut reader)?,
-                SHARED_FILE => SstMeta::decode(&mut reader)?.decode_shares(&mut reader)?,
+            let kind = reader.u8()?;
+            let mut meta = SstMeta::decode(&mut reader)?;
+            match kind {
+                FILE | ENCRYPTED_FILE => {}
+                SHARED_FILE | ENCRYPTED_SHARED_FILE => meta = meta.decode_shares(&mut reader)?,
                 _ => return None,
-            });
+            }
+            if kind >= ENCRYPTED {
+                let mut number = || u32::try_from(reader.varint()?).ok();
+                meta.key = Some(KeyVersion { id: number()?, version: number()? });
+            }
+            files.push(meta);
         }
     }
     Some(files)

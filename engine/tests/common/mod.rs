@@ -9,7 +9,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
+use strata_engine::crypt::{KeyProvider, KeyVersion};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Mode, Operation};
 use strata_engine::layer::IndexId;
 use strata_engine::{Engine, Event, EventListener, Options, Result, Severity};
 
@@ -149,10 +150,68 @@ impl TableCounts {
     }
 }
 
+/// Keeps keys whose bytes follow from their names, for tests: versions come, and keys go.
+#[derive(Default)]
+pub struct TestKeys {
+    versions: Mutex<BTreeMap<u32, u32>>,
+    /// What the bytes follow from, too.
+    seed: Mutex<String>,
+}
+
+impl TestKeys {
+    /// The first version of some keys.
+    pub fn of(ids: &[u32]) -> Arc<TestKeys> {
+        let versions = ids.iter().map(|&id| (id, 1)).collect();
+        Arc::new(TestKeys { versions: Mutex::new(versions), seed: Mutex::default() })
+    }
+    /// The newest version of a key from now on; 0: it is gone.
+    pub fn set(&self, id: u32, version: u32) {
+        let mut versions = self.versions.lock().unwrap();
+        match version {
+            0 => versions.remove(&id),
+            version => versions.insert(id, version),
+        };
+    }
+    /// All keys are others from now on.
+    pub fn swap(&self, seed: &str) {
+        seed.clone_into(&mut self.seed.lock().unwrap());
+    }
+}
+
+impl KeyProvider for TestKeys {
+    fn latest(&self, id: u32) -> std::result::Result<u32, String> {
+        self.versions.lock().unwrap().get(&id).copied().ok_or_else(|| "no such key".to_owned())
+    }
+    fn key(&self, key: KeyVersion) -> std::result::Result<Vec<u8>, String> {
+        if self.latest(key.id)? < key.version {
+            return Err("no such version".to_owned());
+        }
+        Ok(format!("key {} {} {}", key.id, key.version, self.seed.lock().unwrap()).into_bytes())
+    }
+}
+
+/// The same store, encrypted.
+pub fn encrypted(options: Options) -> Options {
+    Options { encrypt_log: true, encrypt_indexes: true, ..options }
+}
+
+/// Every other case is one with encryption; with `STRATA_ENCRYPTED` set all are.
+pub fn by_turns(seed: u64, options: Options) -> Options {
+    if seed % 2 == 1 { encrypted(options) } else { options }
+}
+
 /// Options of a store so small that everything happens.
 pub fn options(disk: Arc<dyn Disk>) -> Options {
+    let options = plain_options(disk);
+    if std::env::var_os("STRATA_ENCRYPTED").is_some() { encrypted(options) } else { options }
+}
+
+/// The same, whatever the environment says.
+pub fn plain_options(disk: Arc<dyn Disk>) -> Options {
     Options {
         disk,
+        // For those that others have encrypted.
+        keys: Some(TestKeys::of(&[1])),
         memtable_budget_bytes: 2 << 20,
         block_cache_bytes: 1 << 20,
         log_segment_bytes: 64 << 10,
@@ -200,4 +259,30 @@ pub fn value(rng: &mut Rng, tag: u64, bytes: u64) -> Vec<u8> {
         value.extend_from_slice(&rng.next().to_le_bytes());
     }
     value
+}
+
+/// Waits until the background has done something, long enough for a machine that is busy.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Copies a folder of the machine onto `disk`, durably.
+pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {
+    disk.create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, disk, &target);
+        } else {
+            let file = disk.open(&target, Mode::Create, false).unwrap();
+            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    disk.sync_dir(to).unwrap();
 }

@@ -40,7 +40,7 @@ impl Author<'_> {
             }
             5 => self.write(format!("ALTER TABLE {name} FORCE, ALGORITHM=COPY")),
             6 => self.write(format!("ANALYZE TABLE {name}")),
-            7 if self.table(t).is_partitioned() => {
+            7 if self.table(t).partitions.is_some() => {
                 self.write(format!("ALTER TABLE {name} REMOVE PARTITIONING, ALGORITHM=COPY"));
                 self.tables[t].partitions = None;
             }
@@ -55,7 +55,7 @@ impl Author<'_> {
                 self.write(format!("SELECT * FROM {copy}"));
                 self.write(format!("DROP TABLE {copy}"));
             }
-            10..=14 if self.table(t).is_partitioned() => self.partitions(t),
+            10..=14 if self.table(t).partitions.is_some() => self.partitions(t),
             15..=18 if !self.table(t).has_virtual() => self.alter_column(t),
             _ => self.write(format!("CHECK TABLE {name}")),
         }

@@ -206,6 +206,8 @@ pub struct Table {
     pub keys: Vec<Key>,
     primary: Option<String>,
     pub partitions: Option<Partitions>,
+    /// It was made with partitions. An ALTER that takes them away may have failed.
+    was_partitioned: bool,
     /// WITH SYSTEM VERSIONING.
     pub versioned: bool,
     /// May have a unique key over values of any length. Not where somebody writes at READ COMMITTED: InnoDB then has the
@@ -217,6 +219,7 @@ pub struct Table {
 impl Table {
     /// A random table.
     pub fn random(rng: &mut SmallRng, name: &str, long_keys: bool) -> Table {
+        let partitions = Partitions::random(rng);
         let mut table = Table {
             name: name.to_owned(),
             columns: vec![Column {
@@ -228,7 +231,8 @@ impl Table {
             }],
             keys: Vec::new(),
             primary: None,
-            partitions: Partitions::random(rng),
+            was_partitioned: partitions.is_some(),
+            partitions,
             versioned: rng.random_range(0..8) == 0,
             long_keys,
             next_name: 0,
@@ -298,9 +302,9 @@ impl Table {
         self.columns.remove(n)
     }
 
-    /// Whether it is partitioned.
+    /// Whether it may be partitioned.
     pub fn is_partitioned(&self) -> bool {
-        self.partitions.is_some()
+        self.was_partitioned
     }
 
     /// Then InnoDB loses index entries when the table is renamed.

@@ -14,10 +14,11 @@ use super::matches::Matches;
 use super::workspace::Workspace;
 use crate::error::{Error, Result};
 use crate::foreign::Reference;
+use crate::isolation::Waiting;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{GrantKind, LockMode, Unread};
 use crate::rowcode::Record;
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
 

@@ -7,9 +7,10 @@
 //! Entries that the session deletes during the walk are passed over, and those that it adds are not met.
 
 use crate::error::Result;
+use crate::isolation::Waiting;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{Cursor, GrantKind, LockMode, ReadPoint, SeqNo, Unread, ValueBuf};
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 use std::sync::Arc;
 
 /// Rows between two looks at the kill flag.

@@ -7,8 +7,9 @@
 use super::cascade::ChildRow;
 use crate::catalog::graph::name_lock;
 use crate::error::{Error, Result};
+use crate::isolation::Waiting;
 use crate::kv::{Cursor, LockMode};
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
 

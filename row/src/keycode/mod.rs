@@ -39,6 +39,7 @@
 pub mod collations;
 mod error;
 mod groups;
+mod number;
 mod step;
 #[cfg(test)]
 pub(crate) mod testkit;

@@ -9,23 +9,10 @@ use crate::kv::codec::{Reader, put_varint};
 
 use super::error::{CodecError, Result};
 use super::groups::{self, COUNTED, Spaces};
+use super::number::{put_double, put_int, put_single, take_float, take_int};
 use crate::def::{Collation, ColumnType, KeyPart, TableDef};
 use crate::rowcode::Record;
 use crate::rowcode::layout::{Layout, copy_short, image_text};
-
-/// Appends a little-endian float as big-endian bytes in value order: the sign bit of positive numbers is set, negative ones are turned
-/// over, and the two zeros are one.
-macro_rules! put_float {
-    ($float:ty, $data:expr, $out:expr) => {{
-        let mut bytes = [0; size_of::<$float>()];
-        bytes.copy_from_slice($data);
-        let value = <$float>::from_le_bytes(bytes);
-        let bits = if value == 0.0 { 0 } else { value.to_bits() };
-        let sign = 1 << (8 * bytes.len() - 1);
-        let bits = if bits & sign == 0 { bits | sign } else { !bits };
-        $out.extend_from_slice(&bits.to_be_bytes());
-    }};
-}
 
 /// Upper bound of the bytes that the weights of one character have: eight two-byte weights. The server's tables keep to it
 /// (`MY_UCA_MAX_WEIGHT_SIZE`), a contraction's weights counted for each of its characters. Row references are as long as the
@@ -277,8 +264,8 @@ impl Step {
         }
         match &self.field {
             Field::Int { unsigned } => put_int(data, *unsigned, out),
-            Field::Float => put_float!(f32, data, out),
-            Field::Double => put_float!(f64, data, out),
+            Field::Float => put_single(data, out),
+            Field::Double => put_double(data, out),
             Field::Raw => out.extend_from_slice(data),
             Field::Text(text) => text.value(&self.layout, data, out),
             Field::RowId => {}
@@ -418,15 +405,7 @@ impl Step {
             Field::Float | Field::Double => {
                 let stored = bytes.get(data..data + self.length)?;
                 let slot = self.layout.fixed_mut(record);
-                for (to, from) in slot.iter_mut().rev().zip(stored) {
-                    *to = from ^ mask;
-                }
-                let top = &mut slot[self.length - 1];
-                if *top & 0x80 != 0 {
-                    *top ^= 0x80;
-                } else {
-                    slot.iter_mut().for_each(|byte| *byte = !*byte);
-                }
+                take_float(stored, mask, slot);
                 if take_number(unpack)? == 1 {
                     slot[self.length - 1] |= 0x80;
                 }
@@ -592,44 +571,6 @@ impl Text {
         match &self.spaces {
             Some(spaces) => spaces.finish(out, start),
             None => groups::finish_counted(out, start),
-        }
-    }
-}
-
-/// Appends a little-endian integer as big-endian bytes in value order.
-#[inline]
-fn put_int(data: &[u8], unsigned: bool, out: &mut Vec<u8>) {
-    let sign = u8::from(!unsigned) << 7;
-    match *data {
-        [a] => out.push(a ^ sign),
-        [a, b] => out.extend_from_slice(&[b ^ sign, a]),
-        [a, b, c] => out.extend_from_slice(&[c ^ sign, b, a]),
-        [a, b, c, d] => out.extend_from_slice(&[d ^ sign, c, b, a]),
-        [a, b, c, d, e, f, g, h] => out.extend_from_slice(&[h ^ sign, g, f, e, d, c, b, a]),
-        _ => {
-            let start = out.len();
-            out.extend(data.iter().rev());
-            out[start] ^= sign;
-        }
-    }
-}
-
-/// The reverse of [`put_int`], for a part stored xor `mask`.
-#[inline]
-fn take_int(stored: &[u8], unsigned: bool, m: u8, slot: &mut [u8]) {
-    let sign = m ^ (u8::from(!unsigned) << 7);
-    match (stored, slot) {
-        (&[a], [p]) => *p = a ^ sign,
-        (&[a, b], [p, q]) => (*p, *q) = (b ^ m, a ^ sign),
-        (&[a, b, c], [p, q, r]) => (*p, *q, *r) = (c ^ m, b ^ m, a ^ sign),
-        (&[a, b, c, d], [p, q, r, s]) => (*p, *q, *r, *s) = (d ^ m, c ^ m, b ^ m, a ^ sign),
-        (stored, slot) => {
-            for (to, from) in slot.iter_mut().rev().zip(stored) {
-                *to = from ^ m;
-            }
-            if let (false, Some(top)) = (unsigned, slot.last_mut()) {
-                *top ^= 0x80;
-            }
         }
     }
 }

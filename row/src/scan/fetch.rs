@@ -7,10 +7,11 @@
 
 use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
+use crate::isolation::Waiting;
 use crate::keycode::CodecError;
 use crate::kv::{self, GrantKind, LockMode, SeqNo};
 use crate::kv::{ValueBuf, ValueOut};
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 use crate::table::Table;
 use std::sync::atomic::Ordering;
 

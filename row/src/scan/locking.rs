@@ -17,8 +17,8 @@
 //! SKIP LOCKED takes no intervals: who skips rows does not ask for a stable result, and consumers of a queue would block its
 //! producers.
 
+use crate::isolation::Isolation;
 use crate::kv::LockMode;
-use crate::session::Isolation;
 
 /// What a statement wants to do with a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,9 +14,10 @@ use super::fetch::copy;
 use super::next::Direction;
 use super::{RowCursor, locking};
 use crate::error::Result;
+use crate::isolation::Waiting;
 use crate::keycode::prefix_end_in_place;
 use crate::kv::{GrantKind, LockMode, RangeGrant};
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 
 /// Up to where the scan has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

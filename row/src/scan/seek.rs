@@ -7,9 +7,10 @@ use super::fetch::{Fetched, copy};
 use super::next::Direction;
 use super::{RowCursor, ScanPosition};
 use crate::error::{Error, Result};
+use crate::isolation::Waiting;
 use crate::keycode::prefix_end_in_place;
 use crate::kv::LockMode;
-use crate::session::{Session, Waiting};
+use crate::session::Session;
 
 /// Search modes; the key stands for all rows whose leading parts equal it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -135,10 +135,11 @@ impl Table {
         let counts = [0, 1].map(|half: usize| self.engine().range_estimate(halves[half].0, halves[half].1));
         let [left, right] = counts;
         let counts = [left?.entries, right?.entries];
-        // A half without entries tells nothing: the keys begin or end within the other.
-        if let Some(empty) = counts.iter().position(|count| count * NOTHING < entries) {
+        // A half without entries tells nothing: the keys begin or end within the other. Only counts of the same moment are compared: a
+        // merge may just have dropped most of what there was.
+        if let Some(empty) = counts.iter().position(|count| count * NOTHING < counts[0] + counts[1]) {
             let whole = 1 - empty;
-            return self.rows_between(own, halves[whole], entries, density, halvings, looks);
+            return self.rows_between(own, halves[whole], counts[whole], density, halvings, looks);
         }
         let seen = self.walk(own, &middle, last, true)?.density();
         let halvings = halvings.saturating_sub(if is_dead { 3 } else { 1 });

@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 use strata_engine::io::{Disk, MemDisk};
 use strata_row::def::TableDef;
 use strata_row::foreign::{Action, ForeignKey, Statement};
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::kv::{CrashPoint, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
-use strata_row::session::{Isolation, Session, Waiting};
+use strata_row::session::Session;
 use strata_row::store::Store;
 use strata_row::{Error, Result};
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 use strata_row::Result;
 use strata_row::def::{Collation, IndexKind, Library, Terms};
 use strata_row::index::Updated;
+use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::TERM_BYTES_MAX;
 use strata_row::keycode::collations::{Binary, Latin1, Utf8};
 use strata_row::kv::LockMode;
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
-use strata_row::session::{Isolation, Session, Waiting};
+use strata_row::session::Session;
 use strata_row::store::Store;
 use strata_row::table::Table;
 

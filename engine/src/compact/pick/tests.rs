@@ -65,6 +65,7 @@ fn parse_file(word: &str) -> SstMeta {
         tombstones: number('#', 100) * number('~', 0) / 100,
         raw_bytes: number('*', 10),
         stamped: false,
+        key: None,
         shares,
     }
 }
@@ -248,6 +249,7 @@ impl Sim {
             tombstones: 0,
             raw_bytes: 0,
             stamped: false,
+            key: None,
             shares,
         };
         (meta, data)
