@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, FileNo, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::commit::record::{self, Record};
+use crate::crypt::{KeyProvider, Keyring};
 use crate::io::Disk;
 use crate::manifest::{self, Feature, Findings, Marks};
 use crate::sst::{LostRange, SstMeta, Survey, SurveyCursor};
@@ -83,6 +84,7 @@ struct Source {
 /// A store that is read as far as it can be.
 pub struct Salvage {
     disk: Arc<dyn Disk>,
+    keys: Arc<Keyring>,
     sources: Vec<Source>,
     log: BTreeMap<Vec<u8>, (SeqNo, Option<Vec<u8>>)>,
     /// Indexes that were dropped: their keys are void.
@@ -97,12 +99,18 @@ pub struct Salvage {
 }
 
 impl Salvage {
-    /// Looks at the store in `dir`. `known` are the features of the layer above.
+    /// Looks at the store in `dir`. `known` are the features of the layer above, `keys` has the keys of what is encrypted.
     ///
-    /// Errors: `Incompatible`; `Io` if the directory cannot be listed.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Salvage> {
+    /// Errors: `Incompatible`; `Key`; `Io` if the directory cannot be listed.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        known: &[Feature],
+        keys: Option<Arc<dyn KeyProvider>>,
+    ) -> Result<Salvage> {
         let mut salvage = Salvage {
             disk: disk.clone(),
+            keys: Arc::new(Keyring::new(keys)),
             sources: Vec::new(),
             log: BTreeMap::new(),
             dropped: BTreeSet::new(),
@@ -112,7 +120,7 @@ impl Salvage {
             told: BTreeSet::new(),
         };
         let there = ssts(&*disk, dir)?;
-        let marks = match manifest::survey(&disk, dir, known)? {
+        let marks = match manifest::survey(&disk, dir, known, &salvage.keys)? {
             Findings::Whole(stored) => {
                 for (no, (_, meta)) in &stored.state.files {
                     salvage.add(dir, *no, Some(meta.clone()));
@@ -147,7 +155,7 @@ impl Salvage {
         let undecided: BTreeSet<PathBuf> = salvage.undecided.iter().flat_map(|of| of.files.clone()).collect();
         salvage.sources.retain(|source| !undecided.contains(&source.path));
         for source in salvage.sources.iter_mut().filter(|source| source.meta.is_none()) {
-            source.meta = Survey::describe(&disk, &source.path, source.no);
+            source.meta = Survey::describe(&disk, &source.path, source.no, &salvage.keys);
         }
         let missing: Vec<usize> =
             (0..salvage.sources.len()).filter(|&i| !there.contains(&salvage.sources[i].no)).collect();
@@ -208,6 +216,8 @@ impl Salvage {
             _ => marks.log_start,
         };
         let segment_bytes = marks.log_segment_bytes;
+        let keys = self.keys.clone();
+        let place = wal::LogPlace { disk: &disk, dir: &log_dir, segment_bytes, keys: &keys };
         let (last, prepared) = (marks.flushed_seq, BTreeMap::new());
         let mut replay = Replay { salvage: self, dir, segment_bytes, last, prepared };
         let known_from = marks.flushed_seq > SeqNo::ZERO || from == Lsn(0);
@@ -215,11 +225,10 @@ impl Salvage {
             replay.last = SeqNo::ZERO;
         }
         let mut is_first = !known_from;
-        let (end, is_cut) =
-            wal::survey(&disk, &log_dir, marks.log_segment_bytes, from, marks.log_durable, &mut |found| match found {
-                Ok((at, bytes)) => replay.record(at, bytes, std::mem::take(&mut is_first)),
-                Err(hole) => replay.hole(hole),
-            })?;
+        let (end, is_cut) = wal::survey(&place, from, marks.log_durable, &mut |found| match found {
+            Ok((at, bytes)) => replay.record(at, bytes, std::mem::take(&mut is_first)),
+            Err(hole) => replay.hole(hole),
+        })?;
         let prepared = std::mem::take(&mut replay.prepared);
         if is_cut {
             let what = "the log ends torn at";
@@ -338,7 +347,7 @@ impl Salvage {
     /// The cursor over a file; `None` if nothing of it can be read.
     fn cursor(&mut self, i: usize, active: &mut Vec<(Vec<u8>, Vec<u8>, SeqNo)>) -> Option<SurveyCursor> {
         let Source { no, path, meta, stamp } = &self.sources[i];
-        match Survey::of(&self.disk, path, *no, meta.as_ref(), false) {
+        match Survey::of(&self.disk, path, *no, meta.as_ref(), &self.keys, false) {
             Ok(survey) => {
                 let (path, stamp, meta) = (path.clone(), *stamp, meta.clone());
                 for part in survey.damage.clone() {

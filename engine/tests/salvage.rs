@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{DIR, Map, OnFailure, Rng, dump, key, options, seeds, value};
+use strata_engine::crypt::Keyring;
 use strata_engine::internals::salvage::{Loss, Salvage};
 use strata_engine::internals::sst::Survey;
 use strata_engine::io::{Disk, MemDisk, Mode};
@@ -123,7 +124,7 @@ impl Store {
 
     /// The table files that the store has; others may lie there that it is about to remove.
     fn tables(&self) -> Vec<PathBuf> {
-        Salvage::open(Arc::new(self.disk.clone()), Path::new(DIR), &[]).unwrap().files()
+        Salvage::open(Arc::new(self.disk.clone()), Path::new(DIR), &[], None).unwrap().files()
     }
 
     /// Compares what is salvaged with what was there, and gives the losses.
@@ -133,7 +134,7 @@ impl Store {
 
     /// As `check`, but for some keys.
     fn check_but(&self, disk: &MemDisk, but: &dyn Fn(&[u8]) -> bool) -> Salvaged {
-        let mut salvage = Salvage::open(Arc::new(disk.clone()), Path::new(DIR), &[]).unwrap();
+        let mut salvage = Salvage::open(Arc::new(disk.clone()), Path::new(DIR), &[], None).unwrap();
         let (mut rows, mut doubtful) = (Map::new(), BTreeSet::new());
         let mut last = Vec::new();
         salvage
@@ -303,7 +304,14 @@ fn of_stores_damaged_at_random_all_else_comes_back() {
         let found = store.check_but(&disk, &|key| store.is_torn && log_is_hurt && store.in_log.contains(key));
         let named: BTreeSet<&PathBuf> = found.losses.iter().map(|loss| &loss.path).collect();
         for path in damaged.iter().filter(|path| path.extension().is_some_and(|e| e == "sst")) {
-            let survey = Survey::of(&(Arc::new(disk.clone()) as Arc<dyn Disk>), path, number(path), None, false);
+            let survey = Survey::of(
+                &(Arc::new(disk.clone()) as Arc<dyn Disk>),
+                path,
+                number(path),
+                None,
+                &Keyring::default(),
+                false,
+            );
             let is_hurt = survey.map_or(true, |survey| !survey.damage.is_empty());
             assert!(!is_hurt || named.contains(path), "{} is not named: {}", path.display(), told(&found.losses));
         }

@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn dump_log(store: &Offline) -> Result<()> {
     let dir = store.dir.join("log");
-    let (size, durable) = match survey(&store.disk, &store.dir, FEATURES)? {
+    let (size, durable) = match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Whole(stored) => (stored.state.marks.log_segment_bytes, stored.state.marks.log_durable),
         Findings::Parts { .. } => {
             (wal::segment_size(&store.disk, &dir)?.context("no segment of the log can be read")?, Lsn(0))
@@ -64,7 +64,9 @@ fn dump_log(store: &Offline) -> Result<()> {
     };
     let first = store.disk.list(&dir)?.iter().filter_map(|name| wal::format::segment_number(name)).min();
     let from = Lsn(first.unwrap_or(0) * size);
-    let (end, is_cut) = wal::survey(&store.disk, &dir, size, from, durable, &mut |found| match found {
+    let keys = store.keyring();
+    let place = wal::LogPlace { disk: &store.disk, dir: &dir, segment_bytes: size, keys: &keys };
+    let (end, is_cut) = wal::survey(&place, from, durable, &mut |found| match found {
         Err(hole) => println!(
             "{} lost up to {}: {} at offset {}: {}",
             hole.from,
@@ -91,7 +93,7 @@ fn dump_log(store: &Offline) -> Result<()> {
 
 fn dump_file(store: &Offline, no: FileNo) -> Result<()> {
     let path = store.dir.join(format!("{:012}.sst", no.0));
-    let survey = Survey::of(&store.disk, &path, no, None, true)?;
+    let survey = Survey::of(&store.disk, &path, no, None, &store.keyring(), true)?;
     for part in &survey.damage {
         println!("lost at offset {}, {} bytes: {}", part.offset, part.bytes, part.what);
     }
@@ -119,7 +121,7 @@ fn dump_file(store: &Offline, no: FileNo) -> Result<()> {
 }
 
 fn dump_manifest(store: &Offline) -> Result<()> {
-    match survey(&store.disk, &store.dir, FEATURES)? {
+    match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Whole(stored) => {
             println!("{:#?}", stored.state.marks);
             for (level, meta) in stored.state.files.values() {

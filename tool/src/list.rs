@@ -19,7 +19,7 @@ pub struct Args {
 /// See the module.
 pub fn run(args: &Args) -> Result<()> {
     let store = Offline::open(&args.store)?;
-    match survey(&store.disk, &store.dir, FEATURES)? {
+    match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Parts { error, .. } => println!("manifest: {error}"),
         Findings::Whole(stored) => {
             let marks = &stored.state.marks;
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<()> {
             println!("  index {id}: rows by a hidden number");
         }
         for index in &meta.indexes {
-            println!("  index {}: {} ({:?}, {})", index.id, index.name, index.state, index.kind);
+            println!("  index {}: {} ({})", index.id, index.name, index.kind);
         }
     }
     for broken in &catalog.broken {

@@ -1,12 +1,14 @@
 //! A store that no server has open, and its files.
 //!
-//! Everything that the tool reads of a store comes through the disk that [`Offline::open`] makes. A store whose files are encrypted
-//! will be read through a disk that has its keys: this is the place where they come in, from the file of keys that the server has.
+//! Keys of what is encrypted come in here, by [`Offline::keys`], and go from here to all that reads. None are given yet: a provider that
+//! reads the file of keys of the server's plugin `file_key_management` has its place there. Until then an encrypted store is refused,
+//! with the key that it needs.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strata_engine::Error;
+use strata_engine::crypt::{KeyProvider, Keyring};
 use strata_engine::internals::salvage::Salvage;
 use strata_engine::io::{Disk, PosixDisk};
 use strata_row::catalog::format::FEATURES;
@@ -44,9 +46,19 @@ impl Offline {
         Ok(Offline { disk, dir, _lock: lock })
     }
 
+    /// The keys of what is encrypted.
+    fn keys(&self) -> Option<Arc<dyn KeyProvider>> {
+        None
+    }
+
+    /// The same, for those who open files.
+    pub fn keyring(&self) -> Keyring {
+        Keyring::new(self.keys())
+    }
+
     /// What can be read of it.
     pub fn salvage(&self) -> Result<Salvage> {
-        let found = Salvage::open(self.disk.clone(), &self.dir, FEATURES);
+        let found = Salvage::open(self.disk.clone(), &self.dir, FEATURES, self.keys());
         found.with_context(|| format!("{}", self.dir.display()))
     }
 

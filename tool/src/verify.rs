@@ -32,11 +32,12 @@ pub fn run(args: &Args) -> Result<()> {
     for loss in &salvage.losses {
         found.insert((loss.path.clone(), loss.offset, describe(loss, &names)));
     }
+    let keys = store.keyring();
     let files = salvage.files();
     for path in &files {
         let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).map(FileNo);
         let Some(no) = number else { continue };
-        let survey = match Survey::of(&store.disk, path, no, None, true) {
+        let survey = match Survey::of(&store.disk, path, no, None, &keys, true) {
             Ok(survey) => survey,
             Err(error) => {
                 found.insert((path.clone(), 0, error.to_string()));
@@ -52,7 +53,7 @@ pub fn run(args: &Args) -> Result<()> {
         if found.iter().any(|(of, ..)| of == path) {
             continue;
         }
-        let whole = Sst::open(&store.disk, path, no, BlockCache::new(1 << 20)).and_then(|sst| sst.verify());
+        let whole = Sst::open(&store.disk, path, no, BlockCache::new(1 << 20), &keys).and_then(|sst| sst.verify());
         if let Err(error) = whole {
             let offset = if let Error::Corruption { offset, .. } = &error { *offset } else { 0 };
             found.insert((path.clone(), offset, error.to_string()));

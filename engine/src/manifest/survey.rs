@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::edit::Undecoded;
 use super::feature::Feature;
 use super::state::State;
+use super::state::Unread;
 use super::store::{EDIT, Manifest, SNAPSHOT, Stored, manifest_number};
 use super::{Marks, VersionEdit};
 use crate::base::codec::Reader;
 use crate::base::{Error, FileNo, Result};
+use crate::crypt::Keyring;
 use crate::io::Disk;
 use crate::sst::SstMeta;
 use crate::wal::survey_file;
@@ -44,11 +47,11 @@ pub struct Parts {
 
 /// Reads the state of the store in `dir` as far as it can be.
 ///
-/// Errors: `Incompatible`, and `Io` if the directory cannot be listed.
-pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Findings> {
-    let error = match Manifest::load(disk, dir, known) {
+/// Errors: `Incompatible`, `Key`, and `Io` if the directory cannot be listed.
+pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature], keys: &Keyring) -> Result<Findings> {
+    let error = match Manifest::load(disk, dir, known, keys) {
         Ok(stored) => return Ok(Findings::Whole(Box::new(stored))),
-        Err(error @ Error::Incompatible { .. }) => return Err(error),
+        Err(error @ (Error::Incompatible { .. } | Error::Key { .. })) => return Err(error),
         Err(error) => error,
     };
     let mut parts = Parts::default();
@@ -65,10 +68,10 @@ pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Fin
     let mut unknown = None;
     for (_, name) in names {
         let path = dir.join(name);
-        let read = survey_file(disk, &path, &mut |found| {
+        let read = survey_file(disk, &path, keys, &mut |found| {
             let Ok((_, record)) = found else { return };
-            if let Some(Error::Incompatible { what, .. }) = parts.take(record, known).err() {
-                unknown.get_or_insert(Error::Incompatible { path: path.clone(), what });
+            if let Err(error) = parts.take(record, known, keys, &path) {
+                unknown.get_or_insert(error);
             }
         });
         drop(read);
@@ -80,22 +83,25 @@ pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature]) -> Result<Fin
 }
 
 impl Parts {
-    fn take(&mut self, record: &[u8], known: &[Feature]) -> Result<()> {
+    fn take(&mut self, record: &[u8], known: &[Feature], keys: &Keyring, path: &Path) -> Result<()> {
         let mut reader = Reader::new(record);
         match reader.u8() {
-            Some(SNAPSHOT) => match State::decode(&mut reader, known) {
+            Some(SNAPSHOT) => match State::decode(&mut reader, known, keys, path) {
                 Ok(state) => {
                     self.files.extend(state.files.into_iter().map(|(no, (_, meta))| (no, meta)));
                     self.removed.retain(|no| !self.files.contains_key(no));
                     self.marks = Some(state.marks);
                 }
-                Err(super::state::Unread::Unknown(what)) => {
-                    return Err(Error::Incompatible { path: PathBuf::new(), what });
-                }
-                Err(super::state::Unread::Damaged(_)) => {}
+                Err(Unread::Unknown(what)) => return Err(Error::Incompatible { path: path.to_owned(), what }),
+                Err(Unread::Key(error)) => return Err(error),
+                Err(Unread::Damaged(_)) => {}
             },
             Some(EDIT) => {
-                let Some(edit) = VersionEdit::decode(&mut reader) else { return Ok(()) };
+                let edit = match VersionEdit::decode(&mut reader, keys, path) {
+                    Ok(edit) => edit,
+                    Err(Undecoded::Malformed) => return Ok(()),
+                    Err(Undecoded::Key(error)) => return Err(error),
+                };
                 self.removed.extend(edit.removed.iter().map(|(_, no)| *no));
                 for (_, meta) in &edit.added {
                     self.removed.remove(&meta.no);

@@ -9,6 +9,9 @@
 //! kind and length say how far back its frame may begin; few places look like one. A large value in a zstd frame may begin
 //! anywhere before, so it is looked for from the magic number of zstd.
 //!
+//! Of an encrypted file payloads are as long as their tags make them, and a large value whose frame is zstd's is not found behind damage:
+//! its first bytes are sealed.
+//!
 //! Invariant: what is found unpacks, and its checksum is right for its place. Frames that are found do not overlap.
 //!
 //! Rejected: trying each place as a beginning (square in the length of the part); a table of all beginnings by what their checksum
@@ -16,7 +19,9 @@
 
 use super::frame::{self, Handle, TRAILER_BYTES};
 use super::large::{BLOCK_BYTES_MAX, LARGE};
+use super::sealed::{plain_len, sealed_len};
 use crate::base::FileNo;
+use crate::crypt::Cipher;
 
 /// The polynomial of CRC-32C, its bits in the order of the algorithm.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -69,11 +74,12 @@ struct Region<'a> {
     /// Where it lies in the file.
     base: u64,
     no: FileNo,
+    cipher: Option<&'a Cipher>,
 }
 
 /// The intact frames in `bytes`, which lie at `base` of file `no`, in order.
-pub(super) fn carve(bytes: &[u8], base: u64, no: FileNo) -> Vec<Handle> {
-    let region = Region { bytes, base, no };
+pub(super) fn carve(bytes: &[u8], base: u64, no: FileNo, cipher: Option<&Cipher>) -> Vec<Handle> {
+    let region = Region { bytes, base, no, cipher };
     let mut found = Vec::new();
     let mut at = 0;
     while at + TRAILER_BYTES <= bytes.len() {
@@ -97,7 +103,9 @@ impl Region<'_> {
 
     /// Could the body from `begin` to `end`, which the checksum follows, be one?
     fn fits(&self, begin: usize, end: usize) -> bool {
-        let Some(payload) = (end - begin).checked_sub(TAIL).filter(|&payload| payload > 0) else { return false };
+        let payload = (end - begin).checked_sub(TAIL).filter(|&payload| payload > 0);
+        let plain = payload.and_then(|payload| if self.cipher.is_some() { plain_len(payload) } else { Some(payload) });
+        let Some(payload) = plain else { return false };
         let (kind, len) = (self.bytes[end - TAIL], self.number(end - TAIL + 1) as usize);
         match kind {
             frame::PLAIN => len == payload,
@@ -105,9 +113,14 @@ impl Region<'_> {
         }
     }
 
+    /// Length of a payload of `plain` bytes as it lies in the file.
+    fn stored(&self, plain: usize) -> usize {
+        if self.cipher.is_some() { sealed_len(plain) } else { plain }
+    }
+
     fn unpacks(&self, begin: usize, end: usize) -> bool {
         let framed = &self.bytes[begin..end + 4];
-        frame::unpack(std::path::Path::new(""), self.no, self.base + begin as u64, framed).is_ok()
+        frame::unpack(std::path::Path::new(""), self.no, self.base + begin as u64, framed, self.cipher).is_ok()
     }
 
     /// The end of the frame at `begin`, looked for up to `limit`; a large one is looked for as far as it may go.
@@ -128,7 +141,7 @@ impl Region<'_> {
 
     fn is_plain(&self, begin: usize, end: usize) -> bool {
         self.bytes[end - TAIL] == frame::PLAIN
-            && self.number(end - TAIL + 1) as usize == end - TAIL - begin
+            && self.stored(self.number(end - TAIL + 1) as usize) == end - TAIL - begin
             && self.unpacks(begin, end)
     }
 
@@ -155,7 +168,7 @@ impl Region<'_> {
         let (kind, len) = (self.bytes[end - TAIL], self.number(end - TAIL + 1) as usize);
         let payload_end = end - TAIL;
         if kind == frame::PLAIN {
-            let begin = payload_end.checked_sub(len).filter(|&begin| begin >= from && len > 0)?;
+            let begin = payload_end.checked_sub(self.stored(len)).filter(|&begin| begin >= from && len > 0)?;
             return self.unpacks(begin, end).then_some(begin);
         }
         if kind > frame::KIND_MAX || len > SMALL_MAX {
@@ -165,7 +178,7 @@ impl Region<'_> {
         for at in (payload_end..end).rev() {
             state = step_back(state, self.bytes[at]);
         }
-        let least = from.max(payload_end.saturating_sub(len));
+        let least = from.max(payload_end.saturating_sub(self.stored(len)));
         for begin in (least..payload_end).rev() {
             state = step_back(state, self.bytes[begin]);
             if state == self.state_at(begin) && self.unpacks(begin, end) {
@@ -181,6 +194,7 @@ mod tests {
     use super::*;
     use crate::base::{Kind, SeqNo};
     use crate::sst::frame::Packer;
+    use crate::sst::large::{self, Place};
     use crate::sst::{BlockBuilder, Compression};
 
     const NO: FileNo = FileNo(7);
@@ -219,9 +233,9 @@ mod tests {
     #[test]
     fn blocks_are_found_without_an_index_and_behind_damage() {
         let (bytes, handles) = row_of_blocks();
-        assert_eq!(carve(&bytes, BASE, NO), handles);
-        assert_eq!(carve(&bytes, BASE, FileNo(8)), [], "of another file");
-        assert_eq!(carve(&bytes, BASE + 1, NO), [], "of another place");
+        assert_eq!(carve(&bytes, BASE, NO, None), handles);
+        assert_eq!(carve(&bytes, BASE, FileNo(8), None), [], "of another file");
+        assert_eq!(carve(&bytes, BASE + 1, NO, None), [], "of another place");
         // A byte at the beginning, in the middle and in the trailer of some, two in a row among them.
         for hit in [vec![0], vec![5], vec![7, 8], vec![23], vec![3, 12, 19]] {
             for place in 0..3 {
@@ -232,7 +246,7 @@ mod tests {
                     damaged[(offset - BASE) as usize + within as usize] ^= 0x40;
                 }
                 let left: Vec<Handle> = (0..handles.len()).filter(|i| !hit.contains(i)).map(|i| handles[i]).collect();
-                assert_eq!(carve(&damaged, BASE, NO), left, "{hit:?} at {place}");
+                assert_eq!(carve(&damaged, BASE, NO, None), left, "{hit:?} at {place}");
             }
         }
     }
@@ -242,7 +256,7 @@ mod tests {
         let (bytes, handles) = row_of_blocks();
         let (from, to) = (handles[2].len as usize + 3, bytes.len() - 5);
         let skipped = handles.iter().take_while(|h| h.offset < BASE + from as u64).count();
-        assert_eq!(carve(&bytes[from..to], BASE + from as u64, NO), handles[skipped..handles.len() - 1]);
+        assert_eq!(carve(&bytes[from..to], BASE + from as u64, NO, None), handles[skipped..handles.len() - 1]);
     }
 
     #[test]
@@ -263,9 +277,9 @@ mod tests {
                 bytes.extend_from_slice(piece);
                 Ok(())
             };
-            handles
-                .push(super::super::large::write(&mut put, "f".as_ref(), NO, offset, true, &head, &[value]).unwrap());
+            let place = Place { path: "f".as_ref(), no: NO, offset, compress: true, cipher: None };
+            handles.push(large::write(&mut put, place, &head, &[value]).unwrap());
         }
-        assert_eq!(carve(&bytes, BASE, NO), handles);
+        assert_eq!(carve(&bytes, BASE, NO, None), handles);
     }
 }

@@ -23,12 +23,13 @@ use super::SstMeta;
 use super::block::Block;
 use super::carve::carve;
 use super::filter::Filter;
-use super::footer::{FOOTER_BYTES, Footer};
+use super::footer::{FOOTER_BYTES, FOOTER_BYTES_MAX, Footer};
 use super::frame::{self, Handle, TRAILER_BYTES};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Kind, Result, SeqNo};
+use crate::crypt::{Cipher, Keyring, Purpose};
 use crate::io::{Disk, File, Mode};
 
 /// Bytes of a partition's row and of one of the top-level index, at least.
@@ -53,6 +54,8 @@ pub struct LostPart {
 pub struct Survey {
     file: Arc<dyn File>,
     no: FileNo,
+    /// Its data key, if it is encrypted.
+    cipher: Option<Cipher>,
     /// Its description, if that is intact.
     pub meta: Option<SstMeta>,
     pieces: Vec<Piece>,
@@ -89,18 +92,20 @@ impl Survey {
     /// Takes the file at `path` apart, whatever is in it; `described` is what others say of it. With `filters` these are looked at, too:
     /// reading the data needs none.
     ///
-    /// Errors: `Io` if it cannot be opened; `Incompatible` for a version that this program does not know.
+    /// Errors: `Io` if it cannot be opened; `Incompatible` for a version that this program does not know; `Key` if it is encrypted and the
+    /// key is missing. Without its footer an encrypted file is lost, since the salt of its data key is there.
     pub fn of(
         disk: &Arc<dyn Disk>,
         path: &Path,
         no: FileNo,
         described: Option<&SstMeta>,
+        keys: &Keyring,
         filters: bool,
     ) -> Result<Survey> {
         let had = described.map_or(0, |meta| meta.file_bytes);
         let file = disk.open(path, Mode::Read, false)?;
         let len = file.len()?;
-        let mut survey = Survey { file, no, meta: None, pieces: Vec::new(), damage: Vec::new() };
+        let mut survey = Survey { file, no, cipher: None, meta: None, pieces: Vec::new(), damage: Vec::new() };
         let footer = match survey.read_footer(path, len) {
             Err(error @ Error::Incompatible { .. }) => return Err(error),
             other => other.map_err(|error| {
@@ -112,6 +117,7 @@ impl Survey {
             survey.carve_all(len, None, had);
             return Ok(survey);
         };
+        survey.cipher = footer.key.map(|key| keys.open(&key, Purpose::Sst, path)).transpose()?;
         survey.meta = survey.read_properties(&footer, len);
         let top = survey.block(footer.top);
         match top {
@@ -129,11 +135,12 @@ impl Survey {
     }
 
     /// What the file says of itself; `None` if that is damaged.
-    pub fn describe(disk: &Arc<dyn Disk>, path: &Path, no: FileNo) -> Option<SstMeta> {
+    pub fn describe(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, keys: &Keyring) -> Option<SstMeta> {
         let file = disk.open(path, Mode::Read, false).ok()?;
         let len = file.len().ok()?;
-        let mut survey = Survey { file, no, meta: None, pieces: Vec::new(), damage: Vec::new() };
+        let mut survey = Survey { file, no, cipher: None, meta: None, pieces: Vec::new(), damage: Vec::new() };
         let footer = survey.read_footer(path, len).ok()?;
+        survey.cipher = footer.key.map(|key| keys.open(&key, Purpose::Sst, path)).transpose().ok()?;
         survey.read_properties(&footer, len)
     }
 
@@ -149,7 +156,7 @@ impl Survey {
 
     fn unpacked(&self, handle: Handle) -> Result<Buf> {
         let framed = self.read(handle.offset, u64::from(handle.len))?;
-        frame::unpack(self.file.path(), self.no, handle.offset, &framed)
+        frame::unpack(self.file.path(), self.no, handle.offset, &framed, self.cipher.as_ref())
     }
 
     fn block(&self, handle: Handle) -> Result<Block> {
@@ -160,7 +167,7 @@ impl Survey {
         if len < IO_ALIGN as u64 {
             return Err(Error::corruption(path, len, "table file of an impossible length"));
         }
-        let bytes = self.read(len - FOOTER_BYTES as u64, FOOTER_BYTES as u64)?;
+        let bytes = self.read(len - FOOTER_BYTES_MAX as u64, FOOTER_BYTES_MAX as u64)?;
         let bytes = bytes.first_chunk().ok_or_else(|| Error::corruption(path, len, "short footer"))?;
         let footer = Footer::decode(bytes, path, len)?;
         match footer.no == self.no {
@@ -240,7 +247,7 @@ impl Survey {
             return;
         }
         let found = match self.read(from, to - from) {
-            Ok(bytes) => carve(&bytes, from, self.no),
+            Ok(bytes) => carve(&bytes, from, self.no, self.cipher.as_ref()),
             Err(_) => self.carve_by_pages(from, to),
         };
         let mut at = from;
@@ -274,14 +281,14 @@ impl Survey {
             match self.read(at, end - at) {
                 Ok(page) => run.extend_from_slice(&page),
                 Err(_) => {
-                    found.extend(carve(&run, begin, self.no));
+                    found.extend(carve(&run, begin, self.no, self.cipher.as_ref()));
                     run.clear();
                     begin = end;
                 }
             }
             at = end;
         }
-        found.extend(carve(&run, begin, self.no));
+        found.extend(carve(&run, begin, self.no, self.cipher.as_ref()));
         found
     }
 
@@ -295,7 +302,7 @@ impl Survey {
     /// Takes a file apart of which nothing says where anything is, but perhaps where its data end. It once had `had` bytes.
     fn carve_all(&mut self, len: u64, footer_says: Option<u64>, had: u64) {
         let found = match self.read(0, len) {
-            Ok(bytes) => carve(&bytes, 0, self.no),
+            Ok(bytes) => carve(&bytes, 0, self.no, self.cipher.as_ref()),
             Err(_) => self.carve_by_pages(0, len),
         };
         let mut index: Vec<Entry> = Vec::new();

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::format::{UnitFault, segment_number, segment_path};
-use super::read::{FileSource, Frames, Source};
+use super::read::{FileSource, Frames, LogPlace, Source, Unsealing};
 use super::verdict::{EpochStart, Verdict, judge, jump};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::Keyring;
 use crate::io::{Disk, Mode};
 
 /// A part of the log that cannot be read.
@@ -58,14 +59,9 @@ pub fn segment_size(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Option<u64>> {
 /// it ends, and whether units lie behind that, which recovery cuts off.
 ///
 /// Errors: `Io` if the directory cannot be read; `Incompatible` for a log of another version.
-pub fn survey(
-    disk: &Arc<dyn Disk>,
-    dir: &Path,
-    segment_bytes: u64,
-    from: Lsn,
-    durable: Lsn,
-    found: Found<'_>,
-) -> Result<(Lsn, bool)> {
+pub fn survey(place: &LogPlace<'_>, from: Lsn, durable: Lsn, found: Found<'_>) -> Result<(Lsn, bool)> {
+    let LogPlace { disk, dir, segment_bytes, keys } = *place;
+    let mut unsealing = Unsealing::new(keys);
     let mut source = FileSource::of_segments(disk.clone(), dir, segment_bytes)?;
     let begin = Lsn(from.0 / segment_bytes * segment_bytes);
     let epochs = source.epochs_there();
@@ -87,7 +83,7 @@ pub fn survey(
                 if header.first {
                     epoch_start = Some(header.lsn);
                 } else {
-                    feed(&mut frames, &header, payload, from, &mut place, found);
+                    feed(&mut frames, &header, payload, from, &mut place, &mut unsealing, found);
                 }
                 continue;
             }
@@ -121,7 +117,8 @@ pub fn survey(
 }
 
 /// Shows the records of the intact units of one file that is a log of its own, wherever they are.
-pub fn survey_file(disk: &Arc<dyn Disk>, path: &Path, found: Found<'_>) -> Result<()> {
+pub fn survey_file(disk: &Arc<dyn Disk>, path: &Path, keys: &Keyring, found: Found<'_>) -> Result<()> {
+    let mut unsealing = Unsealing::new(keys);
     let len = disk.open(path, Mode::Read, false)?.len()?;
     let mut source = FileSource::of_file(disk.clone(), path);
     let mut frames = Frames::default();
@@ -135,7 +132,7 @@ pub fn survey_file(disk: &Arc<dyn Disk>, path: &Path, found: Found<'_>) -> Resul
                     frames = Frames::default();
                 }
                 at = header.end().0;
-                feed(&mut frames, &header, payload, Lsn(0), &mut |lsn| (path.to_owned(), lsn.0), found);
+                feed(&mut frames, &header, payload, Lsn(0), &mut |lsn| (path.to_owned(), lsn.0), &mut unsealing, found);
             }
             other => {
                 let what = match other {
@@ -159,9 +156,19 @@ fn feed(
     payload: &[u8],
     from: Lsn,
     place: &mut dyn FnMut(Lsn) -> (PathBuf, u64),
+    unsealing: &mut Unsealing<'_>,
     found: Found<'_>,
 ) {
     let mut broken = false;
+    let (unit, at) = place(header.lsn);
+    let payload = match unsealing.payload(header, payload, &|| (unit.clone(), at)) {
+        Ok(payload) => payload,
+        Err(error) => {
+            found(Err(Hole { path: unit, offset: at, from: header.lsn, to: header.end(), what: error.to_string() }));
+            *frames = Frames::default();
+            return;
+        }
+    };
     let fed = frames.feed(header, payload, &mut |start, end, record| {
         match record {
             Ok(record) if start >= from => found(Ok((start, record))),
