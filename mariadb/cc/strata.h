@@ -251,6 +251,8 @@ typedef struct {
   const int32_t *indexes;     /* for each index of `def`: which of the present ones it is, -1: a new one */
   const uint8_t *record;      /* of the new definition */
   const StrataDdl *ddl;
+  uint8_t rebuilds;           /* rows are written anew, and all indexes are new */
+  uint8_t converts;           /* records are made of others: see StrataRows::make */
 } StrataAlteration;
 /* An error where the change would be refused. Nothing changes. */
 int strata_alter_check(StrataStore *store, const StrataTable *table, const StrataAlteration *alteration);
@@ -264,7 +266,7 @@ int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t c
    Freed, or not committed, a build leaves nothing. */
 typedef struct {
   uint8_t *record;            /* a row of the table is put here */
-  const uint8_t *made;        /* the record of the new definition that `make` makes of it; `record` itself if that is null */
+  uint8_t *made;              /* the record of the new definition that `make` makes of it; `record` itself if that is null */
   int (*make)(void *ctx);     /* 0: done. Otherwise the server has told the error */
   void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
   void *ctx;

@@ -199,6 +199,10 @@ pub struct CAlteration {
     pub record: *const u8,
     /// What else the statement says.
     pub ddl: *const CDdl,
+    /// Not 0: rows are written anew.
+    pub rebuilds: u8,
+    /// Not 0: records are made of others.
+    pub converts: u8,
 }
 
 /// `StrataRows`.
@@ -208,7 +212,7 @@ pub struct CRows {
     /// A record of the table as it is.
     pub record: *mut u8,
     /// A record of the new definition.
-    pub made: *const u8,
+    pub made: *mut u8,
     /// Makes the latter of the former; 0: done.
     pub make: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
     /// Is told how far the work is.
