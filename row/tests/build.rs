@@ -667,7 +667,7 @@ fn a_duplicate_of_the_new_primary_key_is_told() {
         (0..10).for_each(|k| user.insert(&row(k, k as i32, None, None)).unwrap());
         user.commit();
         let asked = Asked::rebuilt(&from, &to);
-        let mut add = |user: &mut Client| {
+        let add = |user: &mut Client| {
             user.insert(&row(100, 5, None, None)).unwrap();
             user.commit();
         };
