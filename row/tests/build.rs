@@ -637,7 +637,8 @@ fn a_table_is_rebuilt_while_its_rows_change() {
         no_strays(&store);
         let again = store.open_table(T, to.clone()).unwrap();
         let mut found = Client::new(&store, &again).scan(None, true).unwrap();
-        (expected.sort(), found.sort());
+        expected.sort();
+        found.sort();
         assert!(found == expected);
         old.cursor = strata_row::scan::RowCursor::new(&again);
         assert!(matches!(old.scan(None, true), Err(Error::TableChanged(_))), "no row of it is in an older snapshot");
@@ -667,7 +668,7 @@ fn a_duplicate_of_the_new_primary_key_is_told() {
         (0..10).for_each(|k| user.insert(&row(k, k as i32, None, None)).unwrap());
         user.commit();
         let asked = Asked::rebuilt(&from, &to);
-        let mut add = |user: &mut Client| {
+        let add = |user: &mut Client| {
             user.insert(&row(100, 5, None, None)).unwrap();
             user.commit();
         };
