@@ -367,7 +367,7 @@ impl Bench {
         );
         // To a position between two transactions, from the full backup and the binary log.
         let place = |conn: &mut Conn| -> Result<(String, u64)> {
-            let status: Row = conn.query_first("SHOW MASTER STATUS")?.context("there is no binary log")?;
+            let status: mysql::Row = conn.query_first("SHOW MASTER STATUS")?.context("there is no binary log")?;
             Ok((status.get("File").context("no file")?, status.get("Position").context("no position")?))
         };
         conn.query_drop(format!("DELETE FROM {TWINS}.marks WHERE n > 1"))?;
@@ -378,7 +378,7 @@ impl Bench {
         instance.reset()?;
         fs::remove_dir_all(instance.data())?;
         self.tool(&["restore", "--target-dir"], &[&full, Path::new("--datadir"), &instance.data()])?;
-        let copy = instance.start(&self.copy.conditions(self.args.trial.cache_mb))?;
+        let copy = instance.start(&self.conditions(&self.copy))?;
         let text = fs::read_to_string(full.join("backup.json"))?;
         let manifest: serde_json::Value = serde_json::from_str(&text)?;
         let of =
