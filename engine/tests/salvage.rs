@@ -302,6 +302,7 @@ fn of_stores_damaged_at_random_all_else_comes_back() {
         }
         let log_is_hurt = damaged.iter().any(|path| path.extension().is_some_and(|e| e == "log"));
         let found = store.check_but(&disk, &|key| store.is_torn && log_is_hurt && store.in_log.contains(key));
+        let known = Salvage::open(Arc::new(disk.clone()), Path::new(DIR), &[], None).unwrap().files();
         let named: BTreeSet<&PathBuf> = found.losses.iter().map(|loss| &loss.path).collect();
         for path in damaged.iter().filter(|path| path.extension().is_some_and(|e| e == "sst")) {
             let survey = Survey::of(
@@ -313,7 +314,14 @@ fn of_stores_damaged_at_random_all_else_comes_back() {
                 false,
             );
             let is_hurt = survey.map_or(true, |survey| !survey.damage.is_empty());
-            assert!(!is_hurt || named.contains(path), "{} is not named: {}", path.display(), told(&found.losses));
+            // Of a large transaction the log alone may know the file.
+            let is_known = !log_is_hurt || known.contains(path);
+            assert!(
+                !is_hurt || !is_known || named.contains(path),
+                "{} is not named: {}",
+                path.display(),
+                told(&found.losses)
+            );
         }
     }
 }
