@@ -596,6 +596,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Fails unless there is a key of this number to encrypt with.
+    pub fn require_key(&self, id: u32) -> Result<()> {
+        self.core.tree.ssts.keys.require(id, &self.core.tree.ssts.dir)
+    }
+
+    /// Whether the log is encrypted.
+    pub fn encrypts_log(&self) -> bool {
+        self.core.options.encrypt_log
+    }
+
     /// The master key under which the files of an index are encrypted, if they are.
     pub fn index_encryption(&self, id: IndexId) -> Option<u32> {
         self.core.settings.encryption(id)

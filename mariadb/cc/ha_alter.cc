@@ -167,13 +167,15 @@ bool ha_strata::is_instant(TABLE *altered, Alter_inplace_info *info)
       table->s->table_type == TABLE_TYPE_SEQUENCE)
     return false;
   const ha_table_option_struct *options= create_info->option_struct;
-  if (options && table->s->option_struct && options->compression != table->s->option_struct->compression)
+  if (options && table->s->option_struct && (options->compression != table->s->option_struct->compression ||
+                                                 options->encrypted != table->s->option_struct->encrypted ||
+                                                 options->encryption_key != table->s->option_struct->encryption_key))
     return false;
   if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
     return false;
   Columns columns;
   Definition definition;
-  if (!columns.find(altered, info) || definition.describe(altered, false, strata::compression_of(options)))
+  if (!columns.find(altered, info) || definition.describe(altered, false, options))
     return false;
   if (strata_table_alter(strata::store, &table_, 1, definition.get(), columns.kept.data(), altered->record[0], true) ==
       STRATA_OK)
@@ -211,7 +213,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     error= reset_auto_increment(info->create_info->auto_increment_value);
   if (!error)
     error= columns.find(altered, info)
-               ? definition.describe(altered, false, strata::compression_of(info->create_info->option_struct))
+               ? definition.describe(altered, false, info->create_info->option_struct)
                : HA_ERR_UNSUPPORTED;
   if (!error)
     error= handler_error(strata_table_alter(strata::store, tables.data(), tables.size(), definition.get(),

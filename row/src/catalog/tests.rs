@@ -63,6 +63,7 @@ fn example() -> TableMeta {
         temporary: false,
         no_rollback: false,
         compression: Some(Compression::Lz4),
+        encryption: Encryption::default(),
         next_column: 2,
         columns: vec![column(0, "id", ColumnType::Int { unsigned: true }, 4), text_column(1, 40)],
         former: Vec::new(),
