@@ -592,7 +592,8 @@ impl Engine {
             core.tree.ssts.keys.require(id, &core.tree.ssts.dir)?;
         }
         core.tree.installer.encrypt(changes, |all| core.settings.set_encryptions(all))?;
-        core.board.compact_wake.notify_all();
+        // Who keeps house finds what there is to do.
+        core.board.wake_cleaner();
         Ok(())
     }
 
