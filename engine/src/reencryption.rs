@@ -92,7 +92,7 @@ impl Reencryption {
         self.wanted.store(true, Ordering::Release);
     }
 
-    /// Nobody need look before the next [`Reencryption::look`]: there is none.
+    /// Nobody need look for them before the next [`Reencryption::look`].
     pub fn rest(&self) {
         self.wanted.store(false, Ordering::Release);
     }
