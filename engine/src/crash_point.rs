@@ -13,6 +13,7 @@
 //! catalog      change-ordered  change-durable  (indexes go:)  drop-recorded  indexes-dropped  notes-removed
 //! fill         fill-ended  (in files:)  files-written  order-begins  ordered  commit-visible  commit-durable
 //! flush        takeover-begins  taken-over
+//! build        build-begun  (each index:)  ingest-written  ingested  (its end: catalog)
 //! counter      counter-ordered
 //! sequence     sequence-ordered  sequence-durable
 //! feature      feature-noted
@@ -86,6 +87,12 @@ crash_points! {
     TakeoverBegins "takeover-begins",
     /// The manifest names them; the log, which does too, is not given up yet.
     TakenOver "taken-over",
+    /// The numbers of indexes that are built beside writers are noted durably, as such that are to be dropped. None has keys.
+    BuildBegun "build-begun",
+    /// The sorted entries of a new index are in files, durably; the manifest does not name them.
+    IngestWritten "ingest-written",
+    /// The manifest names them. No table has the index yet.
+    Ingested "ingested",
     /// A counter's new mark is in the log's buffer.
     CounterOrdered "counter-ordered",
     /// The row of a sequence is in the log's buffer, and others see it: the values below its mark are not handed out yet.

@@ -23,6 +23,7 @@ use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
 use crate::renewal::{Moment, Renewal};
+use crate::sorter::{NotedKeys, Sorter};
 use crate::txn::{Cursor, Txn};
 use crate::write::{Purpose, WriteOp, WriteRoom, Written};
 use crate::{inventory, metrics, read, recover, write};
@@ -176,6 +177,16 @@ impl Engine {
     /// A new cursor; see [`Cursor::open`].
     pub fn cursor(&self) -> Cursor {
         Cursor::new(self.core.clone())
+    }
+
+    /// A new sorter.
+    pub fn sorter(&self) -> Sorter {
+        Sorter::new(&self.core)
+    }
+
+    /// A new set of keys that threads note.
+    pub fn noted_keys(&self) -> NotedKeys {
+        NotedKeys::new(&self.core)
     }
 
     /// Newest committed sequence number that readers may use.

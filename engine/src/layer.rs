@@ -10,6 +10,7 @@
 //!   ([`Txn::intend_insert`]). Otherwise transactions that are serializable are not safe from what it writes.
 //! - It may prepare transactions, decide them later, and fix their order under a mutex of its coordinator.
 //! - It may have values in several forms, and have the old ones made new by a [`Rule`] while files are merged ([`Renewal`]).
+//! - It may fill an index that holds nothing yet with entries in any order, past log and memtables ([`Sorter::ingest`]).
 //! - What its data needs of a program it says with a [`Feature`].
 //!
 //! A [`Txn`] buffers writes and holds locks; a [`Cursor`] moves over what is committed and the writes of one transaction. The rest are the
@@ -21,6 +22,7 @@ pub use crate::base::{IndexId, SeqNo, codec, limits};
 pub use crate::compact::merge::Rule;
 pub use crate::crash_point::{CrashHook, CrashPoint};
 pub use crate::engine::Chore;
+pub use crate::ingest::SameKey;
 pub use crate::lock::{
     Deadlock, GrantKind, Granted, LockInfo, LockKind, LockMode, LockOwner, LockTable, RangeGrant, Wait, WaitInfo,
     WaitObserver,
@@ -30,6 +32,7 @@ pub use crate::metrics::{Figure, Kind, Metric, Subsystem, Unit, metrics};
 pub use crate::read::{IndexStats, RangeEstimate};
 pub use crate::read_point::ReadPoint;
 pub use crate::renewal::{Moment, Renewal};
+pub use crate::sorter::{NotedKeys, Sorter, Tick};
 pub use crate::txn::{Cursor, Txn};
 pub use crate::write::{WriteOp, WriteRoom, Written};
 pub use crate::write_buffer::Savepoint;

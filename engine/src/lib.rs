@@ -48,6 +48,8 @@ mod board;
 mod parts;
 mod admission;
 mod output;
+mod sorter;
+mod ingest;
 mod txn;
 mod background;
 mod recover;

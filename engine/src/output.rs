@@ -8,6 +8,8 @@ use crate::base::{Error, FileNo, IndexId, Result};
 use crate::board::WorkCounters;
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
+use crate::compact::pick::{CompactionJob, LAST};
+use crate::flush;
 use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
 use crate::parts::Core;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
@@ -153,8 +155,58 @@ pub(crate) fn install(
     installed
 }
 
+/// Files that are first in their indexes, with the levels they go to. Until it drops, no job is picked that writes to where they go in
+/// the last level.
+pub(crate) struct Reserved<'a> {
+    core: &'a Core,
+    files: Vec<(u8, SstMeta)>,
+    job: Option<Arc<CompactionJob>>,
+}
+
+impl Reserved<'_> {
+    pub fn files(&self) -> impl Iterator<Item = (u8, SstMeta)> + '_ {
+        self.files.iter().cloned()
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(job) = &self.job {
+            self.core.board.end_job(job);
+        }
+    }
+}
+
+/// Decides where files go that hold all of their indexes but what is in memory and in the files `beside`.
+pub(crate) fn reserve<'a, 'm>(
+    core: &'a Core,
+    files: impl Iterator<Item = &'m SstMeta>,
+    beside: &[SstMeta],
+) -> Reserved<'a> {
+    let mut files = files.peekable();
+    if files.peek().is_none() {
+        return Reserved { core, files: Vec::new(), job: None };
+    }
+    let mut shared = core.board.shared.lock();
+    // What a job that is over has written is in the version.
+    let version = core.tree.states.load().version.clone();
+    let mut ranges = Vec::new();
+    let mut placed = Vec::new();
+    for meta in files {
+        let written = shared.running.iter().filter(|job| job.output_level == LAST).flat_map(|job| &job.ranges);
+        let level = flush::level_behind(meta, &version, beside, written);
+        if level > 0 {
+            ranges.push((meta.smallest.clone(), meta.largest.clone()));
+        }
+        placed.push((level, meta.clone()));
+    }
+    let job = (!ranges.is_empty()).then(|| Arc::new(CompactionJob::reservation(LAST, ranges)));
+    shared.running.extend(job.clone());
+    Reserved { core, files: placed, job }
+}
+
 /// Files that were written and that no manifest names.
-fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
+pub(crate) fn discard<'a>(core: &Core, outputs: impl IntoIterator<Item = &'a SstMeta>) {
     for meta in outputs {
         // What cannot be removed now is removed as an orphan when the store is opened next.
         drop(core.tree.ssts.remove(meta.no));

@@ -7,9 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use common::{DIR, Map, Rng, by_turns, dump, hooked, key, options, seeds, value, within};
+use common::{DIR, Map, Rng, by_turns, dump, eventually, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, HookedDisk, MemDisk, Operation};
 use strata_engine::layer::{IndexId, SeqNo};
@@ -87,15 +86,6 @@ fn judge(dir: &str, disk: &MemDisk, expected: &Map, case: &str) {
         drop(engine);
         let engine = open_at(dir, &copy).unwrap_or_else(|e| panic!("{case}, again: {e}"));
         assert_eq!(content(&engine).len(), expected.len() + more + 1, "{case}, again");
-    }
-}
-
-/// Waits until housekeeping has done something.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{DIR, Map, Recorder, Rng, TestKeys, dump, hooked, key, plain_options, seeds, within};
 use parking_lot::Mutex;
 use strata_engine::crypt::KeyProvider;
-use strata_engine::io::{Disk, FaultKind, MemDisk, Mode};
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::layer::IndexId;
 use strata_engine::{Compression, Engine, Error, Event, Options, Result};
 
@@ -179,24 +179,9 @@ fn keys_of_files(disk: &MemDisk) -> Vec<(u32, u32)> {
 /// A store that was encrypted by an earlier program.
 #[test]
 fn a_stored_encrypted_store_is_still_read() {
-    fn copy(from: &Path, disk: &MemDisk, to: &Path) {
-        disk.create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let path = entry.unwrap().path();
-            let target = to.join(path.file_name().unwrap());
-            if path.is_dir() {
-                copy(&path, disk, &target);
-            } else {
-                let file = disk.open(&target, Mode::Create, false).unwrap();
-                file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
-                file.sync_data().unwrap();
-            }
-        }
-        disk.sync_dir(to).unwrap();
-    }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let disk = MemDisk::new();
-    copy(&fixtures.join("encrypted/store"), &disk, Path::new(DIR));
+    common::copy(&fixtures.join("encrypted/store"), &disk, Path::new(DIR));
     let content = std::fs::read_to_string(fixtures.join("store.txt")).unwrap();
     let committed = content.lines().filter(|line| !line.starts_with("xid-"));
     let row = |line: &str| {

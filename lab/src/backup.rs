@@ -14,25 +14,24 @@ use crate::definer::{self, Definer};
 use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{Trial, seed_of_now};
 use crate::server::{Instance, Server};
+use crate::side::{Side, catch_up};
 use crate::tpcc::Scale;
 use crate::tpcc::bench::load_warehouses;
 use crate::tpcc::drive::{Load, drive};
 use anyhow::{Context, Result, bail, ensure};
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Row};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 /// The load runs so long before a backup.
 const BEFORE: Duration = Duration::from_secs(3);
 const TWINS: &str = "twins";
@@ -45,13 +44,6 @@ pub struct Args {
     /// The tool [default: strata-backup beside this program]
     #[arg(long)]
     tool: Option<PathBuf>,
-}
-
-/// One server.
-struct Side {
-    instance: Instance,
-    port: u16,
-    number: u32,
 }
 
 struct Bench {
@@ -100,9 +92,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-backup' makes it", tool.display());
     crate::paths::need_program("mariadb-backup")?;
-    let mut side = |number: u32, name: &str| -> Result<Side> {
-        Ok(Side { instance: Instance::new(&folder.join(name), args.trial.engine)?, port: free_port(&mut rng)?, number })
-    };
+    let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
     println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut bench = Bench {
@@ -137,43 +127,23 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn free_port(rng: &mut SmallRng) -> Result<u16> {
-    (0..100)
-        .map(|_| rng.random_range(20_000..30_000u16))
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .context("no port is free")
-}
-
-impl Side {
-    fn conditions(&self, budget_mb: u64) -> Conditions {
-        let extra = vec![
-            "skip-networking=0".to_string(),
-            "bind-address=127.0.0.1".into(),
-            format!("port={}", self.port),
-            format!("server-id={}", self.number),
-            "gtid-strict-mode=1".into(),
-            "slave-net-timeout=10".into(),
+impl Bench {
+    fn conditions(&self, side: &Side) -> Conditions {
+        let further = vec![
+            "slave-net-timeout=10".to_string(),
             // Of two engines, the rows' and that of the position (InnoDB), and not logged by the copy: the command `replica` has
             // positions in the rows' engine.
             "slave-parallel-threads=4".into(),
         ];
-        Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
+        side.conditions(self.args.trial.cache_mb, further)
     }
 
-    fn connect(&self) -> Result<Conn> {
-        Ok(self.instance.connect(None)?)
-    }
-}
-
-impl Bench {
     fn prepare(&mut self) -> Result<Server> {
         let _ = fs::remove_dir_all(&self.backups);
         fs::create_dir_all(&self.backups)?;
         self.source.instance.reset()?;
-        let server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
-        let mut conn = self.source.connect()?;
-        conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
-        conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
+        let server = self.source.instance.start(&self.conditions(&self.source))?;
+        self.source.lead()?;
         load_warehouses(&self.source.instance, self.scale, false)?;
         ledger::create(&self.source.instance)?;
         definer::create(&self.source.instance)?;
@@ -228,7 +198,7 @@ impl Bench {
         let mut server = server;
         let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)))?;
         if kind == Kind::KillServer {
-            server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
+            server = self.source.instance.start(&self.conditions(&self.source))?;
         }
         let verified = self.command().args(["verify", "--target-dir"]).arg(dir).stderr(Stdio::null()).status()?;
         ensure!(done || !verified.success(), "a backup that was killed after {after:?} passes for complete");
@@ -322,7 +292,7 @@ impl Bench {
         instance.reset()?;
         fs::remove_dir_all(instance.data())?;
         self.tool(&["restore", "--target-dir"], &[backup, Path::new("--datadir"), &instance.data()])?;
-        let server = instance.start(&self.copy.conditions(self.args.trial.cache_mb))?;
+        let server = instance.start(&self.conditions(&self.copy))?;
         let mut conn = self.copy.connect()?;
         let unlike: Option<(u64, u64)> = conn.query_first(format!(
             "SELECT (SELECT COUNT(*) FROM {TWINS}.here), (SELECT COUNT(*) FROM {TWINS}.here JOIN {TWINS}.there USING (n))"
@@ -334,14 +304,15 @@ impl Bench {
         let manifest: serde_json::Value = serde_json::from_str(&text)?;
         let gtid = manifest["position"]["gtid_binlog_pos"].as_str().context("the backup tells no GTID")?;
         conn.query_drop(format!("SET GLOBAL gtid_slave_pos = '{gtid}'"))?;
-        conn.query_drop(format!(
-            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
-             master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
-            self.source.port
-        ))?;
-        conn.query_drop("START SLAVE")?;
+        self.source.follow(&mut conn)?;
         let mut source = self.source.connect()?;
-        catch_up(&mut source, &mut conn)?;
+        catch_up(&mut source, &mut conn, |_, text| {
+            let errors = format!("{} {}", text("Last_SQL_Error"), text("Last_IO_Error"));
+            let runs = text("Slave_SQL_Running") != "No" && text("Slave_IO_Running") != "No";
+            ensure!(runs, "the restored server cannot follow its source: {errors}");
+            Ok(())
+        })
+        .context("the restored server")?;
         let mut wrong = differences(&mut source, &mut conn)?;
         check_tables(instance, &mut wrong)?;
         for table in ["here", "there"] {
@@ -426,24 +397,6 @@ fn write_twins(origin: &Instance, first: u64, stop: &AtomicBool, longest_us: &At
         }
     }
     Ok(n)
-}
-
-/// Waits until the replica has everything of its source.
-fn catch_up(source: &mut Conn, replica: &mut Conn) -> Result<()> {
-    let last: String = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?.context("no position")?;
-    let began = Instant::now();
-    loop {
-        let reached: Option<i64> = replica.exec_first("SELECT MASTER_GTID_WAIT(?, 1)", (&last,))?;
-        if reached == Some(0) {
-            return Ok(());
-        }
-        let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
-        let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
-        let errors = format!("{} {}", text("Last_SQL_Error"), text("Last_IO_Error"));
-        let runs = text("Slave_SQL_Running") != "No" && text("Slave_IO_Running") != "No";
-        ensure!(runs, "the restored server cannot follow its source: {errors}");
-        ensure!(began.elapsed() < PATIENCE, "the restored server is not at {last}, but at {}", text("Gtid_Slave_Pos"));
-    }
 }
 
 fn size_of(dir: &Path) -> Result<u64> {

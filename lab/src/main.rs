@@ -49,6 +49,7 @@ mod report;
 mod reproduce;
 mod sbtest;
 mod server;
+mod side;
 mod snapshot;
 mod stats;
 mod steady;

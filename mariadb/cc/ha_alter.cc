@@ -1,17 +1,19 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* ALTER TABLE that leaves the rows where they are: columns come, go, change places and names, or become wider, and rows are read
-   through the definition they were written with. Whether the engine can do what is asked is found out by a trial; everything else
-   is copied by the server. */
+/* ALTER TABLE in place. Columns come, go, change places and names, or become wider, and rows are read through the definition they were
+   written with; indexes go at once, and come while others change the table. Whether the engine can do what is asked is found out by a
+   trial; everything else is copied by the server. */
 
 #include "alter_reasons.h"
+#include "alteration.h"
 #include "errors.h"
 #include "ha_strata.h"
 #include "sql_alter.h"
 #include "sql_class.h"
-#include <string>
+#include <mysql/service_progress_report.h>
 
-using strata::Definition;
+using strata::Altered;
+using strata::Alteration;
 using strata::handler_error;
 
 namespace {
@@ -24,19 +26,15 @@ constexpr alter_table_operations DONE_INSTANTLY=
     ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_OPTION | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN |
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
-    ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED;
+    ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED |
+    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+
+/* What is done beside others who change the table. */
+constexpr alter_table_operations DONE_ONLINE= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
 /* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
 constexpr alter_table_operations CONCERNS_KEYS= ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
                                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-
-/* The table that an ALTER is about, one of a partitioned table's. */
-class Altered : public inplace_alter_handler_ctx
-{
-public:
-  explicit Altered(StrataTable *table) : table(table) {}
-  StrataTable *table;
-};
 
 bool is_integer(enum_field_types type)
 {
@@ -78,43 +76,6 @@ bool can_change_collation(const Field &field, const CHARSET_INFO *to)
   return my_charset_same(from, to) || (!strcmp(from->cs_name.str, "utf8mb3") && !strcmp(to->cs_name.str, "utf8mb4"));
 }
 
-/* Can the default be computed without a row, and is it the same for all? Of what is no constant only the statement's time is. */
-bool is_one_value(const Virtual_column_info *value) { return !value || !(value->flags & ~VCOL_TIME_FUNC); }
-
-/* Where the columns of the new definition come from. */
-struct Columns
-{
-  std::vector<int32_t> kept; /* the old column's number; -1: new, and has the value of the new definition's first record */
-
-  /* False if the rows cannot stay. */
-  bool find(TABLE *altered, const Alter_inplace_info *info)
-  {
-    if (altered->s->fields != info->alter_info->create_list.elements)
-      return false; /* columns that the server keeps to itself */
-    restore_record(altered, s->default_values);
-    List_iterator_fast<Create_field> list(info->alter_info->create_list);
-    for (Field **to= altered->field; *to; to++)
-    {
-      const Create_field *from= list++;
-      Field *field= *to;
-      if (from->field)
-      {
-        kept.push_back((int32_t) from->field->field_index);
-        continue;
-      }
-      kept.push_back(-1);
-      if (!field->stored_in_db())
-        continue;
-      if (field->vcol_info || field->type() == MYSQL_TYPE_GEOMETRY || (field->flags & AUTO_INCREMENT_FLAG) ||
-          !is_one_value(field->default_value))
-        return false;
-      if (field->default_value && field->set_default())
-        return false;
-    }
-    return true;
-  }
-};
-
 } // namespace
 
 /* Asked of each column that is not the same as before: might its values stay? The trial says whether they do. */
@@ -145,83 +106,187 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
+/* Have indexes that come virtual columns? */
+static bool has_virtual_index(const TABLE *altered, const Alter_inplace_info *info)
+{
+  for (uint i= 0; i < info->index_add_count; i++)
+  {
+    const KEY &key= altered->key_info[info->index_add_buffer[i]];
+    for (uint p= 0; p < key.user_defined_key_parts; p++)
+      if (!altered->field[key.key_part[p].fieldnr - 1]->stored_in_db())
+        return true;
+  }
+  return false;
+}
+
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
-  enum_alter_inplace_result result= is_instant(altered, info) ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  enum_alter_inplace_result result= in_place(altered, info);
   if (result == HA_ALTER_INPLACE_NOT_SUPPORTED)
     if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
       info->unsupported_reason= reason;
   return result;
 }
 
-bool ha_strata::is_instant(TABLE *altered, Alter_inplace_info *info)
+enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info *info)
 {
   const alter_table_operations asked= info->handler_flags;
-  if ((asked & ~DONE_INSTANTLY) || info->ignore || info->error_if_not_empty || (is_related() && (asked & CONCERNS_KEYS)))
-    return false;
+  if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE)) || info->ignore || info->error_if_not_empty ||
+      (is_related() && (asked & CONCERNS_KEYS)))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
-    return false;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
   /* Who names the engine wants the rows written anew. */
   if (create_info->used_fields & (HA_CREATE_USED_SEQUENCE | HA_CREATE_USED_ENGINE) ||
       table->s->table_type == TABLE_TYPE_SEQUENCE)
-    return false;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const ha_table_option_struct *options= create_info->option_struct;
   if (options && table->s->option_struct && (options->compression != table->s->option_struct->compression ||
                                                  options->encrypted != table->s->option_struct->encrypted ||
                                                  options->encryption_key != table->s->option_struct->encryption_key))
-    return false;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
-    return false;
-  Columns columns;
-  Definition definition;
-  if (!columns.find(altered, info) || definition.describe(altered, false, options))
-    return false;
-  if (strata_table_alter(strata::store, &table_, 1, definition.get(), columns.kept.data(), altered->record[0], true) ==
-      STRATA_OK)
-    return true;
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  Alteration alteration(ha_thd());
+  if (!alteration.describe(table, altered, info))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (alteration.has_new_indexes() && (!Alteration::same_records(table, altered) || has_virtual_index(altered, info)))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (strata_alter_check(strata::store, table_, alteration.get()) == STRATA_OK)
+    return alteration.has_new_indexes() ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
   String why;
   if (!strata::error_message(&why))
     info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
-  return false;
+  return HA_ALTER_INPLACE_NOT_SUPPORTED;
 }
 
-bool ha_strata::prepare_inplace_alter_table(TABLE *, Alter_inplace_info *info)
+/* Tells why a part of an ALTER has failed; true if it has. */
+bool ha_strata::alter_failed(int result, int32_t duplicate, TABLE *altered)
 {
-  info->handler_ctx= new (ha_thd()->mem_root) Altered(table_);
-  return !info->handler_ctx;
+  if (result == STRATA_OK)
+    return false;
+  if (result == STRATA_DUPLICATE && duplicate >= 0)
+    print_keydup_error(altered, &altered->key_info[duplicate], MYF(0));
+  else if (result == STRATA_INDEX_OF_FOREIGN)
+  {
+    char name[NAME_LEN + 1];
+    strata_failed_name(0, name, sizeof name);
+    my_error(ER_DROP_INDEX_FK, MYF(0), name);
+  }
+  else
+  {
+    THD *thd= ha_thd();
+    /* The server makes errors of warnings meanwhile; details are none. */
+    bool aborts= thd->abort_on_warning;
+    thd->abort_on_warning= false;
+    int error= handler_error(result, thd);
+    thd->abort_on_warning= aborts;
+    if (!thd->is_error())
+      print_error(error, MYF(0));
+  }
+  return true;
 }
 
-/* The one change. All partitions of a table change together. */
+bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Altered *ctx= new (ha_thd()->mem_root) Altered(table_);
+  info->handler_ctx= ctx;
+  if (!ctx)
+    return true;
+  Alteration alteration(ha_thd());
+  if (!alteration.describe(table, altered, info))
+  {
+    print_error(HA_ERR_UNSUPPORTED, MYF(0));
+    return true;
+  }
+  return alteration.has_new_indexes() &&
+         alter_failed(strata_build_begin(strata::store, table_, alteration.get(), &ctx->build), -1, altered);
+}
+
+namespace {
+
+void tell_progress(void *ctx, const char *, uint64_t done, uint64_t of)
+{
+  thd_progress_report(static_cast<THD *>(ctx), done, of);
+}
+
+/* Records for the row layer: those of both tables lie in the same way. */
+StrataRows rows_of(THD *thd, TABLE *altered)
+{
+  return {altered->record[0], altered->record[0], nullptr, tell_progress, thd};
+}
+
+} // namespace
+
+bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Altered *ctx= static_cast<Altered *>(info->handler_ctx);
+  if (!ctx->build)
+    return false;
+  THD *thd= ha_thd();
+  thd_progress_init(thd, 1);
+  StrataRows rows= rows_of(thd, altered);
+  int32_t duplicate= -1;
+  int result= strata_build_run(ctx->build, &rows, &duplicate);
+  thd_progress_end(thd);
+  return alter_failed(result, duplicate, altered);
+}
+
+/* All partitions of a table change together. */
 bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   if (!commit)
+  {
+    if (Altered *ctx= static_cast<Altered *>(info->handler_ctx))
+    {
+      strata_build_free(ctx->build);
+      ctx->build= nullptr;
+    }
     return false;
+  }
   std::vector<StrataTable *> tables;
+  std::vector<StrataBuild *> builds;
+  auto add= [&](inplace_alter_handler_ctx *part) {
+    const Altered *ctx= static_cast<Altered *>(part);
+    tables.push_back(ctx->table);
+    if (ctx->build)
+      builds.push_back(ctx->build);
+  };
   if (info->group_commit_ctx)
     for (inplace_alter_handler_ctx **part= info->group_commit_ctx; *part; part++)
-      tables.push_back(static_cast<Altered *>(*part)->table);
+      add(*part);
   else
-    tables.push_back(table_);
+    add(info->handler_ctx);
   info->group_commit_ctx= nullptr;
 
-  int error= strata::wait_for_earlier_commits(ha_thd());
-  Columns columns;
-  Definition definition;
+  THD *thd= ha_thd();
+  int error= strata::wait_for_earlier_commits(thd);
+  /* Children that rely on the indexes which there are. */
+  if (!error)
+    error= strata::lock_parent(thd, name_.c_str());
+  Alteration alteration(thd);
   /* First, as nothing may fail once the engine has the new definition and the server the old one. */
   if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
     error= reset_auto_increment(info->create_info->auto_increment_value);
-  if (!error)
-    error= columns.find(altered, info)
-               ? definition.describe(altered, false, info->create_info->option_struct)
-               : HA_ERR_UNSUPPORTED;
-  if (!error)
-    error= handler_error(strata_table_alter(strata::store, tables.data(), tables.size(), definition.get(),
-                                            columns.kept.data(), altered->record[0], false),
-                         ha_thd());
+  if (!error && !alteration.describe(table, altered, info))
+    error= HA_ERR_UNSUPPORTED;
   if (error)
+  {
     print_error(error, MYF(0));
-  return error != 0;
+    return true;
+  }
+  if (builds.empty())
+    return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
+  StrataRows rows= rows_of(thd, altered);
+  for (StrataBuild *build : builds)
+  {
+    int32_t duplicate= -1;
+    int result= strata_build_end(build, &rows, &duplicate);
+    if (alter_failed(result, duplicate, altered))
+      return true;
+  }
+  return alter_failed(strata_build_commit(strata::store, builds.data(), builds.size(), alteration.get()), -1, altered);
 }
 
 namespace strata {

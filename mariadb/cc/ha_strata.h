@@ -45,7 +45,7 @@ public:
                                  const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
-  bool inplace_alter_table(TABLE *, Alter_inplace_info *) override { return false; }
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
   /* ---- foreign keys ---- */
@@ -138,7 +138,8 @@ private:
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
-  bool is_instant(TABLE *altered, Alter_inplace_info *info);
+  enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info);
+  bool alter_failed(int result, int32_t duplicate, TABLE *altered);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);
   void fill_rec_per_key();

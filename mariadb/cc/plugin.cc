@@ -306,5 +306,5 @@ maria_declare_plugin(strata){
     "0.1",
     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics,
-    strata::schema_foreign_keys
+    strata::schema_foreign_keys, strata::schema_builds
     maria_declare_plugin_end;

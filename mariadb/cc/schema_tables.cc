@@ -1,6 +1,6 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS: columns here, in the order of the row layer's cells. */
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS, STRATA_BUILDS: columns here, in the order of the row layer's cells. */
 
 #include "schema_tables.h"
 #include "errors.h"
@@ -100,6 +100,13 @@ ST_FIELD_INFO foreign_key_fields[]= {Column("CONSTRAINT_NAME", Varchar(NAME_LEN)
                                      Column("REFERENCED_INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
                                      CEnd()};
 
+ST_FIELD_INFO build_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                               Column("STEP", Varchar(32), NOT_NULL),
+                               Column("ROWS_DONE", ULonglong(), NOT_NULL),
+                               Column("ROWS_OF", ULonglong(), NOT_NULL),
+                               Column("SECONDS", ULonglong(), NOT_NULL),
+                               CEnd()};
+
 template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
@@ -132,5 +139,7 @@ const st_maria_plugin schema_metrics= declare("STRATA_METRICS", "Figures about t
                                               init<metric_fields, STRATA_REPORT_METRICS>);
 const st_maria_plugin schema_foreign_keys= declare("STRATA_FOREIGN_KEYS", "Foreign keys, with the indexes that they use",
                                                    init<foreign_key_fields, STRATA_REPORT_FOREIGN_KEYS>);
+const st_maria_plugin schema_builds= declare("STRATA_BUILDS", "New indexes that are being made by ALTER TABLE",
+                                             init<build_fields, STRATA_REPORT_BUILDS>);
 
 } // namespace strata

@@ -19,6 +19,7 @@ typedef struct StrataStore StrataStore;     /* the open database: one per proces
 typedef struct StrataSession StrataSession; /* one per connection: transaction, snapshot, locks */
 typedef struct StrataTable StrataTable;     /* an open table, reference counted, shared by handlers */
 typedef struct StrataCheckpoint StrataCheckpoint; /* a copy of the database that is being made */
+typedef struct StrataBuild StrataBuild;     /* new indexes of a table that are being made */
 typedef struct StrataCursor StrataCursor;   /* one per handler instance: scan position and row buffers */
 
 enum StrataResult {
@@ -231,7 +232,7 @@ int strata_checkpoint_finish(StrataCheckpoint *checkpoint, const char *note); /*
 void strata_checkpoint_free(StrataCheckpoint *checkpoint); /* null: nothing */
 /* Tables of information_schema: emit is called once per row. */
 enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3,
-                    STRATA_REPORT_FOREIGN_KEYS = 4 };
+                    STRATA_REPORT_FOREIGN_KEYS = 4, STRATA_REPORT_BUILDS = 5 };
 typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
 int strata_report(StrataStore *store, uint32_t which, void (*emit)(void *ctx, const StrataCell *cells, size_t count), void *ctx);
 /* The figures of STRATA_REPORT_METRICS, without rows. Fills at most cap entries; returns how many there are. */
@@ -254,11 +255,38 @@ int strata_table_open(StrataStore *store, const char *name, const StrataTableDef
 /* An error if the table could not be opened with `def`. The order of indexes may differ. */
 int strata_table_fits(StrataStore *store, StrataTable *table, const StrataTableDef *def);
 void strata_table_close(StrataTable *table);
-/* Gives tables, all or none, the columns of `def` and the names of its indexes; rows stay. `kept` says for each column which of
-   the present ones it is, -1: a new one, whose value in all rows is that of `record`. On a `trial` nothing changes. The tables
-   are to be opened again. */
-int strata_table_alter(StrataStore *store, StrataTable *const *tables, size_t count, const StrataTableDef *def,
-                       const int32_t *kept, const uint8_t *record, int trial);
+/* What ALTER TABLE makes of a table, or of each partition of one. */
+typedef struct {
+  const StrataTableDef *def;
+  const int32_t *columns;     /* for each column of `def`: which of the present ones it is, -1: a new one, whose value in all rows is
+                                 that of `record` */
+  const int32_t *indexes;     /* for each index of `def`: which of the present ones it is, -1: a new one */
+  const uint8_t *record;      /* of the new definition */
+  const StrataDdl *ddl;
+} StrataAlteration;
+/* An error where the change would be refused. Nothing changes. */
+int strata_alter_check(StrataStore *store, const StrataTable *table, const StrataAlteration *alteration);
+/* Changes tables, all or none, that get no new index; rows stay. The tables are to be opened again. */
+int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t count, const StrataAlteration *alteration);
+/* New indexes of a table, made while others change it:
+     begin    nobody has the table open for a statement, nor an open transaction that has written to it
+     run      the long part; others may change the table
+     end      as for begin, from here to the commit
+     commit   builds of the partitions of one table, all or none: the tables get their indexes and are to be opened again
+   Freed, or not committed, a build leaves nothing. */
+typedef struct {
+  uint8_t *record;            /* a row of the table is put here */
+  const uint8_t *made;        /* the record of the new definition that `make` makes of it; `record` itself if that is null */
+  int (*make)(void *ctx);     /* 0: done. Otherwise the server has told the error */
+  void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
+  void *ctx;
+} StrataRows;
+int strata_build_begin(StrataStore *store, StrataTable *table, const StrataAlteration *alteration, StrataBuild **build);
+/* *duplicate_index gets the violated index of the new definition with STRATA_DUPLICATE; `made` is then the record of such a row. */
+int strata_build_run(StrataBuild *build, const StrataRows *rows, int32_t *duplicate_index);
+int strata_build_end(StrataBuild *build, const StrataRows *rows, int32_t *duplicate_index);
+int strata_build_commit(StrataStore *store, StrataBuild *const *builds, size_t count, const StrataAlteration *alteration);
+void strata_build_free(StrataBuild *build); /* null: nothing */
 /* The version of a table's definition, or of those of its partitions. */
 int strata_table_version(StrataStore *store, const char *name, uint8_t *version);
 /* Foreign keys of a table: those it has, or, as_parent, those that refer to it. */

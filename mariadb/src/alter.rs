@@ -1,48 +1,88 @@
-//! ALTER TABLE that leaves the rows where they are.
+//! ALTER TABLE: changes that leave the rows where they are, and new indexes.
 
-use crate::definition::table_def;
+use crate::definition::{statement, table_def};
 use crate::outcome::{bytes, reference, text};
 use crate::store::{StoreHandle, TableHandle, on_store};
-use crate::types::CTableDef;
+use crate::types::{CAlteration, CCallbacks};
 use std::ffi::{c_char, c_int};
 use strata_row::catalog::alter::Source;
+use strata_row::def::TableDef;
+use strata_row::foreign::Statement;
 use strata_row::rowcode::Record;
+use strata_row::store::Alteration;
 use strata_row::{Error, Result};
 
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_alter(
-    store: *mut StoreHandle,
-    tables: *const *const TableHandle,
-    count: usize,
-    def: *const CTableDef,
-    kept: *const i32,
-    record: *const u8,
-    trial: c_int,
-) -> c_int {
-    unsafe {
-        on_store(store, |s| {
-            s.store.engine().check()?;
-            let def = table_def(def, &s.calls)?;
-            let name = |table: &*const TableHandle| Ok(reference(*table)?.table.state.name());
-            let names = bytes(tables, count).iter().map(name).collect::<Result<Vec<String>>>()?;
-            if record.is_null() {
+/// A `StrataAlteration` in the row layer's terms.
+pub(crate) struct Asked {
+    def: TableDef,
+    sources: Vec<Source>,
+    kept: Vec<Option<usize>>,
+    statement: Statement,
+}
+
+impl Asked {
+    /// Translates it.
+    pub unsafe fn of(alteration: *const CAlteration, calls: &CCallbacks) -> Result<Asked> {
+        // SAFETY: the header promises arrays of the lengths that the definition says, and a record of it.
+        unsafe {
+            let alteration = reference(alteration)?;
+            let def = table_def(alteration.def, calls)?;
+            if alteration.record.is_null() {
                 return Err(Error::invalid("null pointer"));
             }
-            // SAFETY: the header promises a record of the new definition.
-            let record = Record::new(bytes(record, def.record_bytes as usize));
+            let record = Record::new(bytes(alteration.record, def.record_bytes as usize));
             let source = |(column, kept): (usize, &i32)| match usize::try_from(*kept) {
                 Ok(kept) => Ok(Source::Kept(kept)),
                 Err(_) => Source::added(&def, column, record),
             };
-            let kept = bytes(kept, def.columns.len());
-            let sources = kept.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
-            match trial != 0 {
-                true => {
-                    names.iter().try_for_each(|name| s.store.check_alter(name, &def, &sources, &|| s.calls.is_killed()))
-                }
-                false => s.store.alter_columns(&names, &def, &sources, &|| s.calls.is_killed()),
-            }
+            let columns = bytes(alteration.columns, def.columns.len());
+            let sources = columns.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
+            let indexes = bytes(alteration.indexes, def.indexes.len());
+            let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
+            Ok(Asked { statement: statement(alteration.ddl)?, def, sources, kept })
+        }
+    }
+
+    /// The same, borrowed.
+    pub fn alteration(&self) -> Alteration<'_> {
+        Alteration { def: &self.def, sources: &self.sources, kept: &self.kept, statement: &self.statement }
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_alter_check(
+    store: *mut StoreHandle,
+    table: *const TableHandle,
+    alteration: *const CAlteration,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().check()?;
+            let asked = Asked::of(alteration, &s.calls)?;
+            let alteration = asked.alteration();
+            let table = alteration.of(&reference(table)?.table);
+            s.store.check_alteration(table, &alteration, &|| s.calls.is_killed())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_alter_tables(
+    store: *mut StoreHandle,
+    tables: *const *const TableHandle,
+    count: usize,
+    alteration: *const CAlteration,
+) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            s.store.engine().check()?;
+            let asked = Asked::of(alteration, &s.calls)?;
+            let alteration = asked.alteration();
+            let one = |table: &*const TableHandle| Ok(alteration.of(&reference(*table)?.table));
+            let tables = bytes(tables, count).iter().map(one).collect::<Result<Vec<_>>>()?;
+            s.store.alter_tables(&tables, &alteration, &|| s.calls.is_killed())
         })
     }
 }

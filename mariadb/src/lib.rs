@@ -19,6 +19,7 @@
 //! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
 //! - `alter`: ALTER TABLE in place
+//! - `build`: new indexes of a table that others go on to change
 //! - `results`: results of queries that the server keeps
 //! - `checkpoint`: copies of the database
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
@@ -53,6 +54,7 @@ pub mod session;
 pub mod results;
 pub mod foreign;
 pub mod alter;
+pub mod build;
 pub mod cursor;
 pub mod stats;
 pub mod maintenance;

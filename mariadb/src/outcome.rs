@@ -167,6 +167,16 @@ pub unsafe fn reference<'a, T>(pointer: *const T) -> strata_row::Result<&'a T> {
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid("null pointer"))
 }
 
+/// Ends what a handle stands for; null is no handle.
+pub unsafe fn free<T>(handle: *mut T) {
+    guard_value((), || {
+        if !handle.is_null() {
+            // SAFETY: the caller got it from `Box::into_raw` and uses it no more.
+            drop(unsafe { Box::from_raw(handle) });
+        }
+    })
+}
+
 /// Stores an out parameter.
 pub unsafe fn store_out<T>(to: *mut T, value: T) -> strata_row::Result<()> {
     if to.is_null() {

@@ -61,6 +61,7 @@ pub unsafe extern "C" fn strata_report(
                 2 => report::transactions(&s.store),
                 3 => metrics::rows(&s.store),
                 4 => report::foreign_keys(&s.store),
+                5 => report::builds(&s.store),
                 n => return Err(Error::invalid(format!("there is no report {n}"))),
             };
             let Some(emit) = emit else { return Ok(()) };

@@ -8,7 +8,7 @@ use crate::fault;
 use crate::keys::ServerKeys;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
-use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out, text};
+use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
@@ -341,11 +341,7 @@ pub unsafe extern "C" fn strata_table_fits(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_close(table: *mut TableHandle) {
-    guard_value((), || {
-        if !table.is_null() {
-            drop(unsafe { Box::from_raw(table) });
-        }
-    })
+    unsafe { free(table) }
 }
 
 unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {

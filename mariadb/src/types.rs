@@ -193,6 +193,38 @@ pub struct CDdl {
     pub altered: *const c_char,
 }
 
+/// `StrataAlteration`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CAlteration {
+    /// The new definition.
+    pub def: *const CTableDef,
+    /// For each column the present one, or -1.
+    pub columns: *const i32,
+    /// For each index the present one, or -1.
+    pub indexes: *const i32,
+    /// A record with the values of new columns.
+    pub record: *const u8,
+    /// What else the statement says.
+    pub ddl: *const CDdl,
+}
+
+/// `StrataRows`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CRows {
+    /// A record of the table as it is.
+    pub record: *mut u8,
+    /// A record of the new definition.
+    pub made: *const u8,
+    /// Makes the latter of the former; 0: done.
+    pub make: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    /// Is told how far the work is.
+    pub tell: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64)>,
+    /// For these.
+    pub ctx: *mut c_void,
+}
+
 /// `StrataReference`.
 #[repr(C)]
 #[derive(Clone, Copy)]

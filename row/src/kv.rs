@@ -3,8 +3,9 @@
 pub use strata_engine::crypt::{KeyProvider, KeyVersion, SYSTEM_KEY};
 pub use strata_engine::layer::{
     Backoff, CrashPoint, Cursor, Deadlock, Feature, Figure, GrantKind, Granted, IndexId, LockInfo, LockKind, LockMode,
-    LockOwner, Metric, Moment, Need, RangeEstimate, RangeGrant, ReadPoint, Renewal, Savepoint, SeqNo, Subsystem, Txn,
-    Unit, Unread, ValueBuf, ValueOut, Wait, WaitInfo, WriteOp, codec, limits, metrics as engine_metrics,
+    LockOwner, Metric, Moment, Need, NotedKeys, RangeEstimate, RangeGrant, ReadPoint, Renewal, SameKey, Savepoint,
+    SeqNo, Sorter, Subsystem, Tick, Txn, Unit, Unread, ValueBuf, ValueOut, Wait, WaitInfo, WriteOp, codec, limits,
+    metrics as engine_metrics,
 };
 pub use strata_engine::{
     Checkpoint, Compression, Durability, Engine, Error, Event, Metrics, Options, Result, Severity,

@@ -11,6 +11,8 @@ pub mod rowcode;
 pub mod catalog;
 mod changes;
 mod history;
+mod follow;
+pub mod progress;
 pub mod auto_increment;
 pub mod isolation;
 pub mod kill_switch;
@@ -21,6 +23,7 @@ pub mod integrity;
 pub mod stats;
 pub mod table;
 pub mod store;
+pub mod build;
 pub mod report;
 pub mod metrics;
 

@@ -7,6 +7,7 @@ use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
 use crate::foreign::key::is_passive;
 use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
+use crate::progress::Progress;
 use crate::schema::{StoredIndex, TableMeta};
 use crate::store::Store;
 use std::collections::HashMap;
@@ -297,4 +298,15 @@ pub fn foreign_keys(store: &Store) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// The builds of new indexes that are under way as rows: table, step, rows done and rows in all of this step, seconds since it began.
+pub fn builds(store: &Store) -> Vec<Row> {
+    let row = |build: Arc<Progress>| {
+        let (step, done, of) = build.now();
+        let us = store.engine().now_us().saturating_sub(build.begun_us());
+        let numbers = [done, of, us / 1_000_000].map(Cell::Number);
+        [text(Names::quoted(store, build.table())), text(step.name())].into_iter().chain(numbers).collect()
+    };
+    store.builds().into_iter().map(row).collect()
 }

@@ -5,8 +5,8 @@
 //! table ever gets; so the lists say which value of an old row belongs to which column of today. A column that some version
 //! lacks has an *initial value*: what it holds in rows of that version.
 //!
-//! An index has a kind and a state. A *building* index is written to but not read, since rows from before it may have no
-//! entries yet; a *dropping* one is neither, and its entries may be of rows that are no more.
+//! An index is there as a whole: one that is being built is in no table's entry before it has all its entries
+//! (`crate::build`).
 //!
 //! Rejected: one list of columns with the versions in which each came and went, as other dictionaries have it. A change of
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
@@ -73,17 +73,6 @@ pub struct StoredPart {
     pub descending: bool,
 }
 
-/// Who may use an index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IndexState {
-    /// Everybody.
-    Live,
-    /// It is written to, not read.
-    Building,
-    /// Nobody.
-    Dropping,
-}
-
 /// An index as the catalog knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredIndex {
@@ -93,8 +82,6 @@ pub struct StoredIndex {
     pub name: String,
     /// What entries it has of a row.
     pub kind: IndexKind,
-    /// Who may use it.
-    pub state: IndexState,
     /// Unique.
     pub unique: bool,
     /// Over a hidden hash column.
@@ -162,24 +149,18 @@ impl StoredColumn {
 
 impl StoredIndex {
     /// What is stored of an index.
-    pub fn of(id: IndexId, index: &Index, state: IndexState) -> StoredIndex {
+    pub fn of(id: IndexId, index: &Index) -> StoredIndex {
         let part =
             |p: &crate::def::KeyPart| StoredPart { column: p.column, length: p.length, descending: p.descending };
         StoredIndex {
             id,
             name: index.name.clone(),
             kind: index.kind,
-            state,
             unique: index.unique,
             long_hash: index.long_hash,
             parts: index.parts.iter().map(part).collect(),
             options: index.options.clone(),
         }
-    }
-
-    /// True if it is read.
-    pub fn is_live(&self) -> bool {
-        self.state == IndexState::Live
     }
 }
 
@@ -193,7 +174,7 @@ impl TableMeta {
         }
     }
 
-    /// All index ids of the table, in whatever state the indexes are.
+    /// All index ids of the table.
     pub fn ids(&self) -> Vec<IndexId> {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()
     }
@@ -232,7 +213,7 @@ impl TableMeta {
             next_column: def.columns.len() as u32,
             columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
             former: Vec::new(),
-            indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index, IndexState::Live)).collect(),
+            indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index)).collect(),
             foreign: Vec::new(),
         }
     }

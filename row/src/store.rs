@@ -6,29 +6,30 @@
 //! disk: whatever a change's clean-up says, a state that is not of the catalog's entry is never handed out.
 
 use crate::auto_increment::{Counter, Which};
-use crate::catalog::alter::Source;
 use crate::catalog::define::Names;
 use crate::catalog::format::{self, DecisionLog};
-use crate::catalog::{Catalog, Urgency, compare, refuse_prepared};
-use crate::def::{Index, IndexKind, Library, TableDef, Terms};
+use crate::catalog::{Catalog, compare, refuse_prepared};
+use crate::def::{IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
 use crate::foreign::key::database;
 use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
-use crate::keycode::KeyCodec;
 use crate::kill_switch::KillSwitch;
-use crate::kv::{self, Engine, IndexId, Options, SeqNo};
-use crate::rowcode::RowCodec;
-use crate::schema::{IndexState, StoredIndex, TableMeta};
+use crate::kv::{self, Engine, Options, SeqNo};
+use crate::progress::Progress;
+use crate::schema::{StoredIndex, TableMeta};
 use crate::session::Session;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+
+mod alter;
+
+pub use alter::{Alteration, AlteredTable};
 
 /// An open database.
 pub struct Store {
@@ -39,8 +40,8 @@ pub struct Store {
     /// Sessions, for reports.
     sessions: Mutex<Vec<Weak<KillSwitch>>>,
     library: OnceLock<Arc<dyn Library>>,
-    /// Of the unique indexes whose building this store has begun: whether two rows with one value were met.
-    building: Mutex<HashMap<IndexId, Arc<AtomicBool>>>,
+    /// Builds of indexes that are under way, for reports.
+    builds: Mutex<Vec<Arc<Progress>>>,
     /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
     latest_foreign_error: Mutex<Option<(u64, String)>>,
 }
@@ -67,7 +68,7 @@ impl Store {
             tables: Mutex::default(),
             sessions: Mutex::default(),
             library: OnceLock::new(),
-            building: Mutex::default(),
+            builds: Mutex::default(),
             latest_foreign_error: Mutex::default(),
         }))
     }
@@ -91,6 +92,21 @@ impl Store {
     /// The parts of all sessions that other threads may look at.
     pub(crate) fn sessions(&self) -> Vec<Arc<KillSwitch>> {
         self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A build of indexes has begun.
+    pub(crate) fn enter_build(&self, build: &Arc<Progress>) {
+        self.builds.lock().push(build.clone());
+    }
+
+    /// It is over.
+    pub(crate) fn leave_build(&self, build: &Arc<Progress>) {
+        self.builds.lock().retain(|other| !Arc::ptr_eq(other, build));
+    }
+
+    /// The builds of indexes that are under way.
+    pub fn builds(&self) -> Vec<Arc<Progress>> {
+        self.builds.lock().clone()
     }
 
     /// A foreign key has refused something: kept for reports, until the next time.
@@ -205,143 +221,6 @@ impl Store {
         Ok(())
     }
 
-    /// Gives tables, all or none, the columns of `def`, which come from where `sources` says, and the names of its indexes, and leaves
-    /// their rows as they are. Handlers that have them open must open them again with that definition. While memory is full this
-    /// waits until `is_killed` says that it need not: nothing has happened then.
-    pub fn alter_columns(
-        &self,
-        names: &[String],
-        def: &TableDef,
-        sources: &[Source],
-        is_killed: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        self.await_renewal(names, is_killed)?;
-        self.alter(names, Urgency::Waits(is_killed), |name, old, _| {
-            Ok((self.altered(name, old, def, sources)?, Vec::new()))
-        })?;
-        names.iter().for_each(|name| self.begin_renewal(name, def));
-        Ok(())
-    }
-
-    /// An error where [`Store::alter_columns`] would have one for what is asked of it. If rows of very many schema versions are there
-    /// it waits here until they are rewritten, and `Interrupted` once `is_killed` says so: other statements go on meanwhile.
-    pub fn check_alter(
-        &self,
-        name: &str,
-        def: &TableDef,
-        sources: &[Source],
-        is_killed: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        self.await_renewal(&[name.to_owned()], is_killed)?;
-        self.altered(name, &*self.catalog.get(name)?, def, sources).map(drop)
-    }
-
-    /// The entry `old` of table `name` with the columns of `def`, and its names.
-    fn altered(&self, name: &str, old: &TableMeta, def: &TableDef, sources: &[Source]) -> Result<TableMeta> {
-        let state = self.tables.lock().get(name).filter(|state| state.meta.has_rows_of(old)).cloned();
-        match state {
-            Some(state) => {
-                let (old, has_rows) = state.history.known(&self.engine, old)?;
-                altered(name, &old, def, sources, has_rows)
-            }
-            None => altered(name, old, def, sources, true),
-        }
-    }
-
-    fn await_renewal(&self, names: &[String], is_killed: &dyn Fn() -> bool) -> Result<()> {
-        for name in names {
-            let meta = self.catalog.get(name)?;
-            let state = self.tables.lock().get(name).cloned();
-            if let Some(state) = state {
-                state.history.await_room(&self.engine, &meta, is_killed)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn begin_renewal(&self, name: &str, def: &TableDef) {
-        let state = self.tables.lock().get(name).cloned();
-        if let Some(state) = state {
-            // Without it the versions stay, no more.
-            drop(state.history.renew_if_many(&self.engine, &state.meta, def));
-        }
-    }
-
-    /// Gives a table an index more, which is being built: rows that are written have entries in it from now on, and nobody reads
-    /// it. Handlers that have the table open must open it again. `is_killed`: as of [`Store::alter_columns`].
-    ///
-    /// Two rows with one value in a unique index are no error of who writes the second, but the index cannot become live. Who puts
-    /// the entries of rows from before has to look for other rows' with the same value likewise.
-    pub fn add_index(&self, name: &str, index: &Index, is_killed: &dyn Fn() -> bool) -> Result<()> {
-        self.check_kind(&index.name, index.kind, &index.options)?;
-        let mut def = self.definition(name)?;
-        def.indexes.push(index.clone());
-        limits::check(&def)?;
-        self.alter(&[name.to_owned()], Urgency::Waits(is_killed), |_, old, next_id| {
-            let id = next_id();
-            if index.unique {
-                self.building.lock().entry(id).or_default();
-            }
-            Ok((old.with_index(index, id)?, Vec::new()))
-        })
-    }
-
-    /// An index that was being built has all its entries, or one is not to be used any more. Handlers that have the table open must
-    /// open it again. A unique index must have been built by this store from the beginning to the end.
-    pub fn set_index_state(&self, name: &str, index: &str, state: IndexState) -> Result<()> {
-        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
-            let next = old.with_state(index, state)?;
-            let live = next.indexes.iter().zip(&old.indexes).find(|(new, old)| new.is_live() && !old.is_live());
-            if let Some((live, _)) = live.filter(|(live, _)| live.unique) {
-                let wrong = match self.building.lock().get(&live.id) {
-                    Some(spoiled) if !spoiled.load(Ordering::Relaxed) => None,
-                    Some(_) => Some("two rows have one value"),
-                    None => Some("its building was interrupted"),
-                };
-                if let Some(wrong) = wrong {
-                    return Err(Error::invalid(format!("unique index '{index}' cannot become live: {wrong}")));
-                }
-            }
-            Ok((next, Vec::new()))
-        })?;
-        let meta = self.catalog.get(name)?;
-        let ended = meta.indexes.iter().filter(|index| index.state != IndexState::Building);
-        let mut building = self.building.lock();
-        ended.for_each(|index| drop(building.remove(&index.id)));
-        Ok(())
-    }
-
-    /// Whether two rows with one value were met in a unique index that is being built. Nobody knows of one whose building was
-    /// begun before the store was opened: it is as if they were.
-    pub(crate) fn building(&self, id: IndexId) -> Arc<AtomicBool> {
-        self.building.lock().get(&id).cloned().unwrap_or_else(|| Arc::new(AtomicBool::new(true)))
-    }
-
-    /// Removes an index that nobody uses any more.
-    pub fn drop_index(&self, name: &str, index: &str) -> Result<()> {
-        self.alter(&[name.to_owned()], Urgency::Relief, |_, old, _| {
-            let (next, gone) = old.without_index(index)?;
-            Ok((next, vec![gone]))
-        })
-    }
-
-    fn alter(
-        &self,
-        names: &[String],
-        urgency: Urgency<'_>,
-        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
-    ) -> Result<()> {
-        let altered = self.catalog.alter(names, urgency, plan)?;
-        let mut tables = self.tables.lock();
-        for (name, (meta, min_snapshot)) in names.iter().zip(altered) {
-            if let Some(state) = tables.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
-                let state = Arc::new(state.successor(meta, min_snapshot));
-                tables.insert(name.clone(), state);
-            }
-        }
-        Ok(())
-    }
-
     /// Empties a table. Handlers that have it open must open it again.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let (meta, seq) = self.catalog.truncate(name)?;
@@ -421,14 +300,14 @@ impl Store {
         self.terms_of(index.kind, &index.options)
     }
 
-    fn terms_of(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
+    pub(crate) fn terms_of(&self, kind: IndexKind, options: &[u8]) -> Option<Arc<dyn Terms>> {
         match kind {
             IndexKind::ORDINARY => None,
             _ => self.library.get()?.terms(kind, options),
         }
     }
 
-    fn check_kind(&self, name: &str, kind: IndexKind, options: &[u8]) -> Result<()> {
+    pub(crate) fn check_kind(&self, name: &str, kind: IndexKind, options: &[u8]) -> Result<()> {
         match kind == IndexKind::ORDINARY || self.terms_of(kind, options).is_some() {
             true => Ok(()),
             false => Err(unknown_kind(name, kind)),
@@ -451,7 +330,7 @@ impl Store {
     /// Opens a table whose definition in the server is `def`.
     pub fn open_table(self: &Arc<Store>, name: &str, mut def: TableDef) -> Result<Arc<Table>> {
         let meta = self.catalog.get(name)?;
-        for index in meta.indexes.iter().filter(|index| index.state != IndexState::Dropping) {
+        for index in &meta.indexes {
             self.check_kind(&index.name, index.kind, &index.options)?;
         }
         let places = compare::check(name, &meta, &def)?;
@@ -502,7 +381,7 @@ impl Store {
     }
 
     /// Keeps what foreign keys have against a change of this table, for reports.
-    fn noting(&self, name: &str, result: Result<()>) -> Result<()> {
+    fn noting<T>(&self, name: &str, result: Result<T>) -> Result<T> {
         let table = |name: &str| Names::quoted(self, name);
         let what = match &result {
             Err(Error::CannotAddForeign { name: key, why, .. }) => {
@@ -552,18 +431,4 @@ impl Names for Store {
         let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
         format!("{}.{}", quote(&database), quote(&self.table(name)))
     }
-}
-
-/// See [`Store::altered`].
-fn altered(name: &str, old: &TableMeta, def: &TableDef, sources: &[Source], has_rows: bool) -> Result<TableMeta> {
-    limits::check(def)?;
-    let mut next = old.with_columns(def, sources, has_rows)?;
-    let places = compare::check(name, &next, def)?;
-    for (index, place) in def.indexes.iter().zip(places) {
-        next.indexes[place].name.clone_from(&index.name);
-    }
-    // What could not be read afterwards is not to happen.
-    let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
-    RowCodec::versioned(&next, def, &Arc::new(clustered))?;
-    Ok(next)
 }

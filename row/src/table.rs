@@ -9,6 +9,7 @@ use crate::catalog::{compare, refuse_prepared};
 use crate::changes::Changes;
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::follow::Followed;
 use crate::foreign::{Related, Relations};
 use crate::history::History;
 use crate::index::entries::Written;
@@ -16,7 +17,7 @@ use crate::integrity::links::Links;
 use crate::keycode::KeyCodec;
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
-use crate::schema::{IndexState, TableMeta};
+use crate::schema::TableMeta;
 use crate::stats::Statistics;
 use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +42,10 @@ pub struct TableState {
     pub(crate) changes: Arc<Changes>,
     /// Of which schema versions there are rows.
     pub(crate) history: Arc<History>,
+    /// Who wants to know which rows change.
+    pub(crate) followed: Arc<Followed>,
+    /// Snapshots older than this cannot use an index, of those that were built since the start.
+    born: Arc<RwLock<Vec<(IndexId, SeqNo)>>>,
     engine: Engine,
 }
 
@@ -65,6 +70,8 @@ impl TableState {
             related,
             changes: Arc::default(),
             history: Arc::default(),
+            followed: Arc::default(),
+            born: Arc::default(),
             engine: engine.clone(),
         }
     }
@@ -77,6 +84,8 @@ impl TableState {
         let next = TableState {
             changes: self.changes.clone(),
             history: self.history.clone(),
+            followed: self.followed.clone(),
+            born: self.born.clone(),
             ..TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone())
         };
         // A fill may have raised it, of which the catalog knows nothing.
@@ -120,6 +129,14 @@ impl TableState {
     /// Snapshots older than this cannot read the table.
     pub fn min_snapshot(&self) -> SeqNo {
         SeqNo(self.min_snapshot.load(Ordering::Relaxed))
+    }
+
+    /// The table has got these indexes, whose entries are those of rows at `seq` and later.
+    pub(crate) fn bear(&self, ids: &[IndexId], seq: SeqNo) {
+        let has = |id: &IndexId| self.meta.indexes.iter().any(|index| index.id == *id);
+        let mut born = self.born.write();
+        born.retain(|(id, _)| has(id));
+        born.extend(ids.iter().filter(|id| has(id)).map(|id| (*id, seq)));
     }
 
     /// Unix seconds of the last commit since the start that wrote to the table.
@@ -192,10 +209,11 @@ pub struct Table {
     pub indexes: Vec<Arc<KeyCodec>>,
     /// Numbers of the secondary indexes.
     pub secondary: Vec<usize>,
-    /// Secondary indexes that rows are written to: these, and those that are being built.
+    /// The same, as rows are written to them.
     pub(crate) written: Vec<Written>,
     /// The catalog's number of each index: the server may have them in another order.
     pub(crate) places: Vec<usize>,
+    born: Vec<(IndexId, SeqNo)>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
     /// Greatest value that the auto-increment counter takes note of.
@@ -224,15 +242,7 @@ impl Table {
         for &i in &secondary {
             written.push(Written::new(&def, i, places[i], &indexes[i], terms(places[i]))?);
         }
-        for (place, building) in meta.indexes.iter().enumerate().filter(|(_, i)| i.state == IndexState::Building) {
-            let mut def = def.clone();
-            let number = def.indexes.len();
-            def.indexes.push(building.definition(&meta.columns));
-            let codec = Arc::new(KeyCodec::new(&def, Some(number), building.id, id)?);
-            let index = Written::new(&def, number, place, &codec, terms(place))?;
-            let spoiled = building.unique.then(|| store.building(building.id));
-            written.push(Written { is_building: true, spoiled, ..index });
-        }
+        let born = state.born.read().clone();
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
         let autoinc_most = match def.autoinc_column.map(|column| def.columns[column as usize].kind) {
             Some(ColumnType::Float) => FLOAT_EXACT,
@@ -249,6 +259,7 @@ impl Table {
             secondary,
             written,
             places,
+            born,
             has_blobs,
             autoinc_most,
             links: Mutex::default(),
@@ -279,6 +290,17 @@ impl Table {
             Some(i) => self.state.meta.indexes[self.places[i]].id,
             None => self.state.meta.clustered_id(),
         }
+    }
+
+    /// Snapshots older than this cannot use this index.
+    pub(crate) fn born(&self, index: IndexId) -> SeqNo {
+        self.born.iter().find(|(id, _)| *id == index).map_or(SeqNo::ZERO, |(_, seq)| *seq)
+    }
+
+    /// Rows, more or less, as far as memory tells.
+    pub(crate) fn estimated_rows(&self) -> u64 {
+        let stats = self.engine().index_stats(self.state.meta.clustered_id());
+        stats.entries.saturating_sub(stats.tombstones)
     }
 
     /// An error if a prepared transaction without a session has written to the table: it is not to be altered.

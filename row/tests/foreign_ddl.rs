@@ -331,7 +331,7 @@ fn keys_follow_the_names_of_columns() {
     create(&store, "c", &child(), &[key("k", "parent"), own()], &CHECKED).unwrap();
     let rename = |store: &Store, name: &str, columns: &[&str], indexes: &[&str]| {
         let kept: Vec<Source> = (0..columns.len()).map(Source::Kept).collect();
-        store.alter_columns(&[path(name)], &table(columns, indexes), &kept, NEVER).unwrap();
+        common::alter_columns(store, &[path(name)], &table(columns, indexes), &kept, NEVER).unwrap();
     };
     let columns = |store: &Store| {
         let keys = store.catalog().get(&path("c")).unwrap().foreign.clone();

@@ -210,7 +210,7 @@ fn rows_of_every_schema_version_are_read_as_what_they_are_now() {
         let mut watcher = User::new(&store, &store.open_by_catalog(T).unwrap());
         watcher.scan(None).unwrap();
         let def = definition(step.columns);
-        store.alter_columns(&[T.to_owned()], &def, &step.sources, &|| false).unwrap();
+        common::alter_columns(&store, &[T.to_owned()], &def, &step.sources, &|| false).unwrap();
         assert_eq!(store.catalog().get(T).unwrap().former.len(), number + 1);
         model.iter_mut().for_each(step.turn);
         compare(&store, &def, &model, &what);
@@ -277,7 +277,7 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
             let disk = disk.copy();
             let store = open(&disk);
             disk.fail_from(n, kind);
-            let outcome = store.alter_columns(&[T.to_owned()], &new_def, &step.sources, &|| false);
+            let outcome = common::alter_columns(&store, &[T.to_owned()], &new_def, &step.sources, &|| false);
             let struck = disk.struck().is_some();
             let killed = disk.crash(n);
             disk.clear_fault();
@@ -290,7 +290,7 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
                     1 => {
                         assert!(outcome.is_err(), "{what}: an acknowledged change is lost");
                         compare(&store, &old_def, &model, &what);
-                        store.alter_columns(&[T.to_owned()], &new_def, &step.sources, &|| false).unwrap();
+                        common::alter_columns(&store, &[T.to_owned()], &new_def, &step.sources, &|| false).unwrap();
                         not_made += 1;
                     }
                     _ => made += 1,
@@ -312,7 +312,8 @@ fn a_change_that_fails_or_dies_at_any_operation_is_made_or_is_not() {
 fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     let (_disk, store, def, model) = start();
     let refuse = |columns: &[&str], sources: &[Source], reason: &str| {
-        let outcome: Result<()> = store.alter_columns(&[T.to_owned()], &definition(columns), sources, &|| false);
+        let outcome: Result<()> =
+            common::alter_columns(&store, &[T.to_owned()], &definition(columns), sources, &|| false);
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
         compare(&store, &def, &model, reason);
@@ -342,7 +343,10 @@ fn what_needs_the_rows_written_anew_is_refused_with_a_reason() {
     other.indexes.swap(1, 2);
     other.indexes[1].parts = other.indexes[2].parts.clone();
     assert!(
-        store.alter_columns(&[T.to_owned()], &other, &kept(), &|| false).unwrap_err().to_string().contains("index 'u'")
+        common::alter_columns(&store, &[T.to_owned()], &other, &kept(), &|| false)
+            .unwrap_err()
+            .to_string()
+            .contains("index 'u'")
     );
 }
 
@@ -353,7 +357,7 @@ fn a_row_of_an_earlier_version_is_compared_by_what_was_read() {
     let (_disk, store, _, _) = start();
     let step = &steps()[0];
     let def = definition(step.columns);
-    store.alter_columns(&[T.to_owned()], &def, &step.sources, &|| false).unwrap();
+    common::alter_columns(&store, &[T.to_owned()], &def, &step.sources, &|| false).unwrap();
     let table = store.open_table(T, def.clone()).unwrap();
     let row_of = |id: i64, n: i64| {
         let mut row = first_row(id);
@@ -419,7 +423,7 @@ fn a_filled_table_stays_unknown_to_older_snapshots() {
     user.cursor.bulk_end(false).unwrap();
     assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
     let step = &steps()[0];
-    store.alter_columns(&[FILLED.to_owned()], &definition(step.columns), &step.sources, &|| false).unwrap();
+    common::alter_columns(&store, &[FILLED.to_owned()], &definition(step.columns), &step.sources, &|| false).unwrap();
     watcher.reopen(&store.open_table(FILLED, definition(step.columns)).unwrap());
     assert!(matches!(watcher.scan(None), Err(Error::TableChanged(_))));
     watcher.commit();
@@ -440,7 +444,8 @@ fn a_store_says_that_it_has_schema_versions_before_it_has_them() {
         let (disk, store, def, model) = start();
         assert!(!has_versions(&store));
         disk.fail_after(n, FaultKind::StorageFull);
-        let outcome = store.alter_columns(&[T.to_owned()], &definition(step.columns), &step.sources, common::NEVER);
+        let outcome =
+            common::alter_columns(&store, &[T.to_owned()], &definition(step.columns), &step.sources, common::NEVER);
         whole = disk.clear_fault();
         for seed in 0..2 {
             let image = disk.crash(seed);
@@ -495,7 +500,7 @@ fn ten_thousand_changes_in_a_row_leave_one_version() {
             }
         }
         store.open_table(T, with_number(change % 2 != 0).0).unwrap();
-        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        common::alter_columns(&store, &[T.to_owned()], &def, &sources, &|| false).unwrap();
         let meta = store.catalog().get(T).unwrap();
         // Where merges have been, nobody knows for certain: a version more.
         assert!(meta.former.len() <= 12, "{change}: {}", meta.former.len());
@@ -524,7 +529,7 @@ fn rows_of_very_many_versions_are_written_anew() {
         let table = store.open_table(T, old).unwrap();
         let mut watcher = User::new(&store, &table);
         watcher.scan(None).unwrap();
-        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        common::alter_columns(&store, &[T.to_owned()], &def, &sources, &|| false).unwrap();
         model.iter_mut().for_each(|row| match there {
             true => drop(row.insert("n".into(), V::Int(7))),
             false => drop(row.remove("n")),
@@ -584,7 +589,7 @@ fn a_row_that_is_written_anew_is_what_was_read() {
             &mut Model::new(),
         );
         drop(table);
-        store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+        common::alter_columns(&store, &[T.to_owned()], &def, &sources, &|| false).unwrap();
         change += 1;
         def
     };
@@ -598,7 +603,7 @@ fn a_row_that_is_written_anew_is_what_was_read() {
     assert_eq!(version_of(&table, 4), 1);
     drop((user, other, table));
     fill(&store, &with_number(true).0, numbered, 900..901, &mut Model::new());
-    store.alter_columns(&[T.to_owned()], &def, &sources, &|| false).unwrap();
+    common::alter_columns(&store, &[T.to_owned()], &def, &sources, &|| false).unwrap();
     let table = store.open_table(T, def.clone()).unwrap();
     (user, other) = (User::new(&store, &table), User::new(&store, &table));
     assert_eq!((user.get(4), other.get(5)), (Some(first_row(4)), Some(first_row(5))));
@@ -646,7 +651,7 @@ fn a_longer_text_keeps_its_indexes() {
         let def = define(size, wide);
         match number {
             0 => store.create_table(T, &def, 0).unwrap(),
-            _ => store.alter_columns(&[T.to_owned()], &def, &[0, 1, 2].map(Kept), &|| false).unwrap(),
+            _ => common::alter_columns(&store, &[T.to_owned()], &def, &[0, 1, 2].map(Kept), &|| false).unwrap(),
         }
         // Rows are what they were.
         assert_eq!(store.catalog().get(T).unwrap().former.len(), 0);
@@ -668,6 +673,6 @@ fn a_longer_text_keeps_its_indexes() {
         assert_eq!(user.findings(), [""; 0]);
     }
     // Shorter they become by a copy.
-    let shorter = store.alter_columns(&[T.to_owned()], &define(299, 60), &[0, 1, 2].map(Kept), &|| false);
+    let shorter = common::alter_columns(&store, &[T.to_owned()], &define(299, 60), &[0, 1, 2].map(Kept), &|| false);
     assert!(shorter.unwrap_err().to_string().contains("another form"));
 }

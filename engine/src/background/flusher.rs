@@ -10,13 +10,12 @@ use super::cleaner::note;
 use super::scheduler::{look, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
-use crate::compact::pick::{CompactionJob, LAST};
 use crate::compact::throttle::{memory_pressure, nice};
 use crate::crash_point::CrashPoint;
 use crate::event::{Event, FlushReason, Work, is_listening};
 use crate::flush;
 use crate::io::{Blocking, NICE_MAX, Waiting};
-use crate::manifest::{FileEntry, VersionEdit};
+use crate::manifest::VersionEdit;
 use crate::output::{self, Filters, merge_env, version_gc};
 use crate::parts::Core;
 use crate::sst::{Residence, SstMeta};
@@ -114,51 +113,6 @@ fn flush_as_room_allows(core: &Arc<Core>, batch: &mut usize) -> Result<()> {
     result
 }
 
-/// Files of a large transaction with the levels they go to. Until it drops, no job is picked that writes to where they go in
-/// the last level.
-struct Reserved<'a> {
-    core: &'a Core,
-    files: Vec<(u8, SstMeta)>,
-    job: Option<Arc<CompactionJob>>,
-}
-
-impl Reserved<'_> {
-    fn files(&self) -> impl Iterator<Item = (u8, SstMeta)> + '_ {
-        self.files.iter().cloned()
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        if let Some(job) = &self.job {
-            self.core.board.end_job(job);
-        }
-    }
-}
-
-/// Decides where the files behind a memtable go whose flush has written `outputs`.
-fn reserve_behind<'a>(core: &'a Core, files: &[Arc<FileEntry>], outputs: &[SstMeta]) -> Reserved<'a> {
-    if files.is_empty() {
-        return Reserved { core, files: Vec::new(), job: None };
-    }
-    let mut shared = core.board.shared.lock();
-    // What a job that is over has written is in the version.
-    let version = core.tree.states.load().version.clone();
-    let mut ranges = Vec::new();
-    let mut placed = Vec::new();
-    for file in files {
-        let written = shared.running.iter().filter(|job| job.output_level == LAST).flat_map(|job| &job.ranges);
-        let level = flush::level_behind(&file.meta, &version, outputs, written);
-        if level > 0 {
-            ranges.push((file.meta.smallest.clone(), file.meta.largest.clone()));
-        }
-        placed.push((level, file.meta.clone()));
-    }
-    let job = (!ranges.is_empty()).then(|| Arc::new(CompactionJob::reservation(LAST, ranges)));
-    shared.running.extend(job.clone());
-    Reserved { core, files: placed, job }
-}
-
 /// A flush as events tell of it.
 struct FlushJob {
     no: u64,
@@ -215,7 +169,7 @@ fn flush_these(core: &Arc<Core>, state: &ReadState, kept: &[Sealed], sealed: &[S
     let env = merge_env(core, |key| filters.exclude(key), tick, residence)?;
     let result = flush::flush(&tables, version_gc(core), core.settings.sst_bytes(), guides, &below, &env)?;
     let log_start = core.journal.committer.log_start_after(sealed.len());
-    let reserved = reserve_behind(core, &newest.files, &result.outputs);
+    let reserved = output::reserve(core, newest.files.iter().map(|file| &file.meta), &result.outputs);
     let edit = VersionEdit {
         added: result.outputs.iter().map(|meta| (0, meta.clone())).chain(reserved.files()).collect(),
         flushed_seq: Some(last),

@@ -254,6 +254,17 @@ impl LockTable {
         shard.drop_if_free(slot);
     }
 
+    /// True if somebody holds `key` exclusively, or may: of locks in bulk it is not always known.
+    pub fn is_locked(&self, key: &[u8]) -> bool {
+        let hash = hash_bytes(key);
+        let shard = self.shard(self.shard_of(hash));
+        let exclusive = |(_, mode)| mode == LockMode::Exclusive;
+        let held = |slot: u32| shard.entries[slot as usize].queue.holders().any(exclusive);
+        shard.find(hash, key).is_some_and(held)
+            || self.bulk.in_use()
+                && self.bulk.owners().iter().any(|o| o.bulk.read().may_hold(hash, key) == Some(LockMode::Exclusive))
+    }
+
     /// The mode in which `owner` holds `key`.
     pub fn held(&self, owner: &Arc<LockOwner>, key: &[u8]) -> Option<LockMode> {
         let hash = hash_bytes(key);

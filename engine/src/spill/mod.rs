@@ -205,6 +205,18 @@ impl SpilledRuns {
         self.runs[first..].iter().all(|run| run.tier == self.runs[first].tier).then_some(first)
     }
 
+    /// How many runs there are.
+    pub fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// All operations, by key and the newest first; the sources share `ahead_bytes` of memory.
+    pub fn versions(&self, ahead_bytes: u64) -> MergeIter<LevelIter<Files<Versions>>> {
+        let read_ahead = ahead_each(ahead_bytes, self.runs.len());
+        let sources = self.runs.iter().rev().map(|run| all_of(&self.ssts, run.files.clone(), read_ahead));
+        MergeIter::new(sources.collect())
+    }
+
     /// True if `tidy` has nothing to do.
     pub fn is_tidy(&self) -> bool {
         self.crowded().is_none()
@@ -354,6 +366,13 @@ fn newest_versions() -> VersionGc {
     VersionGc::new(&[], SeqNo::MAX)
 }
 
+/// All versions of files in key order.
+fn all_of(ssts: &Arc<SstFiles>, files: Vec<SpillFile>, read_ahead: u64) -> LevelIter<Files<Versions>> {
+    let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
+    let files = Files { files, ssts: ssts.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };
+    LevelIter::new(files, None, None)
+}
+
 /// Makes one run of several.
 struct Merge<'a> {
     ssts: &'a Arc<SstFiles>,
@@ -433,11 +452,7 @@ impl Merge<'_> {
         by_age.retain(|files| !files.is_empty());
         let read_ahead = ahead_each(self.env.ahead_bytes, by_age.len());
         let _held = Held::new(&self.env.buffer_bytes, read_ahead * by_age.len() as u64);
-        let sources = by_age.into_iter().rev().map(|files| {
-            let hints = ReadHints { fill_cache: false, read_ahead: read_ahead as u32, defer_large: true };
-            let files = Files { files, ssts: self.ssts.clone(), open: Versions::new, hints, shown: SeqNo::ZERO };
-            LevelIter::new(files, None, None)
-        });
+        let sources = by_age.into_iter().rev().map(|files| all_of(self.ssts, files, read_ahead));
         let mut input = Distinct::new(MergeIter::new(sources.collect()));
         if last {
             input.number = Some(LAST_NUMBER);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use strata_engine::crypt::{KeyProvider, KeyVersion};
-use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Mode, Operation};
 use strata_engine::layer::IndexId;
 use strata_engine::{Engine, Event, EventListener, Options, Result, Severity};
 
@@ -267,4 +267,30 @@ pub fn value(rng: &mut Rng, tag: u64, bytes: u64) -> Vec<u8> {
         value.extend_from_slice(&rng.next().to_le_bytes());
     }
     value
+}
+
+/// Waits until the background has done something, long enough for a machine that is busy.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Copies a folder of the machine onto `disk`, durably.
+pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {
+    disk.create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, disk, &target);
+        } else {
+            let file = disk.open(&target, Mode::Create, false).unwrap();
+            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    disk.sync_dir(to).unwrap();
 }

@@ -4,7 +4,7 @@
 //! columns becomes an earlier schema version, unless rows are the same by both. What keys are made of does not change: a column that is in an index may change its
 //! name and place, and a VARCHAR may become longer.
 //!
-//! *Indexes* begin as building ones, become live, then dropping, and go. An index that is never to be live may be dropped at once.
+//! *Indexes* may come, once they have their entries, and go.
 
 use crate::def::{ColumnType, Index, IndexKind, TableDef};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::kv::IndexId;
 use crate::rowcode::Record;
 use crate::rowcode::convert::{Conversion, is_text};
 use crate::rowcode::layout::Layout;
-use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 
 /// Where a column of the new list comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ impl TableMeta {
                 Some(StoredPart { column, length: if whole { new.size } else { part.length }, ..part.clone() })
             };
             let parts: Vec<StoredPart> = index.parts.iter().filter_map(to).collect();
-            if parts.len() < index.parts.len() && index.state != IndexState::Dropping {
+            if parts.len() < index.parts.len() {
                 return Err(Error::invalid(format!("index '{}' has a column that is dropped", index.name)));
             }
             index.parts = parts;
@@ -114,9 +114,7 @@ impl TableMeta {
     fn kept(&self, number: usize, old: &StoredColumn, mut new: StoredColumn) -> Result<StoredColumn> {
         let anew = |why: &str| Error::invalid(format!("column '{}' cannot be changed in place: {why}", old.name));
         let conversion = Conversion::between(old, &new).ok_or_else(|| anew("its values have another form"))?;
-        let uses = |index: &&StoredIndex| {
-            index.state != IndexState::Dropping && index.parts.iter().any(|part| part.column as usize == number)
-        };
+        let uses = |index: &&StoredIndex| index.parts.iter().any(|part| part.column as usize == number);
         let mut users = self.indexes.iter().filter(uses);
         if let Some(index) = users.next() {
             let same = conversion == Conversion::Same
@@ -143,61 +141,31 @@ impl TableMeta {
         Ok(new)
     }
 
-    /// The table with an index more, which is being built.
-    pub fn with_index(&self, index: &Index, id: IndexId) -> Result<TableMeta> {
-        if self.indexes.iter().any(|other| other.name.to_lowercase() == index.name.to_lowercase()) {
-            return Err(Error::invalid(format!("there is an index '{}'", index.name)));
+    /// The table without the indexes that are not among `kept`, and the ids of their entries. The one of the rows stays.
+    pub fn without_indexes(&self, kept: &[usize]) -> Result<(TableMeta, Vec<IndexId>)> {
+        let mut next = self.clone();
+        let mut gone = Vec::new();
+        for number in (0..self.indexes.len()).rev().filter(|number| !kept.contains(number)) {
+            if self.primary == Some(number) {
+                return Err(Error::invalid(format!("index '{}' holds the rows", self.indexes[number].name)));
+            }
+            gone.push(next.indexes.remove(number).id);
+            next.primary = next.primary.map(|primary| primary - usize::from(primary > number));
         }
+        Ok((next, gone))
+    }
+
+    /// The table with an index more, whose entries are there.
+    pub fn with_index(&self, index: &Index, id: IndexId) -> Result<TableMeta> {
         if index.parts.iter().any(|part| part.column as usize >= self.columns.len()) {
             return Err(Error::invalid(format!("index '{}' has a part without column", index.name)));
         }
         if self.no_rollback {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }
-        if index.parts.iter().any(|part| self.columns[part.column as usize].is_virtual) {
-            // Who has the table open does not know that it is to compute the column.
-            return Err(Error::invalid(format!(
-                "index '{}' has a virtual column and cannot be built beside writers",
-                index.name
-            )));
-        }
         let mut next = self.clone();
-        next.indexes.push(StoredIndex::of(id, index, IndexState::Building));
+        next.indexes.push(StoredIndex::of(id, index));
         Ok(next)
-    }
-
-    /// The table with an index in another state.
-    pub fn with_state(&self, index: &str, state: IndexState) -> Result<TableMeta> {
-        let number = self.secondary(index)?;
-        let mut next = self.clone();
-        let stored = &mut next.indexes[number];
-        match (stored.state, state) {
-            (IndexState::Building, IndexState::Live)
-            | (IndexState::Building | IndexState::Live, IndexState::Dropping) => stored.state = state,
-            (from, to) => {
-                return Err(Error::invalid(format!("index '{index}' cannot become {to:?}, being {from:?}")));
-            }
-        }
-        Ok(next)
-    }
-
-    /// The table without an index that is being dropped, and the id of its entries.
-    pub fn without_index(&self, index: &str) -> Result<(TableMeta, IndexId)> {
-        let number = self.secondary(index)?;
-        if self.indexes[number].state != IndexState::Dropping {
-            return Err(Error::invalid(format!("index '{index}' is in use")));
-        }
-        let mut next = self.clone();
-        let gone = next.indexes.remove(number);
-        next.primary = next.primary.map(|primary| primary - usize::from(primary > number));
-        Ok((next, gone.id))
-    }
-
-    fn secondary(&self, name: &str) -> Result<usize> {
-        let number = self.indexes.iter().position(|index| index.name.to_lowercase() == name.to_lowercase());
-        number
-            .filter(|number| self.primary != Some(*number))
-            .ok_or_else(|| Error::invalid(format!("there is no index '{name}' beside the rows")))
     }
 }
 

@@ -10,8 +10,6 @@
 //! that agrees: two indexes of the same parts and kind hold the same entries. The hidden column of a long unique is left out
 //! where names agree, since its number follows the order of the indexes, and nothing of it is in the rows.
 //!
-//! Indexes that are not live are not the server's yet, or no more: it is not asked about them.
-//!
 //! Rejected: bringing the catalog's entry into the server's order at the first open. That is a write, and open handlers,
 //! samples and reports would each have to follow it.
 
@@ -49,9 +47,8 @@ fn difference(meta: &TableMeta, def: &TableDef) -> Option<String> {
             return Some(format!("column '{}': {what}", column.name));
         }
     }
-    let live = meta.indexes.iter().filter(|index| index.is_live()).count();
-    if live != def.indexes.len() {
-        return Some(format!("{live} indexes in the engine, {} in the server", def.indexes.len()));
+    if meta.indexes.len() != def.indexes.len() {
+        return Some(format!("{} indexes in the engine, {} in the server", meta.indexes.len(), def.indexes.len()));
     }
     if meta.autoinc_column != def.autoinc_column {
         return Some("another auto-increment column".into());
@@ -61,7 +58,7 @@ fn difference(meta: &TableMeta, def: &TableDef) -> Option<String> {
 
 /// The catalog's number of each index of the definition.
 fn places(meta: &TableMeta, def: &TableDef) -> std::result::Result<Vec<usize>, String> {
-    let mut free: Vec<bool> = meta.indexes.iter().map(StoredIndex::is_live).collect();
+    let mut free = vec![true; meta.indexes.len()];
     let mut places = vec![None; def.indexes.len()];
     // Those of the same name first: no other may take their places.
     for by_name in [true, false] {
@@ -85,8 +82,8 @@ fn places(meta: &TableMeta, def: &TableDef) -> std::result::Result<Vec<usize>, S
     }
     let missing = |number: usize| {
         let index = &def.indexes[number];
-        let mut live = meta.indexes.iter().filter(|stored| stored.is_live());
-        let stored = live.clone().find(|stored| same_name(stored, index)).or_else(|| live.nth(number));
+        let by_name = meta.indexes.iter().find(|stored| same_name(stored, index));
+        let stored = by_name.or_else(|| meta.indexes.get(number));
         let what = stored.and_then(|stored| index_difference(stored, index));
         what.unwrap_or_else(|| format!("index '{}' holds the rows in one, not in the other", index.name))
     };

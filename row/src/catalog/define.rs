@@ -226,6 +226,34 @@ pub(crate) fn check_children(
     Ok(())
 }
 
+/// An error if a table that changes from `before` to `meta` lacks an index that a foreign key needs.
+pub(crate) fn check_indexes(
+    tables: &dyn Dictionary,
+    names: &dyn Names,
+    statement: &Statement,
+    name: &str,
+    [before, meta]: [&TableMeta; 2],
+) -> Result<()> {
+    if !statement.checks {
+        return Ok(());
+    }
+    for key in &meta.foreign {
+        let Some(numbers) = columns(meta, &key.columns) else { continue };
+        if index_of(meta, &numbers).is_none()
+            && let Some(index) = index_name(before, &key.columns)
+        {
+            return Err(Error::IndexOfForeign(index));
+        }
+        if key.parent == name
+            && misfit(meta, &numbers, key, meta).is_some()
+            && let Some(index) = index_name(before, &key.parent_columns)
+        {
+            return Err(Error::IndexOfForeign(index));
+        }
+    }
+    check_children(tables, names, statement, name, meta)
+}
+
 /// What a rename makes of the table's entry and of those of its children: their names with what they are to be.
 pub(crate) struct Renamed {
     /// The table itself.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::schema::{StoredColumn, StoredIndex, TableMeta};
 
 impl TableMeta {
-    /// The definition that the catalog's entry of table `name` stands for: its columns, and its live indexes in order.
+    /// The definition that the catalog's entry of table `name` stands for: its columns, and its indexes in order.
     pub fn definition(&self, name: &str, library: &dyn Library) -> Result<TableDef> {
         let null_bytes = self.columns.iter().filter(|c| c.nullable).count().div_ceil(8) as u32;
         let (mut null_bits, mut offset) = (0, null_bytes);
@@ -45,11 +45,10 @@ impl TableMeta {
             let pointer = if stored.kind == ColumnType::Blob { size_of::<usize>() as u32 } else { 0 };
             offset += u32::from(stored.length_bytes) + stored.size + pointer;
         }
-        let live = |number: usize| self.indexes[..number].iter().filter(|index| index.is_live()).count();
         Ok(TableDef {
             columns,
-            indexes: self.indexes.iter().filter(|index| index.is_live()).map(|i| i.definition(&self.columns)).collect(),
-            primary: self.primary.map(live),
+            indexes: self.indexes.iter().map(|index| index.definition(&self.columns)).collect(),
+            primary: self.primary,
             record_bytes: offset,
             null_bytes,
             autoinc_column: self.autoinc_column,

@@ -63,6 +63,11 @@ impl Catalog {
         Ok(())
     }
 
+    /// Tells the engine of indexes that are built for a table, before they have a key.
+    pub(crate) fn encrypt_new(&self, meta: &TableMeta, ids: &[IndexId]) -> Result<()> {
+        self.engine.set_index_encryption(ids, key_of(meta, self.encrypt_tables())).map_err(as_option)
+    }
+
     fn encrypt_own(&self, on: bool) -> Result<()> {
         let own = [CATALOG, COUNTERS, STATISTICS];
         self.engine.set_index_encryption(&own, on.then_some(SYSTEM_KEY)).map_err(as_option)

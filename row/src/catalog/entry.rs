@@ -3,9 +3,9 @@
 //! There are five versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
-//! 1. one list of columns, indexes with one entry per row, all of them live
+//! 1. one list of columns, indexes with one entry per row
 //! 2. the same, with weights of form 2
-//! 3. column ids, earlier schema versions, initial values, kinds and states of indexes
+//! 3. column ids, earlier schema versions, initial values, kinds of indexes
 //! 4. the same, with foreign keys
 //! 5. the same, with what the table asks for in regard to encryption
 //!
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::kv::codec::{Reader, put_bytes, put_varint};
-use crate::schema::{FIRST_VERSION, IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::schema::{FIRST_VERSION, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PLAIN: u8 = 1;
 /// Who knows weights of form 1 only must not read the keys.
 const FORMS: u8 = 2;
-/// Who knows one schema version only must not read the rows, nor who knows one kind and state of indexes write any.
+/// Who knows one schema version only must not read the rows, nor who knows one kind of indexes write any.
 pub(super) const VERSIONED: u8 = 3;
 /// Who does not know foreign keys must not write rows.
 pub(super) const FOREIGN: u8 = 4;
@@ -40,6 +40,8 @@ const INITIAL_NULL: u8 = 0;
 const INITIAL_VALUE: u8 = 1;
 const INDEX_UNIQUE: u8 = 1;
 const INDEX_LONG_HASH: u8 = 2;
+/// The one state that an index may be in.
+const INDEX_LIVE: u8 = 0;
 const TABLE_TEMPORARY: u8 = 1;
 const TABLE_NO_ROLLBACK: u8 = 2;
 const FOREIGN_INHERITED: u8 = 1;
@@ -81,7 +83,7 @@ impl TableMeta {
             put_bytes(&mut out, index.name.as_bytes());
             out.push(flags(&[(index.unique, INDEX_UNIQUE), (index.long_hash, INDEX_LONG_HASH)]));
             if versioned {
-                out.extend_from_slice(&[index.kind.0, state_byte(index.state)]);
+                out.extend_from_slice(&[index.kind.0, INDEX_LIVE]);
                 put_bytes(&mut out, &index.options);
             }
             put_varint(&mut out, index.parts.len() as u64);
@@ -111,8 +113,7 @@ impl TableMeta {
         }
         let plain_columns = self.columns.iter().zip(0..).all(|(c, number)| c.id == number && c.initial.is_none())
             && self.next_column as usize == self.columns.len();
-        let plain_index =
-            |i: &StoredIndex| i.kind == IndexKind::ORDINARY && i.state == IndexState::Live && i.options.is_empty();
+        let plain_index = |i: &StoredIndex| i.kind == IndexKind::ORDINARY && i.options.is_empty();
         let one_version = self.schema_version == FIRST_VERSION && self.former.is_empty();
         if !(one_version && plain_columns && self.indexes.iter().all(plain_index)) {
             return VERSIONED;
@@ -144,7 +145,7 @@ impl TableMeta {
         self.indexes.iter().flat_map(|i| &i.parts).all(|p| (p.column as usize) < columns)
             && self.autoinc_column.is_none_or(|c| (c as usize) < columns)
             && match self.primary {
-                Some(p) => p < self.indexes.len() && self.hidden.is_none() && self.indexes[p].is_live(),
+                Some(p) => p < self.indexes.len() && self.hidden.is_none(),
                 None => self.hidden.is_some(),
             }
             && versions[0] >= FIRST_VERSION
@@ -209,14 +210,6 @@ fn flags(bits: &[(bool, u8)]) -> u8 {
     bits.iter().filter(|b| b.0).fold(0, |all, b| all | b.1)
 }
 
-fn state_byte(state: IndexState) -> u8 {
-    match state {
-        IndexState::Live => 0,
-        IndexState::Building => 1,
-        IndexState::Dropping => 2,
-    }
-}
-
 fn read_text(r: &mut Reader<'_>) -> Option<String> {
     String::from_utf8(r.bytes()?.to_vec()).ok()
 }
@@ -266,15 +259,12 @@ fn read_index(r: &mut Reader<'_>, versioned: bool) -> Option<StoredIndex> {
     let id = IndexId(read_u32(r)?);
     let name = read_text(r)?;
     let flags = r.u8()?;
-    let (mut kind, mut state, mut options) = (IndexKind::ORDINARY, IndexState::Live, Vec::new());
+    let (mut kind, mut options) = (IndexKind::ORDINARY, Vec::new());
     if versioned {
         kind = IndexKind(r.u8()?);
-        state = match r.u8()? {
-            0 => IndexState::Live,
-            1 => IndexState::Building,
-            2 => IndexState::Dropping,
-            _ => return None,
-        };
+        if r.u8()? != INDEX_LIVE {
+            return None;
+        }
         options = r.bytes()?.to_vec();
     }
     let mut parts = Vec::new();
@@ -285,7 +275,6 @@ fn read_index(r: &mut Reader<'_>, versioned: bool) -> Option<StoredIndex> {
         id,
         name,
         kind,
-        state,
         unique: flags & INDEX_UNIQUE != 0,
         long_hash: flags & INDEX_LONG_HASH != 0,
         parts,

@@ -157,8 +157,7 @@ pub(crate) fn columns(meta: &TableMeta, names: &[String]) -> Option<Vec<usize>> 
 pub(crate) fn index_of(meta: &TableMeta, columns: &[usize]) -> Option<usize> {
     let finds = |number: usize| {
         let index = &meta.indexes[number];
-        index.is_live()
-            && index.kind == IndexKind::ORDINARY
+        index.kind == IndexKind::ORDINARY
             && !index.long_hash
             && !columns.is_empty()
             && index.parts.len() + suffix(meta, number).count() >= columns.len()

@@ -2,7 +2,8 @@
 //!
 //! Every change is one atomic durable write of the engine, so a crash leaves the state before or after it. Indexes that a
 //! change makes obsolete are noted as pending in the same write, then dropped in the engine, then the note is removed; notes
-//! found at open are worked off, so neither order of a crash loses space or drops a live index. Ids are given out in
+//! found at open are worked off, so neither order of a crash loses space or drops an index that is in use. Indexes that are being
+//! built are noted before they have a key, and the write that gives them to a table removes the note. Ids are given out in
 //! memory and the new counter goes with the write that uses them: ids are never used twice, even by a failed change.
 //!
 //! Changes are put in order under one mutex, with the map in memory; there is no I/O under it, but for a table that is encrypted: that
@@ -62,6 +63,10 @@ pub(crate) enum Urgency<'a> {
 
 /// What an ALTER makes: entries with the snapshots they are for, indexes that are gone, entries of other tables.
 type Altered = (Vec<(Arc<TableMeta>, Option<SeqNo>)>, Vec<IndexId>, Vec<(String, Arc<TableMeta>)>);
+
+/// What came of a change of tables: the entry of each, and the sequence number below which a snapshot cannot know it; and the number of
+/// the change.
+type Changed = (Vec<(Arc<TableMeta>, SeqNo)>, SeqNo);
 
 /// One atomic change: keys with new values, `None` deletes.
 type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
@@ -312,16 +317,35 @@ impl Catalog {
         Ok((meta, seq))
     }
 
+    /// Numbers for indexes that are to be built. Until an alteration gives them to a table they are noted, durably, as such that
+    /// are to be dropped. `is_killed`: as of `create`.
+    pub(crate) fn reserve(&self, count: usize, is_killed: &dyn Fn() -> bool) -> Result<Vec<IndexId>> {
+        let plan = |ids: &mut (u32, u64)| {
+            let new: Vec<IndexId> = (0..count).map(|_| next_id(ids)).collect();
+            let mut change = vec![(format::ids_key(), Some(format::encode_ids(ids.0, ids.1)))];
+            note_pending(&mut change, &new);
+            Ok((change, new))
+        };
+        self.change(Urgency::Waits(is_killed), plan, &|_| Ok(()), |_, _, _| {}).map(|(new, _)| new)
+    }
+
+    /// Drops indexes whose numbers were reserved, and that no table has got.
+    pub(crate) fn release(&self, ids: Vec<IndexId>) {
+        if !ids.is_empty() {
+            self.clearing.settle(&self.engine, ids);
+        }
+    }
+
     /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
-    /// indexes that it has no more. Rows and names stay; foreign keys follow the names of columns. Returns, in the order of the names, the entry and the sequence number below
-    /// which a snapshot cannot know the table: that of the change if an index has become live, which may lack entries of rows that
-    /// are in older snapshots only.
+    /// indexes that it has no more. Names stay; foreign keys follow the names of columns. Indexes that a table has got are noted no more as such that are to be
+    /// dropped. Returns, in the order of the names, the entry and the sequence number below which a snapshot cannot know the table, and
+    /// that of the change.
     pub(crate) fn alter(
         &self,
         names: &[String],
         urgency: Urgency<'_>,
         plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
-    ) -> Result<Vec<(Arc<TableMeta>, SeqNo)>> {
+    ) -> Result<Changed> {
         let plan = |ids: &mut (u32, u64)| {
             let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
             let mut referring = Vec::new();
@@ -333,9 +357,13 @@ impl Catalog {
                 change.push((format::table_key(name), Some(meta.encode())));
                 // Of indexes that may be others now.
                 change.push((statistics_key(meta.table_id), None));
-                let was_live = |id: IndexId| old.indexes.iter().any(|index| index.id == id && index.is_live());
-                let new_live = meta.indexes.iter().any(|index| index.is_live() && !was_live(index.id));
-                next.push((Arc::new(meta), (!new_live).then_some(min_snapshot)));
+                let had = old.ids();
+                change.extend(
+                    meta.ids().iter().filter(|id| !had.contains(id)).map(|id| (format::pending_key(*id), None)),
+                );
+                // Rows that were written anew are in no older snapshot.
+                let has_rows = meta.clustered_id() == old.clustered_id();
+                next.push((Arc::new(meta), has_rows.then_some(min_snapshot)));
                 all_gone.extend(gone);
             }
             change.push((format::ids_key(), Some(format::encode_ids(ids.0, ids.1))));
@@ -352,7 +380,19 @@ impl Catalog {
             referring.iter().for_each(|(name, meta)| tables.redefine(name, meta.clone()));
         })?;
         self.clearing.settle(&self.engine, gone);
-        Ok(next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect())
+        Ok((next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect(), seq))
+    }
+
+    /// An error if a table that is to change from `before` to `meta` lacks an index that a foreign key needs, be it its own or another
+    /// table's, and the statement checks that.
+    pub(crate) fn check_indexes(
+        &self,
+        names: &dyn Names,
+        statement: &Statement,
+        name: &str,
+        [before, meta]: [&TableMeta; 2],
+    ) -> Result<()> {
+        define::check_indexes(&*self.tables.read(), names, statement, name, [before, meta])
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on

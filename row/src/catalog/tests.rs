@@ -4,7 +4,7 @@ use super::format::*;
 use crate::def::{ColumnType, Compression, Encrypted, Encryption, IndexKind};
 use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
-use crate::schema::{IndexState, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use std::sync::Arc;
 
 /// A change of an entry.
@@ -39,7 +39,6 @@ fn index(id: u32, name: &str, unique: bool, part: StoredPart) -> StoredIndex {
         id: IndexId(id),
         name: name.into(),
         kind: IndexKind::ORDINARY,
-        state: IndexState::Live,
         unique,
         long_hash: false,
         parts: vec![part],
@@ -72,7 +71,7 @@ fn example() -> TableMeta {
     }
 }
 
-/// The example with a new first column, and an index that is being built.
+/// The example with a new first column, and an index on it.
 fn altered() -> TableMeta {
     let former = vec![Schema { version: 1, columns: example().columns }];
     let new = StoredColumn {
@@ -80,7 +79,7 @@ fn altered() -> TableMeta {
         ..column(2, "n", ColumnType::Int { unsigned: false }, 2)
     };
     let mut indexes = vec![index(16, "PRIMARY", true, part(1, 4, false)), index(17, "t", false, part(2, 40, true))];
-    indexes.push(StoredIndex { state: IndexState::Building, ..index(18, "n", false, part(0, 2, false)) });
+    indexes.push(index(18, "n", false, part(0, 2, false)));
     let columns = vec![new, example().columns[0].clone(), text_column(1, 40)];
     TableMeta { schema_version: 2, autoinc_column: Some(1), next_column: 3, columns, former, indexes, ..example() }
 }
@@ -204,14 +203,13 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
 /// Whatever an earlier build would not see, or would take for something else, makes the version one that it refuses.
 #[test]
 fn what_an_earlier_build_would_misread_has_a_version_that_it_refuses() {
-    let changes: [(&str, Edit); 8] = [
+    let changes: [(&str, Edit); 7] = [
         ("a schema version", |t| t.schema_version = 2),
         ("an earlier schema version", |t| *t = TableMeta { indexes: example().indexes, ..altered() }),
         ("columns in another order than their ids", |t| t.columns[1].id = 2),
         ("an id that was given before", |t| t.next_column = 3),
         ("an initial value", |t| t.columns[1].initial = Some(Initial::Null)),
         ("a kind", |t| t.indexes[1].kind = IndexKind::FULL_TEXT),
-        ("a state", |t| t.indexes[1].state = IndexState::Dropping),
         ("options", |t| t.indexes[1].options = vec![1]),
     ];
     for (what, change) in changes {
@@ -275,13 +273,12 @@ fn foreign_keys_that_make_no_sense_are_refused() {
 
 #[test]
 fn ids_and_versions_that_contradict_each_other_are_refused() {
-    let changes: [(&str, Edit); 6] = [
+    let changes: [(&str, Edit); 5] = [
         ("an id twice", |t| t.columns[0].id = 1),
         ("an id twice in an earlier version", |t| t.former[0].columns[0].id = 1),
         ("an id not given yet", |t| t.next_column = 2),
         ("an earlier version that is the present one", |t| t.former[0].version = 2),
         ("version zero", |t| t.former[0].version = 0),
-        ("rows in an index that is not live", |t| t.indexes[0].state = IndexState::Building),
     ];
     for (what, change) in changes {
         let mut meta = altered();

@@ -16,7 +16,6 @@ use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
 use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A running fill.
 pub struct Bulk {
@@ -116,14 +115,7 @@ impl Sink for Collecting<'_> {
             return Ok(());
         }
         let key = &self.to.entries[self.to.count - 1].0;
-        match (claim(self.txn, key, self.index.number, self.found), &self.index.spoiled) {
-            (Err(Error::Duplicate(_)), Some(spoiled)) => {
-                spoiled.store(true, Ordering::Relaxed);
-                self.to.count -= 1;
-                Ok(())
-            }
-            (outcome, _) => outcome,
-        }
+        claim(self.txn, key, self.index.number, self.found)
     }
 }
 

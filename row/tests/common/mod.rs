@@ -9,14 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_row::Result;
+use strata_row::catalog::alter::Source;
 use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
+use strata_row::foreign::Statement;
 use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
 use strata_row::session::Session;
-use strata_row::store::Store;
+use strata_row::store::{Alteration, AlteredTable, Store};
 use strata_row::table::Table;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -277,6 +279,24 @@ pub fn fresh(dir: &Path) -> (Arc<Store>, Arc<Table>) {
     let store = open(dir);
     let table = made(&store, "./db/t", definition(false));
     (store, table)
+}
+
+/// Gives tables the columns of `def`; their indexes stay.
+pub fn alter_columns(
+    store: &Store,
+    names: &[String],
+    def: &TableDef,
+    sources: &[Source],
+    is_killed: &dyn Fn() -> bool,
+) -> Result<()> {
+    let kept: Vec<Option<usize>> = (0..def.indexes.len()).map(Some).collect();
+    let alteration = Alteration { def, sources, kept: &kept, statement: &Statement::default() };
+    let table = |name: &String| -> Result<AlteredTable> {
+        let kept = (0..store.catalog().get(name)?.indexes.len()).collect();
+        Ok(AlteredTable { name: name.clone(), kept, built: Vec::new() })
+    };
+    let tables = names.iter().map(table).collect::<Result<Vec<_>>>()?;
+    store.alter_tables(&tables, &alteration, is_killed)
 }
 
 /// Makes a table and opens it.

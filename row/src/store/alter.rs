@@ -1,0 +1,162 @@
+//! ALTER TABLE as far as the catalog and the tables in use are concerned: columns change in place, indexes come and go.
+
+use super::Store;
+use crate::catalog::alter::Source;
+use crate::catalog::format::FIRST_INDEX_ID;
+use crate::catalog::{Urgency, compare};
+use crate::def::TableDef;
+use crate::error::{Error, Result};
+use crate::foreign::Statement;
+use crate::index::limits;
+use crate::keycode::KeyCodec;
+use crate::kv::IndexId;
+use crate::rowcode::RowCodec;
+use crate::schema::TableMeta;
+use crate::table::Table;
+use std::sync::Arc;
+
+/// What a statement makes of the tables that it alters. It is the same for all partitions of a table.
+pub struct Alteration<'a> {
+    /// The new definition.
+    pub def: &'a TableDef,
+    /// Where each column comes from.
+    pub sources: &'a [Source],
+    /// The number that each index has in the definition of before; `None`: it is new.
+    pub kept: &'a [Option<usize>],
+    /// What the statement says of foreign keys.
+    pub statement: &'a Statement,
+}
+
+impl Alteration<'_> {
+    /// Numbers of the new indexes.
+    pub fn new_indexes(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.kept.len()).filter(|number| self.kept[*number].is_none())
+    }
+
+    /// One of the tables, with nothing built.
+    pub fn of(&self, table: &Table) -> AlteredTable {
+        let kept = self.kept.iter().filter_map(|kept| table.places.get((*kept)?).copied()).collect();
+        AlteredTable { name: table.state.name(), kept, built: Vec::new() }
+    }
+}
+
+/// A table that is altered.
+pub struct AlteredTable {
+    /// Its name in the catalog.
+    pub name: String,
+    /// The catalog's numbers of the indexes that are kept.
+    pub kept: Vec<usize>,
+    /// Ids of the new indexes, which have their entries.
+    pub built: Vec<IndexId>,
+}
+
+impl Store {
+    /// Gives tables, all or none, what an alteration says: columns, which come from where its sources say, while the rows stay as they
+    /// are; and indexes. Handlers that have the tables open must open them again with the new definition. While memory is full this waits until `is_killed` says that it need not: nothing has
+    /// happened then.
+    ///
+    /// Errors: `IndexOfForeign` if a foreign key needs an index that goes.
+    pub fn alter_tables(
+        &self,
+        tables: &[AlteredTable],
+        alteration: &Alteration<'_>,
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let names: Vec<String> = tables.iter().map(|table| table.name.clone()).collect();
+        self.await_renewal(&names, is_killed)?;
+        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), |name, old, _| {
+            let table = tables.iter().find(|table| table.name == name);
+            self.altered(old, alteration, table.ok_or_else(|| Error::NoTable(name.to_owned()))?)
+        });
+        let (altered, seq) = self.noting(names.first().map_or("", String::as_str), changed)?;
+        let mut states = self.tables.lock();
+        for (AlteredTable { name, built, .. }, (meta, min_snapshot)) in tables.iter().zip(altered) {
+            if let Some(state) = states.get(name).filter(|state| !Arc::ptr_eq(&state.meta, &meta)) {
+                let state = Arc::new(state.successor(meta, min_snapshot));
+                state.bear(built, seq);
+                states.insert(name.clone(), state);
+            }
+        }
+        drop(states);
+        names.iter().for_each(|name| self.begin_renewal(name, alteration.def));
+        Ok(())
+    }
+
+    /// An error where [`Store::alter_tables`] would have one for what is asked of it. If rows of very many schema versions are there
+    /// it waits here until they are rewritten, and `Interrupted` once `is_killed` says so: other statements go on meanwhile.
+    pub fn check_alteration(
+        &self,
+        mut table: AlteredTable,
+        alteration: &Alteration<'_>,
+        is_killed: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.await_renewal(std::slice::from_ref(&table.name), is_killed)?;
+        table.built = alteration.new_indexes().map(|_| IndexId(FIRST_INDEX_ID)).collect();
+        let altered = self.altered(&*self.catalog.get(&table.name)?, alteration, &table);
+        self.noting(&table.name, altered.map(drop))
+    }
+
+    /// The entry `old` of a table as an alteration makes it, and the ids of the indexes that go.
+    fn altered(
+        &self,
+        old: &TableMeta,
+        alteration: &Alteration<'_>,
+        table: &AlteredTable,
+    ) -> Result<(TableMeta, Vec<IndexId>)> {
+        let name = table.name.as_str();
+        let state = self.tables.lock().get(name).filter(|state| state.meta.has_rows_of(old)).cloned();
+        let (known, has_rows) = match state {
+            Some(state) => state.history.known(&self.engine, old)?,
+            None => (old.clone(), true),
+        };
+        let (bare, gone) = known.without_indexes(&table.kept)?;
+        let next = altered(name, &bare, alteration, &table.built, has_rows)?;
+        if !gone.is_empty() {
+            self.catalog.check_indexes(self, alteration.statement, name, [old, &next])?;
+        }
+        Ok((next, gone))
+    }
+
+    fn await_renewal(&self, names: &[String], is_killed: &dyn Fn() -> bool) -> Result<()> {
+        for name in names {
+            let meta = self.catalog.get(name)?;
+            let state = self.tables.lock().get(name).cloned();
+            if let Some(state) = state {
+                state.history.await_room(&self.engine, &meta, is_killed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_renewal(&self, name: &str, def: &TableDef) {
+        let state = self.tables.lock().get(name).cloned();
+        if let Some(state) = state {
+            // Without it the versions stay, no more.
+            drop(state.history.renew_if_many(&self.engine, &state.meta, def));
+        }
+    }
+}
+
+/// The entry `old`, which has the indexes that stay, with the columns of the new definition, its new indexes, and its names.
+fn altered(
+    name: &str,
+    old: &TableMeta,
+    alteration: &Alteration<'_>,
+    ids: &[IndexId],
+    has_rows: bool,
+) -> Result<TableMeta> {
+    let def = alteration.def;
+    limits::check(def)?;
+    let mut next = old.with_columns(def, alteration.sources, has_rows)?;
+    for (number, id) in alteration.new_indexes().zip(ids) {
+        next = next.with_index(&def.indexes[number], *id)?;
+    }
+    let places = compare::check(name, &next, def)?;
+    for (index, place) in def.indexes.iter().zip(places) {
+        next.indexes[place].name.clone_from(&index.name);
+    }
+    // What could not be read afterwards is not to happen.
+    let clustered = KeyCodec::new(def, def.primary, next.clustered_id(), next.clustered_id())?;
+    RowCodec::versioned(&next, def, &Arc::new(clustered))?;
+    Ok(next)
+}
