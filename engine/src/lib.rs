@@ -29,6 +29,7 @@ mod options;
 mod settings;
 mod state;
 mod renewal;
+mod reencryption;
 mod value;
 mod sources;
 mod drops;

@@ -3,6 +3,7 @@
 #include "alteration.h"
 #include "sql_alter.h"
 #include "sql_class.h"
+#include <mysql/service_progress_report.h>
 #include <algorithm>
 
 namespace strata {
@@ -15,7 +16,7 @@ bool is_one_value(const Virtual_column_info *value) { return !value || !(value->
 
 /* Where the columns of the new definition come from; -1: new, with the value of the new definition's first record. False if the rows
    cannot stay. */
-bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info)
+bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
 {
   if (altered->s->fields != info->alter_info->create_list.elements)
     return false; /* columns that the server keeps to itself */
@@ -31,9 +32,9 @@ bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info)
       continue;
     }
     columns_.push_back(-1);
-    if (!field->stored_in_db())
-      continue;
-    if (field->vcol_info || field->type() == MYSQL_TYPE_GEOMETRY || (field->flags & AUTO_INCREMENT_FLAG) ||
+    if (!field->stored_in_db() || (rebuilds && field->vcol_info))
+      continue; /* computed of each row */
+    if (field->vcol_info || (field->type() == MYSQL_TYPE_GEOMETRY && !rebuilds) || (field->flags & AUTO_INCREMENT_FLAG) ||
         !is_one_value(field->default_value))
       return false;
     if (field->default_value && field->set_default())
@@ -68,18 +69,8 @@ bool Alteration::find_indexes(const TABLE *table, const TABLE *altered, const Al
   return true;
 }
 
-bool Alteration::describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info)
-{
-  if (!find_columns(altered, info) || !find_indexes(table, altered, info) ||
-      definition_.describe(altered, false, compression_of(info->create_info->option_struct)))
-    return false;
-  alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get()};
-  return true;
-}
-
-bool Alteration::has_new_indexes() const { return std::find(indexes_.begin(), indexes_.end(), -1) != indexes_.end(); }
-
-bool Alteration::same_records(const TABLE *table, const TABLE *altered)
+/* Do records of both tables lie in the same way, and have the same columns? */
+static bool same_records(const TABLE *table, const TABLE *altered)
 {
   if (table->s->fields != altered->s->fields || table->s->reclength != altered->s->reclength)
     return false;
@@ -93,6 +84,100 @@ bool Alteration::same_records(const TABLE *table, const TABLE *altered)
       return false;
   }
   return true;
+}
+
+/* Do the indexes that come have virtual columns? */
+bool Alteration::has_virtual_index(const TABLE *altered) const
+{
+  for (uint i= 0; i < altered->s->keys; i++)
+  {
+    const KEY &key= altered->key_info[i];
+    for (uint p= 0; indexes_[i] < 0 && p < key.user_defined_key_parts; p++)
+      if (!altered->field[key.key_part[p].fieldnr - 1]->stored_in_db())
+        return true;
+  }
+  return false;
+}
+
+/* Columns whose values are computed of others, in another way than before. */
+static constexpr alter_table_operations COMPUTES= ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_STORED_GCOL_EXPR |
+                                                  ALTER_VIRTUAL_GCOL_EXPR;
+
+bool Alteration::describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
+{
+  columns_.clear();
+  indexes_.clear();
+  if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) ||
+      definition_.describe(altered, false, info->create_info->option_struct))
+    return false;
+  if (rebuilds)
+    indexes_.assign(indexes_.size(), -1);
+  for (uint i= 0; i < altered->s->keys; i++)
+    if (indexes_[i] < 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
+      return false; /* nobody but the server can tell whether its values are unique */
+  bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & COMPUTES);
+  for (size_t i= 0; i < columns_.size(); i++)
+    converts|= columns_[i] != (int32_t) i;
+  alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts};
+  return true;
+}
+
+bool Alteration::has_new_indexes() const
+{
+  return rebuilds() || std::find(indexes_.begin(), indexes_.end(), -1) != indexes_.end();
+}
+
+/* ---- Conversion ---- */
+
+Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration)
+    : thd_(thd), from_(from), to_(to), converts_(alteration.converts()), aborted_(thd->abort_on_warning),
+      checked_(thd->count_cuted_fields)
+{
+  if (!converts_)
+    return;
+  thd->count_cuted_fields= CHECK_FIELD_WARN;
+  thd->abort_on_warning= thd->is_strict_mode();
+  initial_.assign(to->record[0], to->record[0] + to->s->reclength);
+  copies_= new (thd->mem_root) Copy_field[to->s->fields];
+  List_iterator_fast<Create_field> list(info->alter_info->create_list);
+  for (Field **field= to->field; copies_ && *field; field++)
+    if (const Create_field *definition= list++; definition->field && (*field)->stored_in_db() && !(*field)->vcol_info)
+      copies_[count_++].set(*field, definition->field, false);
+  from->use_all_columns();
+  to->use_all_columns();
+}
+
+Conversion::~Conversion()
+{
+  thd_->abort_on_warning= aborted_;
+  thd_->count_cuted_fields= checked_;
+  delete[] copies_;
+}
+
+int Conversion::make(void *self)
+{
+  Conversion *c= static_cast<Conversion *>(self);
+  TABLE *to= c->to_;
+  memcpy(to->record[0], c->initial_.data(), c->initial_.size());
+  for (Copy_field *copy= c->copies_, *end= copy + c->count_; copy != end; copy++)
+    copy->do_copy(copy);
+  if (to->vfield && to->update_virtual_fields(to->file, VCOL_UPDATE_FOR_WRITE))
+    return 1;
+  if (to->verify_constraints(false) != VIEW_CHECK_OK)
+    return 1;
+  return c->thd_->is_error();
+}
+
+void Conversion::tell(void *self, const char *, uint64_t done, uint64_t of)
+{
+  thd_progress_report(static_cast<Conversion *>(self)->thd_, done, of);
+}
+
+StrataRows Conversion::rows()
+{
+  if (!converts_)
+    return {to_->record[0], to_->record[0], nullptr, tell, this};
+  return {from_->record[0], to_->record[0], make, tell, this};
 }
 
 } // namespace strata

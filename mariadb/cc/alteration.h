@@ -14,15 +14,17 @@ class Alteration
 {
 public:
   explicit Alteration(THD *thd) : ddl_(thd) {}
-  /* False if the row layer has no word for what is asked. Puts the values of new columns into the altered table's record. */
-  bool describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info);
+  /* False if the row layer has no word for what is asked, with or without writing the rows anew. Puts the values of new columns into
+     the altered table's record. */
+  bool describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
   const StrataAlteration *get() const { return &alteration_; }
   bool has_new_indexes() const;
-  /* Do records of both tables lie in the same way, and have the same columns? */
-  static bool same_records(const TABLE *table, const TABLE *altered);
+  bool rebuilds() const { return alteration_.rebuilds; }
+  bool converts() const { return alteration_.converts; }
 
 private:
-  bool find_columns(TABLE *altered, const Alter_inplace_info *info);
+  bool find_columns(TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
+  bool has_virtual_index(const TABLE *altered) const;
   bool find_indexes(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info);
 
   Ddl ddl_;
@@ -39,6 +41,29 @@ public:
   ~Altered() override { strata_build_free(build); }
   StrataTable *table;
   StrataBuild *build= nullptr; /* of its new indexes, if it gets any */
+  bool rebuilds= false;
+};
+
+/* Makes records of the altered table of those of the table, as a copy by the server does. While it lives, what does not fit is an error
+   in strict mode and else a warning. */
+class Conversion
+{
+public:
+  Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration);
+  ~Conversion();
+  StrataRows rows();
+
+private:
+  static int make(void *self);
+  static void tell(void *self, const char *, uint64_t done, uint64_t of);
+
+  THD *thd_;
+  TABLE *from_, *to_;
+  bool converts_, aborted_;
+  enum_check_fields checked_;
+  std::vector<uchar> initial_; /* the altered table's record with the values of new columns */
+  Copy_field *copies_= nullptr;
+  uint count_= 0;
 };
 
 } // namespace strata

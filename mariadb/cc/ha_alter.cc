@@ -32,6 +32,14 @@ constexpr alter_table_operations DONE_INSTANTLY=
 /* What is done beside others who change the table. */
 constexpr alter_table_operations DONE_ONLINE= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
+/* What changes values of columns that there are. */
+constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STORED_COLUMN_TYPE | ALTER_STORED_GCOL_EXPR;
+
+/* What needs the rows written anew, which is done beside others, too. */
+constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
+                                           ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_VIRTUAL_COLUMN_TYPE |
+                                           ALTER_VIRTUAL_GCOL_EXPR | ALTER_COLUMN_VCOL;
+
 /* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
 constexpr alter_table_operations CONCERNS_KEYS= ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
                                                 ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
@@ -106,54 +114,60 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-/* Have indexes that come virtual columns? */
-static bool has_virtual_index(const TABLE *altered, const Alter_inplace_info *info)
+/* May the rows be written anew beside others? What they become must follow from each row alone, and a row must stay in its partition. */
+bool ha_strata::may_rebuild(const TABLE *altered, const Alter_inplace_info *info)
 {
-  for (uint i= 0; i < info->index_add_count; i++)
-  {
-    const KEY &key= altered->key_info[info->index_add_buffer[i]];
-    for (uint p= 0; p < key.user_defined_key_parts; p++)
-      if (!altered->field[key.key_part[p].fieldnr - 1]->stored_in_db())
-        return true;
-  }
-  return false;
+  const alter_table_operations asked= info->handler_flags;
+  if ((is_related() && (asked & CONVERTS)) || (table->part_info && (asked & CONVERTS)))
+    return false;
+  if (altered->found_next_number_field && !table->found_next_number_field)
+    return false;
+  return altered->s->primary_key < MAX_KEY || table->s->primary_key >= MAX_KEY;
 }
 
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
-  enum_alter_inplace_result result= in_place(altered, info);
-  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED)
+  Alteration alteration(ha_thd());
+  enum_alter_inplace_result result= in_place(altered, info, &alteration);
+  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_INPLACE_COPY_NO_LOCK)
     if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
       info->unsupported_reason= reason;
   return result;
 }
 
-enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info *info)
+enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info *info, Alteration *alteration)
 {
   const alter_table_operations asked= info->handler_flags;
-  if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE)) || info->ignore || info->error_if_not_empty ||
+  if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE | REBUILDS)) || info->ignore || info->error_if_not_empty ||
       (is_related() && (asked & CONCERNS_KEYS)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
-  /* Who names the engine wants the rows written anew. */
-  if (create_info->used_fields & (HA_CREATE_USED_SEQUENCE | HA_CREATE_USED_ENGINE) ||
-      table->s->table_type == TABLE_TYPE_SEQUENCE)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const ha_table_option_struct *options= create_info->option_struct;
-  if (options && table->s->option_struct && options->compression != table->s->option_struct->compression)
+  if ((create_info->used_fields & HA_CREATE_USED_SEQUENCE) || table->s->table_type == TABLE_TYPE_SEQUENCE)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (options && table->s->option_struct &&
+      (options->encrypted != table->s->option_struct->encrypted ||
+       options->encryption_key != table->s->option_struct->encryption_key))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  Alteration alteration(ha_thd());
-  if (!alteration.describe(table, altered, info))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (alteration.has_new_indexes() && (!Alteration::same_records(table, altered) || has_virtual_index(altered, info)))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (strata_alter_check(strata::store, table_, alteration.get()) == STRATA_OK)
-    return alteration.has_new_indexes() ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
+  /* Who names the engine wants the rows written anew. */
+  bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
+                 (options && table->s->option_struct && options->compression != table->s->option_struct->compression);
   String why;
+  if (!rebuilds && alteration->describe(table, altered, info, false))
+  {
+    if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
+      return alteration->has_new_indexes() ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
+    if (!strata::error_message(&why))
+      info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
+  }
+  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
+    return HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!strata::error_message(&why))
     info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -193,29 +207,15 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (!ctx)
     return true;
   Alteration alteration(ha_thd());
-  if (!alteration.describe(table, altered, info))
+  if (in_place(altered, info, &alteration) == HA_ALTER_INPLACE_NOT_SUPPORTED)
   {
     print_error(HA_ERR_UNSUPPORTED, MYF(0));
     return true;
   }
+  ctx->rebuilds= alteration.rebuilds();
   return alteration.has_new_indexes() &&
          alter_failed(strata_build_begin(strata::store, table_, alteration.get(), &ctx->build), -1, altered);
 }
-
-namespace {
-
-void tell_progress(void *ctx, const char *, uint64_t done, uint64_t of)
-{
-  thd_progress_report(static_cast<THD *>(ctx), done, of);
-}
-
-/* Records for the row layer: those of both tables lie in the same way. */
-StrataRows rows_of(THD *thd, TABLE *altered)
-{
-  return {altered->record[0], altered->record[0], nullptr, tell_progress, thd};
-}
-
-} // namespace
 
 bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
@@ -223,8 +223,15 @@ bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (!ctx->build)
     return false;
   THD *thd= ha_thd();
+  Alteration alteration(thd);
+  if (!alteration.describe(table, altered, info, ctx->rebuilds))
+  {
+    print_error(HA_ERR_UNSUPPORTED, MYF(0));
+    return true;
+  }
+  strata::Conversion conversion(thd, table, altered, info, alteration);
   thd_progress_init(thd, 1);
-  StrataRows rows= rows_of(thd, altered);
+  StrataRows rows= conversion.rows();
   int32_t duplicate= -1;
   int result= strata_build_run(ctx->build, &rows, &duplicate);
   thd_progress_end(thd);
@@ -245,9 +252,11 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   }
   std::vector<StrataTable *> tables;
   std::vector<StrataBuild *> builds;
+  bool rebuilds= false;
   auto add= [&](inplace_alter_handler_ctx *part) {
     const Altered *ctx= static_cast<Altered *>(part);
     tables.push_back(ctx->table);
+    rebuilds|= ctx->rebuilds;
     if (ctx->build)
       builds.push_back(ctx->build);
   };
@@ -267,7 +276,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   /* First, as nothing may fail once the engine has the new definition and the server the old one. */
   if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
     error= reset_auto_increment(info->create_info->auto_increment_value);
-  if (!error && !alteration.describe(table, altered, info))
+  if (!error && !alteration.describe(table, altered, info, rebuilds))
     error= HA_ERR_UNSUPPORTED;
   if (error)
   {
@@ -276,7 +285,8 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   }
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
-  StrataRows rows= rows_of(thd, altered);
+  strata::Conversion conversion(thd, table, altered, info, alteration);
+  StrataRows rows= conversion.rows();
   for (StrataBuild *build : builds)
   {
     int32_t duplicate= -1;

@@ -8,6 +8,10 @@
 #include <deque>
 #include <string>
 
+namespace strata {
+class Alteration;
+}
+
 class ha_strata final : public handler
 {
 public:
@@ -138,7 +142,8 @@ private:
   int attach();  /* opens table and cursor by name_ */
   void release();
   void describe_indexes();
-  enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info);
+  enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info, strata::Alteration *alteration);
+  bool may_rebuild(const TABLE *altered, const Alter_inplace_info *info);
   bool alter_failed(int result, int32_t duplicate, TABLE *altered);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);

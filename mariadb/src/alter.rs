@@ -18,6 +18,8 @@ pub(crate) struct Asked {
     sources: Vec<Source>,
     kept: Vec<Option<usize>>,
     statement: Statement,
+    rebuilds: bool,
+    converts: bool,
 }
 
 impl Asked {
@@ -39,13 +41,21 @@ impl Asked {
             let sources = columns.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
             let indexes = bytes(alteration.indexes, def.indexes.len());
             let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
-            Ok(Asked { statement: statement(alteration.ddl)?, def, sources, kept })
+            let (rebuilds, converts) = (alteration.rebuilds != 0, alteration.converts != 0);
+            Ok(Asked { statement: statement(alteration.ddl)?, def, sources, kept, rebuilds, converts })
         }
     }
 
     /// The same, borrowed.
     pub fn alteration(&self) -> Alteration<'_> {
-        Alteration { def: &self.def, sources: &self.sources, kept: &self.kept, statement: &self.statement }
+        Alteration {
+            def: &self.def,
+            sources: &self.sources,
+            kept: &self.kept,
+            statement: &self.statement,
+            rebuilds: self.rebuilds,
+            converts: self.converts,
+        }
     }
 }
 

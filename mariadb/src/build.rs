@@ -33,6 +33,14 @@ impl Rows for ServerRows<'_> {
         unsafe { slice::from_raw_parts_mut(self.rows.record, self.record_bytes[0]) }
     }
 
+    fn made_room(&mut self) -> &mut [u8] {
+        // SAFETY: the header asks for a record of the new definition.
+        unsafe {
+            let made = if self.rows.make.is_none() { self.rows.record } else { self.rows.made };
+            slice::from_raw_parts_mut(made, self.record_bytes[1])
+        }
+    }
+
     fn made(&mut self) -> Result<Record<'_>> {
         // SAFETY: the header asks for records of these lengths; BLOBs in them are good until the next row is put into the room.
         unsafe {

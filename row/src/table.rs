@@ -78,12 +78,13 @@ impl TableState {
 
     /// The state of the same table after a change of its entry. It goes on with the counters and the history.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
-        if meta.schema_version != self.meta.schema_version {
+        let has_rows = meta.clustered_id() == self.meta.clustered_id();
+        if has_rows && meta.schema_version != self.meta.schema_version {
             self.history.begin_version(&self.engine);
         }
         let next = TableState {
             changes: self.changes.clone(),
-            history: self.history.clone(),
+            history: if has_rows { self.history.clone() } else { Arc::default() },
             followed: self.followed.clone(),
             born: self.born.clone(),
             ..TableState::new(&self.engine, &self.name(), meta, min_snapshot, self.related.clone())

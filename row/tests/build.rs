@@ -31,6 +31,9 @@ impl Rows for Same {
     fn made(&mut self) -> Result<Record<'_>> {
         Ok(unsafe { Record::new(&self.0) })
     }
+    fn made_room(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
 }
 
 /// The table of the tests without some indexes, by name.
@@ -50,15 +53,27 @@ struct Asked {
     sources: Vec<Source>,
     kept: Vec<Option<usize>>,
     statement: Statement,
+    rebuilds: bool,
 }
 
 impl Asked {
     fn new(from: &TableDef, to: &TableDef) -> Asked {
         let sources = (0..to.columns.len()).map(Source::Kept).collect();
-        Asked { def: to.clone(), sources, kept: kept(from, to), statement: Statement::default() }
+        Asked { def: to.clone(), sources, kept: kept(from, to), statement: Statement::default(), rebuilds: false }
+    }
+    /// All is written anew.
+    fn rebuilt(from: &TableDef, to: &TableDef) -> Asked {
+        Asked { rebuilds: true, ..Asked::new(from, to) }
     }
     fn alteration(&self) -> Alteration<'_> {
-        Alteration { def: &self.def, sources: &self.sources, kept: &self.kept, statement: &self.statement }
+        Alteration {
+            def: &self.def,
+            sources: &self.sources,
+            kept: &self.kept,
+            statement: &self.statement,
+            rebuilds: self.rebuilds,
+            converts: false,
+        }
     }
 }
 
@@ -570,5 +585,110 @@ fn a_crash_at_each_step_leaves_the_old_table_or_the_new_one() {
         let store = open_on(&image);
         assert_eq!(old_or_new(&store, &bare, &full, 400), is_new, "{}", point.name());
         let _ = Engine::check(store.engine());
+    }
+}
+
+/// Another primary key, one where there was none, and the same rows written anew, while rows change.
+#[test]
+fn a_table_is_rebuilt_while_its_rows_change() {
+    let with_primary = definition(false);
+    let mut other = with_primary.clone();
+    other.indexes[0].parts.reverse();
+    other.indexes[0].parts.truncate(2);
+    let hidden = definition(true);
+    for (from, to) in
+        [(&with_primary, &with_primary), (&with_primary, &other), (&hidden, &with_primary), (&hidden, &hidden)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options { transaction_bytes: 64 << 10, ..Options::default() };
+        let store = Store::open(dir.path(), options()).unwrap();
+        let table = made(&store, T, from.clone());
+        filled(&store, &table, 2000);
+        let mut old = Client::new(&store, &table);
+        old.scan(None, true).unwrap();
+        let asked = Asked::rebuilt(from, to);
+        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let mut user = Client::new(&store, &table);
+        for k in 0..300_i64 {
+            user.insert(&row(5000 + k, 1, Some("new"), Some(-1 - k as i32))).unwrap();
+            if from.primary.is_some() {
+                let was = row(k, (k % 7) as i32, Some(&format!("b{}", k % 50)), Some(k as i32 * 3));
+                match k % 3 {
+                    0 => user.delete(&was).unwrap(),
+                    1 => user.update(&was, &Row { d: Some(vec![7; 300]), ..was.clone() }).unwrap(),
+                    _ => user
+                        .update(&was, &Row { a: was.a + 10, e: Some(was.e.unwrap() + 100_000), ..was.clone() })
+                        .unwrap(),
+                }
+            }
+            if k % 20 == 0 {
+                user.session.rollback().unwrap();
+            }
+        }
+        user.commit();
+        quiet(|worker| build.run(worker)).unwrap();
+        user.insert(&row(9000, 1, Some("late"), None)).unwrap();
+        user.commit();
+        let mut expected = user.scan(None, true).unwrap();
+        user.session.rollback().unwrap();
+        quiet(|worker| build.end(worker)).unwrap();
+        Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+        check(&store, to);
+        no_strays(&store);
+        let again = store.open_table(T, to.clone()).unwrap();
+        let mut found = Client::new(&store, &again).scan(None, true).unwrap();
+        expected.sort();
+        found.sort();
+        assert!(found == expected);
+        old.cursor = strata_row::scan::RowCursor::new(&again);
+        assert!(matches!(old.scan(None, true), Err(Error::TableChanged(_))), "no row of it is in an older snapshot");
+        old.session.rollback().unwrap();
+        // The counters go on.
+        assert_eq!(again.state.autoinc().is_some(), to.autoinc_column.is_some());
+        drop((old, user, table, again));
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(dir.path(), options()).unwrap();
+        check(&store, to);
+        no_strays(&store);
+    }
+}
+
+/// A value that comes twice in the new primary key, among the rows and by a writer.
+#[test]
+fn a_duplicate_of_the_new_primary_key_is_told() {
+    let from = definition(false);
+    let mut to = from.clone();
+    to.indexes[0].parts.remove(0);
+    for by_writer in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = common::open(dir.path());
+        let table = made(&store, T, from.clone());
+        let mut user = Client::new(&store, &table);
+        (0..10).for_each(|k| user.insert(&row(k, k as i32, None, None)).unwrap());
+        user.commit();
+        let asked = Asked::rebuilt(&from, &to);
+        let add = |user: &mut Client| {
+            user.insert(&row(100, 5, None, None)).unwrap();
+            user.commit();
+        };
+        if !by_writer {
+            add(&mut user);
+        }
+        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let mut rows = Same(vec![0; RECORD]);
+        let mut worker = Worker { rows: &mut rows, is_killed: &|| false, told: &mut |_| {} };
+        let mut outcome = build.run(&mut worker);
+        if by_writer {
+            outcome.unwrap();
+            add(&mut user);
+            outcome = build.end(&mut worker);
+        }
+        assert!(matches!(outcome, Err(Error::Duplicate(0))), "{outcome:?}");
+        assert_eq!(Row::read(&rows.0).a, 5);
+        drop(build);
+        store.catalog().clear();
+        no_strays(&store);
+        check(&store, &from);
     }
 }

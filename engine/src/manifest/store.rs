@@ -282,6 +282,20 @@ impl Manifest {
         Ok(())
     }
 
+    /// Goes on in a new file.
+    ///
+    /// Errors: `Io` if it could not be written: the old one is in force. `Poisoned`: as [`Manifest::append`].
+    pub fn renew(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if let Some(e) = &inner.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        let (marks, version) = (inner.marks.clone(), inner.version.clone());
+        self.rewrite(&mut inner, &marks, &version)??;
+        provide(&*self.disk, &self.dir, &mut inner);
+        Ok(())
+    }
+
     /// Writes the manifest of a copy of the store in `dir`, which has none and whose files are durable; it is in force, and `dir` is a
     /// store, when this returns.
     pub fn lay_down(disk: &dyn Disk, dir: &Path, keys: &Keyring, marks: &Marks, version: &Version) -> Result<()> {

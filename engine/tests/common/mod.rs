@@ -154,6 +154,8 @@ impl TableCounts {
 #[derive(Default)]
 pub struct TestKeys {
     versions: Mutex<BTreeMap<u32, u32>>,
+    /// Keys of which there is this version only.
+    only: Mutex<BTreeMap<u32, u32>>,
     /// What the bytes follow from, too.
     seed: Mutex<String>,
 }
@@ -162,7 +164,7 @@ impl TestKeys {
     /// The first version of some keys.
     pub fn of(ids: &[u32]) -> Arc<TestKeys> {
         let versions = ids.iter().map(|&id| (id, 1)).collect();
-        Arc::new(TestKeys { versions: Mutex::new(versions), seed: Mutex::default() })
+        Arc::new(TestKeys { versions: Mutex::new(versions), ..TestKeys::default() })
     }
     /// The newest version of a key from now on; 0: it is gone.
     pub fn set(&self, id: u32, version: u32) {
@@ -171,6 +173,11 @@ impl TestKeys {
             0 => versions.remove(&id),
             version => versions.insert(id, version),
         };
+    }
+    /// A key has one version from now on.
+    pub fn only(&self, id: u32, version: u32) {
+        self.set(id, version);
+        self.only.lock().unwrap().insert(id, version);
     }
     /// All keys are others from now on.
     pub fn swap(&self, seed: &str) {
@@ -183,7 +190,8 @@ impl KeyProvider for TestKeys {
         self.versions.lock().unwrap().get(&id).copied().ok_or_else(|| "no such key".to_owned())
     }
     fn key(&self, key: KeyVersion) -> std::result::Result<Vec<u8>, String> {
-        if self.latest(key.id)? < key.version {
+        let gone = self.only.lock().unwrap().get(&key.id).is_some_and(|only| *only != key.version);
+        if gone || self.latest(key.id)? < key.version {
             return Err("no such version".to_owned());
         }
         Ok(format!("key {} {} {}", key.id, key.version, self.seed.lock().unwrap()).into_bytes())

@@ -1,34 +1,59 @@
-//! The indexes that are built, and the entries that a row has in them.
+//! The indexes that are built, and the entries that a row has in them: its own, too, if the table is rebuilt.
 
 use super::Build;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::entries::{Sink, Written};
+use crate::keycode::KeyCodec;
+use crate::kv::limits::VALUE_BYTES_MAX;
 use crate::kv::{IndexId, Sorter, Tick};
-use crate::rowcode::Record;
+use crate::rowcode::{Record, RowCodec};
+use std::sync::Arc;
 
-/// An index that is being built.
-pub(super) struct BuiltIndex {
+/// The index of the rows of a table that is rebuilt.
+pub(super) struct BuiltRows {
     pub id: IndexId,
-    /// What its entries are made by; there as soon as the build has begun.
-    pub written: Option<Written>,
+    /// The number of the primary key.
+    pub number: Option<usize>,
+    pub codec: Arc<KeyCodec>,
+    pub row: RowCodec,
 }
 
-impl BuiltIndex {
-    /// One of which the number alone is known.
-    pub fn reserved(id: IndexId) -> BuiltIndex {
-        BuiltIndex { id, written: None }
-    }
+/// Memory for an entry: its key and its value.
+pub(super) type Room = (Vec<u8>, Vec<u8>);
 
-    pub fn written(&self) -> &Written {
-        self.written.as_ref().expect("a build that has begun")
+fn check_size(bytes: usize) -> Result<()> {
+    match bytes <= VALUE_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::RowTooLong { bytes, limit: VALUE_BYTES_MAX }),
+    }
+}
+
+impl BuiltRows {
+    /// Puts a row into a sorter. Long values go from where they are.
+    fn sort(
+        &self,
+        record: Record<'_>,
+        row_id: u64,
+        sorter: &mut Sorter,
+        tick: Tick<'_>,
+        room: &mut Room,
+    ) -> Result<()> {
+        self.codec.encode_record(record, row_id, &mut room.0)?;
+        let apart = self.row.encode_apart(record, &mut room.1);
+        check_size(room.1.len() + apart.len())?;
+        match apart.is_empty() {
+            true => sorter.put(&room.0, &room.1, tick)?,
+            false => sorter.put_parts(&room.0, &apart.parts(&room.1), tick)?,
+        }
+        Ok(())
     }
 }
 
 /// Puts entries into a sorter.
-pub(super) struct Sorting<'a> {
-    pub sorter: &'a mut Sorter,
-    pub tick: Tick<'a>,
-    pub room: &'a mut (Vec<u8>, Vec<u8>),
+struct Sorting<'a> {
+    sorter: &'a mut Sorter,
+    tick: Tick<'a>,
+    room: &'a mut Room,
 }
 
 impl Sink for Sorting<'_> {
@@ -43,11 +68,11 @@ impl Sink for Sorting<'_> {
     }
 }
 
-/// Entries of a row, by index and key.
+/// Entries of a row.
 #[derive(Default)]
 pub(super) struct Collected {
     pub entries: Vec<Entry>,
-    room: (Vec<u8>, Vec<u8>),
+    room: Room,
 }
 
 /// An entry.
@@ -68,10 +93,40 @@ impl Sink for Collected {
 }
 
 impl Build {
+    /// The index of this id, if it is a secondary one.
+    pub(super) fn index(&self, id: IndexId) -> Option<&Written> {
+        self.built.iter().find(|(built, _)| *built == id).map(|(_, written)| written)
+    }
+
     /// All entries of a row, in place of those that `to` has.
     pub(super) fn collect(&self, record: Option<Record<'_>>, row_id: u64, to: &mut Collected) -> Result<()> {
         to.entries.clear();
         let Some(record) = record else { return Ok(()) };
-        self.built.iter().try_for_each(|built| built.written().entries(record, row_id, to))
+        if let Some(rows) = &self.rows {
+            rows.codec.encode_record(record, row_id, &mut to.room.0)?;
+            rows.row.encode(record, &mut to.room.1);
+            check_size(to.room.1.len())?;
+            to.take(true)?;
+        }
+        self.built.iter().try_for_each(|(_, written)| written.entries(record, row_id, to))
+    }
+
+    /// Puts all entries of a row into a sorter.
+    #[inline]
+    pub(super) fn sort(
+        &self,
+        record: Record<'_>,
+        row_id: u64,
+        sorter: &mut Sorter,
+        tick: Tick<'_>,
+        room: &mut Room,
+    ) -> Result<()> {
+        if let Some(rows) = &self.rows {
+            rows.sort(record, row_id, sorter, tick, room)?;
+        }
+        for (_, written) in &self.built {
+            written.entries(record, row_id, &mut Sorting { sorter: &mut *sorter, tick, room: &mut *room })?;
+        }
+        Ok(())
     }
 }

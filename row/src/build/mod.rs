@@ -1,4 +1,4 @@
-//! New indexes of a table that others go on to change.
+//! New indexes of a table that others go on to change: some, or all with the rows, which is a rebuild.
 //!
 //! # Algorithm
 //! ```text
@@ -18,6 +18,10 @@
 //!
 //! Entries that a pass removes go before those that it adds, so rows that exchange unique values do not meet. What is met then is a
 //! duplicate of the snapshot. The scan meets duplicates while it merges what it has sorted.
+//!
+//! A *rebuild* makes all indexes of the new definition, the one of the rows among them, of records that the server converts
+//! ([`Rows`]). The table is the old one until the commit. What a row becomes must depend on the row alone: it is found out again when
+//! the row changes.
 //!
 //! # Invariants
 //! After pass n an index has exactly the entries of the rows of snapshot n. No table has an index before the last pass. A crash leaves
@@ -40,10 +44,10 @@ use crate::index::limits;
 use crate::keycode::KeyCodec;
 use crate::kv::{self, CrashPoint, IndexId, NotedKeys, ReadPoint, SameKey, ValueBuf};
 use crate::progress::{Progress, Step};
-use crate::rowcode::{ColumnSet, Record};
+use crate::rowcode::{ColumnSet, Record, RowCodec};
 use crate::store::{Alteration, AlteredTable};
 use crate::table::Table;
-use entries::BuiltIndex;
+use entries::BuiltRows;
 use std::sync::Arc;
 
 /// How rows of the table become records of the new definition.
@@ -52,6 +56,8 @@ pub trait Rows {
     fn room(&mut self) -> &mut [u8];
     /// The record of the new definition that the row in the room makes.
     fn made(&mut self) -> Result<Record<'_>>;
+    /// Memory for a record of the new definition: where `made` puts it.
+    fn made_room(&mut self) -> &mut [u8];
 }
 
 /// Whoever asks for the work.
@@ -68,9 +74,14 @@ pub struct Worker<'a> {
 pub struct Build {
     table: Arc<Table>,
     def: TableDef,
-    built: Vec<BuiltIndex>,
-    /// Columns that entries are made of.
-    wanted: ColumnSet,
+    /// All that are built.
+    ids: Vec<IndexId>,
+    built: Vec<(IndexId, Written)>,
+    rows: Option<BuiltRows>,
+    /// Columns that entries are made of; `None`: all.
+    wanted: Option<ColumnSet>,
+    /// What a record that was made of it points to.
+    twice: Vec<u8>,
     /// The entries are those of rows at this point.
     point: ReadPoint,
     keys: Arc<NotedKeys>,
@@ -94,38 +105,30 @@ impl Build {
             return Err(Error::invalid("indexes of such a table are not built beside writers"));
         }
         let mut def = alteration.def.clone();
-        compare::keep_forms(&table.state.name(), meta, &mut def)?;
+        if !alteration.rebuilds {
+            compare::keep_forms(&table.state.name(), meta, &mut def)?;
+        }
         limits::check(&def)?;
-        let new: Vec<usize> = alteration.new_indexes().collect();
-        for index in new.iter().map(|number| &def.indexes[*number]) {
+        for index in alteration.new_indexes().map(|number| &def.indexes[number]) {
             store.check_kind(&index.name, index.kind, &index.options)?;
         }
-        let clustered = meta.clustered_id();
-        let ids = store.catalog().reserve(new.len(), is_killed)?;
+        let ids = store.catalog().reserve(alteration.ids(), is_killed)?;
         // From here on the numbers are given back when it fails.
-        let keys = Arc::new(engine.noted_keys());
-        let progress = Arc::new(Progress::new(&table.state.name(), engine.now_us()));
         let mut build = Build {
             table: table.clone(),
-            wanted: ColumnSet::new(table.def.columns.len()),
-            built: ids.iter().map(|id| BuiltIndex::reserved(*id)).collect(),
+            wanted: None,
+            ids,
+            built: Vec::new(),
+            rows: None,
+            twice: Vec::new(),
             def,
             point: engine.read_point(),
-            keys,
-            progress,
+            keys: Arc::new(engine.noted_keys()),
+            progress: Arc::new(Progress::new(&table.state.name(), engine.now_us())),
             is_committed: false,
         };
-        for (built, number) in build.built.iter_mut().zip(new) {
-            engine.set_index_compression(built.id, build.def.compression);
-            let codec = Arc::new(KeyCodec::new(&build.def, Some(number), built.id, clustered)?);
-            let index = &build.def.indexes[number];
-            let terms = store.terms_of(index.kind, &index.options);
-            built.written = Some(Written::new(&build.def, number, number, &codec, terms)?);
-            index.parts.iter().for_each(|part| build.wanted.insert(part.column as usize));
-        }
-        if let Some(primary) = build.def.primary {
-            build.def.indexes[primary].parts.iter().for_each(|part| build.wanted.insert(part.column as usize));
-        }
+        store.catalog().encrypt_new(meta, &build.ids)?;
+        build.make_codecs(alteration)?;
         if !table.state.followed.begin(&build.keys) {
             return Err(Error::invalid("the table is being altered already"));
         }
@@ -134,6 +137,31 @@ impl Build {
         store.enter_build(&build.progress);
         engine.crash_point(CrashPoint::BuildBegun);
         Ok(build)
+    }
+
+    fn make_codecs(&mut self, alteration: &Alteration<'_>) -> Result<()> {
+        let Build { table, def, ids, .. } = self;
+        let (store, engine) = (table.store(), table.engine());
+        let mut clustered = table.state.meta.clustered_id();
+        if alteration.rebuilds {
+            clustered = ids[def.primary.unwrap_or(def.indexes.len())];
+            let codec = Arc::new(KeyCodec::new(def, def.primary, clustered, clustered)?);
+            let row = RowCodec::new(def, &codec)?;
+            self.rows = Some(BuiltRows { id: clustered, number: def.primary, codec, row });
+        }
+        ids.iter().for_each(|id| engine.set_index_compression(*id, def.compression));
+        let mut wanted = ColumnSet::new(table.def.columns.len());
+        let parts = |index: usize| def.indexes[index].parts.iter().map(|part| part.column as usize);
+        for (number, id) in alteration.new_indexes().zip(ids.iter()).filter(|(_, id)| **id != clustered) {
+            let codec = Arc::new(KeyCodec::new(def, Some(number), *id, clustered)?);
+            let terms = store.terms_of(def.indexes[number].kind, &def.indexes[number].options);
+            self.built.push((*id, Written::new(def, number, number, &codec, terms)?));
+            if !alteration.converts && !alteration.rebuilds {
+                parts(number).chain(def.primary.into_iter().flat_map(parts)).for_each(|column| wanted.insert(column));
+            }
+        }
+        self.wanted = (!alteration.converts && !alteration.rebuilds).then_some(wanted);
+        Ok(())
     }
 
     /// How far it is, for reports.
@@ -178,10 +206,7 @@ impl Build {
         if is_killed() {
             return Err(Error::Interrupted);
         }
-        let altered = |build: &Build| AlteredTable {
-            built: build.built.iter().map(|built| built.id).collect(),
-            ..alteration.of(&build.table)
-        };
+        let altered = |build: &Build| AlteredTable { built: build.ids.clone(), ..alteration.of(&build.table) };
         store.alter_tables(&builds.iter().map(altered).collect::<Vec<_>>(), alteration, is_killed)?;
         builds.iter_mut().for_each(|build| build.is_committed = true);
         Ok(())
@@ -207,7 +232,7 @@ impl Build {
     }
 
     fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows) -> Result<Record<'r>> {
-        let decoded = self.table.row.decode(key, row, rows.room(), Some(&self.wanted));
+        let decoded = self.table.row.decode(key, row, rows.room(), self.wanted.as_ref());
         decoded.map_err(|error| Error::from(error).read_at(self.table.engine(), key))?;
         rows.made()
     }
@@ -221,17 +246,29 @@ impl Build {
 
     /// The error of two rows with one unique value at `read`. Makes the record of one of them.
     #[cold]
-    fn duplicate(&self, same: &SameKey, read: kv::SeqNo, rows: &mut dyn Rows) -> Error {
-        let Some(built) = self.built.iter().find(|built| built.id == IndexId::of(&same.key)) else {
+    fn duplicate(&mut self, same: SameKey, read: kv::SeqNo, rows: &mut dyn Rows) -> Error {
+        let id = IndexId::of(&same.key);
+        if let Some((number, built)) =
+            self.rows.as_ref().filter(|rows| rows.id == id).and_then(|rows| Some((rows.number?, rows)))
+        {
+            self.twice = same.value;
+            let decoded = built.row.decode(&same.key, &self.twice, rows.made_room(), None);
+            return decoded.map_or_else(Error::from, |()| Error::Duplicate(number));
+        }
+        let Some(built) = self.index(id) else {
             return Error::corruption("an entry of an index that is not being built");
         };
+        // The row by its key in the table as it is: a rebuilt one has it among the new rows.
         let mut key = Vec::new();
-        let owner = built.written().codec.clustered_key_from(&same.key, &same.value, &mut key);
-        let made = owner
-            .map_err(Error::from)
-            .and_then(|()| self.record_at(&key, read, &mut ValueBuf::default(), rows).map(|record| record.is_some()));
+        let owner = built.codec.clustered_key_from(&same.key, &same.value, &mut key).map_err(Error::from);
+        let mut found = ValueBuf::default();
+        let made = owner.and_then(|()| match &self.rows {
+            None => self.record_at(&key, read, &mut found, rows).map(|record| record.is_some()),
+            // Its entry is not in the store yet: what the index itself holds of the row is enough to name its values.
+            Some(_) => Ok(built.codec.decode_into(&same.key, &same.value, rows.made_room(), None).map(|()| true)?),
+        });
         match made {
-            Ok(_) => Error::Duplicate(built.written().number),
+            Ok(_) => Error::Duplicate(built.number),
             Err(error) => error,
         }
     }
@@ -242,7 +279,7 @@ impl Drop for Build {
         self.table.state.followed.end(&self.keys);
         self.table.store().leave_build(&self.progress);
         if !self.is_committed {
-            self.table.store().catalog().release(self.built.iter().map(|built| built.id).collect());
+            self.table.store().catalog().release(std::mem::take(&mut self.ids));
         }
     }
 }

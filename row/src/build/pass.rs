@@ -6,6 +6,8 @@ use crate::error::Result;
 use crate::kv::{Engine, IndexId, SameKey, ValueBuf, WriteOp};
 use crate::progress::Step;
 
+/// Values of so many bytes are not put into a write with others.
+const LARGE: usize = 1 << 20;
 /// Bytes of a write.
 const WRITE_BYTES: usize = 256 << 10;
 
@@ -19,9 +21,20 @@ struct Writes<'a> {
 
 impl Writes<'_> {
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if value.is_some_and(|value| value.len() >= LARGE) {
+            return self.push_large(key, value.unwrap_or_default());
+        }
         self.bytes += key.len() + value.map_or(0, <[u8]>::len) + 64;
         self.ops.push((key.to_vec(), value.map(<[u8]>::to_vec)));
         if self.bytes >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// A transaction writes a large value to a file.
+    fn push_large(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.flush()?;
+        let mut txn = self.engine.begin();
+        txn.put(key, value)?;
+        Ok(txn.commit()?)
     }
 
     /// Durable before anything that is ordered later is.
@@ -94,7 +107,7 @@ impl Build {
             writes.push(key, Some(value))
         });
         if let Some(same) = same {
-            return Err(self.duplicate(&same, next.seq(), &mut **rows));
+            return Err(self.duplicate(same, next.seq(), &mut **rows));
         }
         arrived?;
         writes.flush()?;
@@ -107,7 +120,8 @@ impl Build {
     /// True if another row has this key in an index. It cannot be but in a unique one: in others a key tells the row.
     fn is_taken(&self, engine: &Engine, key: &[u8], found: &mut ValueBuf) -> Result<bool> {
         let id = IndexId::of(key);
-        let is_unique = self.built.iter().any(|built| built.id == id && built.written().codec.is_unique());
+        let is_rows = || self.rows.as_ref().is_some_and(|rows| rows.id == id && rows.number.is_some());
+        let is_unique = self.index(id).map_or_else(is_rows, |index| index.codec.is_unique());
         Ok(is_unique && engine.get_at(key, engine.visible(), found)?)
     }
 }

@@ -1,6 +1,5 @@
 //! The first filling of the indexes: all rows of a snapshot, as sorted entries that become files.
 
-use super::entries::Sorting;
 use super::{Build, Worker};
 use crate::error::Result;
 use crate::kv::IndexId;
@@ -39,10 +38,7 @@ impl Build {
                 }
                 let row_id = self.row_id(cursor.key())?;
                 let record = self.record_of(cursor.key(), cursor.value(), &mut **rows)?;
-                for built in &self.built {
-                    let mut sink = Sorting { sorter: &mut sorter, tick: &tick, room: &mut room };
-                    built.written().entries(record, row_id, &mut sink)?;
-                }
+                self.sort(record, row_id, &mut sorter, &tick, &mut room)?;
                 cursor.next(&none)?;
             }
             if !cursor.valid() {
@@ -57,7 +53,7 @@ impl Build {
         told(&self.progress);
         match sorter.ingest(self.point.seq(), &tick)? {
             None => Ok(()),
-            Some(same) => Err(self.duplicate(&same, self.point.seq(), &mut **rows)),
+            Some(same) => Err(self.duplicate(same, self.point.seq(), &mut **rows)),
         }
     }
 }

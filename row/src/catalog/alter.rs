@@ -4,7 +4,7 @@
 //! columns becomes an earlier schema version, unless rows are the same by both. What keys are made of does not change: a column that is in an index may change its
 //! name and place, and a VARCHAR may become longer.
 //!
-//! *Indexes* may come, once they have their entries, and go.
+//! *Indexes* may come, once they have their entries, and go. A table may be *rebuilt*: then rows and entries are others.
 
 use crate::def::{ColumnType, Index, IndexKind, TableDef};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::kv::IndexId;
 use crate::rowcode::Record;
 use crate::rowcode::convert::{Conversion, is_text};
 use crate::rowcode::layout::Layout;
-use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::schema::{FIRST_VERSION, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 
 /// Where a column of the new list comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,6 +153,50 @@ impl TableMeta {
             next.primary = next.primary.map(|primary| primary - usize::from(primary > number));
         }
         Ok((next, gone))
+    }
+
+    /// The table with the columns and indexes of `def`, whose rows and entries were written anew: under `ids`, one for each index
+    /// and then one for the rows of a table without primary key. And the ids that it had. Columns that are kept keep their numbers.
+    pub fn rebuilt(&self, def: &TableDef, sources: &[Source], ids: &[IndexId]) -> Result<(TableMeta, Vec<IndexId>)> {
+        let count = def.indexes.len() + usize::from(def.primary.is_none());
+        if sources.len() != def.columns.len() || ids.len() != count {
+            return Err(Error::invalid(format!("{} sources and {} ids for a table", sources.len(), ids.len())));
+        }
+        if self.no_rollback || def.primary.is_none() && self.primary.is_some() {
+            return Err(Error::invalid("rows cannot be given numbers in the place of a primary key"));
+        }
+        let mut next = self.clone();
+        next.columns.clear();
+        next.former.clear();
+        next.schema_version = FIRST_VERSION;
+        let mut counter = None;
+        for (number, (source, column)) in (0..).zip(sources.iter().zip(&def.columns)) {
+            let id = match source {
+                Source::Kept(from) => {
+                    let old =
+                        self.columns.get(*from).filter(|old| next.columns.iter().all(|column| column.id != old.id));
+                    if self.autoinc_column == u32::try_from(*from).ok() {
+                        counter = Some(number);
+                    }
+                    old.ok_or_else(|| Error::invalid(format!("column {from} cannot be kept twice")))?.id
+                }
+                Source::Added(_) => {
+                    next.next_column += 1;
+                    next.next_column - 1
+                }
+            };
+            next.columns.push(StoredColumn::of(id, column));
+        }
+        if def.autoinc_column.is_some() && def.autoinc_column != counter {
+            return Err(Error::invalid("another auto-increment column needs the rows to be numbered"));
+        }
+        next.indexes = def.indexes.iter().zip(ids).map(|(index, id)| StoredIndex::of(*id, index)).collect();
+        next.primary = def.primary;
+        next.hidden = ids.get(def.indexes.len()).copied();
+        next.autoinc_column = def.autoinc_column;
+        next.compression = def.compression;
+        next.version = def.version;
+        Ok((next, self.ids()))
     }
 
     /// The table with an index more, whose entries are there.

@@ -25,12 +25,21 @@ pub struct Alteration<'a> {
     pub kept: &'a [Option<usize>],
     /// What the statement says of foreign keys.
     pub statement: &'a Statement,
+    /// The rows are written anew, and all indexes are new ones.
+    pub rebuilds: bool,
+    /// Records of the new definition are not those of the old one.
+    pub converts: bool,
 }
 
 impl Alteration<'_> {
     /// Numbers of the new indexes.
     pub fn new_indexes(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.kept.len()).filter(|number| self.kept[*number].is_none())
+        (0..self.kept.len()).filter(|number| self.rebuilds || self.kept[*number].is_none())
+    }
+
+    /// How many numbers of indexes it takes: of a rebuilt table without primary key one for the rows.
+    pub fn ids(&self) -> usize {
+        self.new_indexes().count() + usize::from(self.rebuilds && self.def.primary.is_none())
     }
 
     /// One of the tables, with nothing built.
@@ -46,7 +55,7 @@ pub struct AlteredTable {
     pub name: String,
     /// The catalog's numbers of the indexes that are kept.
     pub kept: Vec<usize>,
-    /// Ids of the new indexes, which have their entries.
+    /// Ids of the new indexes, which have their entries; of a rebuilt table all, and that of the rows.
     pub built: Vec<IndexId>,
 }
 
@@ -91,7 +100,7 @@ impl Store {
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         self.await_renewal(std::slice::from_ref(&table.name), is_killed)?;
-        table.built = alteration.new_indexes().map(|_| IndexId(FIRST_INDEX_ID)).collect();
+        table.built = vec![IndexId(FIRST_INDEX_ID); alteration.ids()];
         let altered = self.altered(&*self.catalog.get(&table.name)?, alteration, &table);
         self.noting(&table.name, altered.map(drop))
     }
@@ -109,8 +118,14 @@ impl Store {
             Some(state) => state.history.known(&self.engine, old)?,
             None => (old.clone(), true),
         };
-        let (bare, gone) = known.without_indexes(&table.kept)?;
-        let next = altered(name, &bare, alteration, &table.built, has_rows)?;
+        let (next, gone) = match alteration.rebuilds {
+            true => known.rebuilt(alteration.def, alteration.sources, &table.built)?,
+            false => {
+                let (bare, gone) = known.without_indexes(&table.kept)?;
+                (altered(&bare, alteration, &table.built, has_rows)?, gone)
+            }
+        };
+        let next = checked(name, next, alteration.def)?;
         if !gone.is_empty() {
             self.catalog.check_indexes(self, alteration.statement, name, [old, &next])?;
         }
@@ -137,20 +152,18 @@ impl Store {
     }
 }
 
-/// The entry `old`, which has the indexes that stay, with the columns of the new definition, its new indexes, and its names.
-fn altered(
-    name: &str,
-    old: &TableMeta,
-    alteration: &Alteration<'_>,
-    ids: &[IndexId],
-    has_rows: bool,
-) -> Result<TableMeta> {
-    let def = alteration.def;
-    limits::check(def)?;
-    let mut next = old.with_columns(def, alteration.sources, has_rows)?;
+/// The entry `old`, which has the indexes that stay, with the columns of the new definition and its new indexes.
+fn altered(old: &TableMeta, alteration: &Alteration<'_>, ids: &[IndexId], has_rows: bool) -> Result<TableMeta> {
+    let mut next = old.with_columns(alteration.def, alteration.sources, has_rows)?;
     for (number, id) in alteration.new_indexes().zip(ids) {
-        next = next.with_index(&def.indexes[number], *id)?;
+        next = next.with_index(&alteration.def.indexes[number], *id)?;
     }
+    Ok(next)
+}
+
+/// The entry with the names of the definition, if a table of that can be opened with it.
+fn checked(name: &str, mut next: TableMeta, def: &TableDef) -> Result<TableMeta> {
+    limits::check(def)?;
     let places = compare::check(name, &next, def)?;
     for (index, place) in def.indexes.iter().zip(places) {
         next.indexes[place].name.clone_from(&index.name);
