@@ -116,7 +116,7 @@ step_crash() {
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
   cargo build --quiet --release -p strata-backup
-  lab_step backup --rounds 5 --threads 2
+  lab_step backup --rounds 5 --threads 2 --position
 }
 # Breaks the files under a server, fills its disk, kills its statements.
 step_damage() {
