@@ -9,7 +9,7 @@
 //! middle; SIGKILL of the server in the middle. What a killed one leaves must not be taken for a backup, and the next one works. No
 //! commit may wait for a backup much longer than the longest did before.
 //!
-//! At the end nothing else writes: an incremental backup must be as small as what changed since its base, and a backup with the
+//! With `--position` nothing else writes at the end: an incremental backup must be as small as what changed since its base, and a backup with the
 //! binary log behind it must lead to the position that was asked for.
 
 use crate::copies::differences;
@@ -51,6 +51,9 @@ pub struct Args {
     /// The tool [default: strata-backup beside this program]
     #[arg(long)]
     tool: Option<PathBuf>,
+    /// At the end also the size of an incremental backup, and recovery to a position
+    #[arg(long)]
+    position: bool,
 }
 
 struct Bench {
@@ -127,7 +130,9 @@ pub fn run(args: Args) -> Result<()> {
         })?;
     }
     bench.refuse_plain()?;
-    bench.quiet(&mut server)?;
+    if bench.args.position {
+        bench.quiet(&mut server)?;
+    }
     server.stop()?;
     println!(
         "{}: {} rounds, each restored server equals its source",
@@ -357,7 +362,7 @@ impl Bench {
         let (full, more) = (self.backups.join("quiet"), self.backups.join("more"));
         self.back_up(&full, None)?;
         let bytes = "RANDOM_BYTES(500)";
-        conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM seq_1_to_{ROWS}"))?;
+        conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM {TWINS}.seq_1_to_{ROWS}"))?;
         self.back_up(&more, Some(&full))?;
         let (all, changed) = (size_of(&full.join("strata"))?, tables_of(&more.join("strata"))?);
         let written = u64::from(ROWS * ROW_BYTES);

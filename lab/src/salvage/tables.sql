@@ -40,8 +40,8 @@ ALTER TABLE altered ADD COLUMN z VARCHAR(10) NOT NULL DEFAULT 'new' FIRST, MODIF
 INSERT INTO altered VALUES ('late', 3, 100000);
 CREATE SEQUENCE numbers START WITH 5 INCREMENT BY 3 MAXVALUE 1000 CACHE 10 CYCLE ENGINE=STRATA;
 DO NEXTVAL(numbers), NEXTVAL(numbers);
-CREATE TABLE `we``ird-näme` (`sp ace` INT NOT NULL, `näme` INT COMMENT 'gr''ün', PRIMARY KEY (`sp ace`));
-INSERT INTO `we``ird-näme` VALUES (1, 2);
+CREATE TABLE `we``ird-name` (`sp ace` INT NOT NULL, `näme` INT COMMENT 'gr''ün', PRIMARY KEY (`sp ace`));
+INSERT INTO `we``ird-name` VALUES (1, 2);
 CREATE TABLE big (id INT NOT NULL AUTO_INCREMENT, n INT NOT NULL, filler VARCHAR(300) NOT NULL, PRIMARY KEY (id), KEY n (n)) COMPRESSION='lz4';
 -- checkpoint
 DELETE FROM types WHERE id = 1;
