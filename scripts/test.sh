@@ -5,16 +5,16 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these, of which backup is run by name only: setup fmt clippy docs pages shell unit plugin
+#   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
 #                       core symbols sql slice collations differ isolation crash backup
-#                       damage workload
+#                       damage salvage workload
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash damage workload)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage salvage workload)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -24,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [backup]=plugin [damage]=plugin [workload]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [backup]=plugin [damage]=plugin [salvage]=plugin [workload]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -116,7 +116,7 @@ step_crash() {
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
   cargo build --quiet --release -p strata-backup
-  lab_step backup --rounds 4
+  lab_step backup --rounds 5 --threads 2
 }
 # Breaks the files under a server, fills its disk, kills its statements.
 step_damage() {
@@ -126,6 +126,11 @@ step_damage() {
     options=(--no-mount)
   fi
   lab_step damage "${options[@]}"
+}
+# Damages the files of a store, has what is left loaded by a fresh server, and compares.
+step_salvage() {
+  cargo build --quiet --release -p strata-tool
+  lab_step salvage --rounds 8 --seed 1
 }
 # A short load with checks; LinkBench's check also after a kill. Then each of the published experiments in seconds.
 step_workload() {

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// Files are read in pieces of this size.
 pub const PIECE: usize = 1 << 20;
 
+/// A copy is made durable whenever so much of it was written: all at once it would keep the server's own syncs waiting.
+const SYNC_BYTES: usize = 16 << 20;
+
 /// What a file is on its machine. A table file never changes, so one of the same name and identity has the same content: an inode
 /// that was used again has another time.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -121,10 +124,32 @@ pub fn copy(from: &Path, to: &Path, throttle: &mut Throttle) -> Result<(u64, Str
     if let Some(above) = to.parent() {
         fs::create_dir_all(above).with_context(|| above.display().to_string())?;
     }
-    let mut file = File::create_new(to).with_context(|| to.display().to_string())?;
+    let file = File::create_new(to).with_context(|| to.display().to_string())?;
+    let mut file = Durable { file, unsynced: 0 };
     let done = copy_to(from, &mut file, throttle)?;
-    file.sync_all().with_context(|| to.display().to_string())?;
+    file.file.sync_all().with_context(|| to.display().to_string())?;
     Ok(done)
+}
+
+/// A file that is made durable while it is written.
+struct Durable {
+    file: File,
+    unsynced: usize,
+}
+
+impl Write for Durable {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.file.write(buf)?;
+        self.unsynced += n;
+        if self.unsynced >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(n)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 fn copy_to(from: &Path, to: &mut dyn Write, throttle: &mut Throttle) -> Result<(u64, String)> {

@@ -12,6 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Level of zstd: what fits a device that is not the fastest.
 const LEVEL: i32 = 3;
 
+/// The lowest priority.
+const LOWEST: i32 = 19;
+
 /// Its options.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -54,6 +57,8 @@ pub fn run(args: &Args) -> Result<()> {
     manifest.set_position(&text)?;
     check_same_moment(&manifest, &target.join(SERVER))?;
 
+    // From here on nobody waits for this program: the server goes first. While mariadb-backup kept commits waiting it did not.
+    give_way();
     let mut throttle = Throttle::new(args.throttle);
     let mut sink = if args.stream { Sink::stream(LEVEL)? } else { Sink::Dir(target.clone()) };
     // Among the last is CURRENT, which makes a store of them.
@@ -81,6 +86,11 @@ pub fn run(args: &Args) -> Result<()> {
         (manifest.files.values().filter(|e| !e.in_base), |sum, e: &crate::manifest::Entry| sum + e.bytes);
     eprintln!("strata-backup: backup {} is complete: {} bytes", manifest.id, here.fold(0, bytes));
     Ok(())
+}
+
+/// Takes the lowest priority of the processor. Failure costs speed only.
+fn give_way() {
+    let _ = rustix::process::nice(LOWEST);
 }
 
 /// A file's path in the backup.

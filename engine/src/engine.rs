@@ -603,8 +603,19 @@ impl Engine {
             core.tree.ssts.keys.require(id, &core.tree.ssts.dir)?;
         }
         core.tree.installer.encrypt(changes, |all| core.settings.set_encryptions(all))?;
-        core.board.compact_wake.notify_all();
+        // Who keeps house finds what there is to do.
+        core.board.wake_cleaner();
         Ok(())
+    }
+
+    /// Fails unless there is a key of this number to encrypt with.
+    pub fn require_key(&self, id: u32) -> Result<()> {
+        self.core.tree.ssts.keys.require(id, &self.core.tree.ssts.dir)
+    }
+
+    /// Whether the log is encrypted.
+    pub fn encrypts_log(&self) -> bool {
+        self.core.options.encrypt_log
     }
 
     /// The master key under which the files of an index are encrypted, if they are.

@@ -118,6 +118,11 @@ impl Installer {
         })
     }
 
+    /// Goes on in a new manifest file, in which nothing is sealed under an older version of a key.
+    pub fn renew_manifest(&self) -> Result<()> {
+        self.edit(|manifest| self.heed(manifest, manifest.renew()))
+    }
+
     /// The features that the store uses, by name.
     pub fn features(&self) -> Vec<Feature> {
         self.features.read().clone()

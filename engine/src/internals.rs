@@ -40,6 +40,10 @@ pub mod metrics {
 pub mod read_point {
     pub use crate::read_point::*;
 }
+/// See `crate::salvage`.
+pub mod salvage {
+    pub use crate::salvage::*;
+}
 /// See `crate::sst`.
 pub mod sst {
     pub use crate::sst::*;

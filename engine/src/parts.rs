@@ -22,9 +22,10 @@ use crate::event::{FlushReason, Teller, Work};
 use crate::journal::{Durable, Journal};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::Options;
+use crate::reencryption::{self, Reencryption};
 use crate::renewal::Renewals;
 use crate::settings::Settings;
-use crate::sst::pinned_block_bytes;
+use crate::sst::{SstMeta, pinned_block_bytes};
 use crate::tree::Tree;
 use crate::write_buffer::files_of;
 
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     pub board: WorkBoard,
     /// Indexes whose values are written anew.
     pub renewals: Renewals,
+    /// Files that are not encrypted as they should be.
+    pub reencryption: Reencryption,
     /// Whom to tell what happens.
     pub events: Teller,
     /// Bytes of the write buffers of open transactions, in steps.
@@ -72,6 +75,12 @@ impl Core {
             compactors: self.board.compactors() as u64,
         };
         cache.set_capacity(cache_capacity(self.settings.cache_budget(), beside) as usize);
+    }
+
+    /// Whether a file is not encrypted as it should be.
+    pub fn is_stale(&self, meta: &SstMeta) -> bool {
+        let is_dropped = |id| self.tree.installer.is_dropped(id);
+        reencryption::is_stale(meta, &self.settings, &self.tree.ssts.keys, &is_dropped)
     }
 
     /// Tells whoever watches that a transaction has come to this crash point.

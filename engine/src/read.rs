@@ -206,48 +206,36 @@ macro_rules! forward {
     };
 }
 
+/// What asks the source about where it stands.
+macro_rules! forward_reads {
+    ($($name:ident: $what:ty),*) => { $(
+        #[inline]
+        fn $name(&self) -> $what {
+            forward!(self, it => it.$name())
+        }
+    )* };
+}
+
+/// What moves the source by one.
+macro_rules! forward_steps {
+    ($($name:ident)*) => { $(
+        #[inline]
+        fn $name(&mut self) -> Result<()> {
+            forward!(self, it => it.$name())
+        }
+    )* };
+}
+
 impl VersionIter for Source {
-    #[inline]
-    fn valid(&self) -> bool {
-        forward!(self, it => it.valid())
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        forward!(self, it => it.key())
-    }
-    #[inline]
-    fn order_head(&self) -> Option<OrderHead> {
-        forward!(self, it => it.order_head())
-    }
-    #[inline]
-    fn seq(&self) -> SeqNo {
-        forward!(self, it => it.seq())
-    }
-    #[inline]
-    fn kind(&self) -> Kind {
-        forward!(self, it => it.kind())
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        forward!(self, it => it.value())
-    }
-    #[inline]
-    fn large_value(&self) -> Option<LargeValue> {
-        forward!(self, it => it.large_value())
-    }
-    #[inline]
-    fn is_deferred(&self) -> bool {
-        forward!(self, it => it.is_deferred())
-    }
+    forward_reads!(valid: bool, key: &[u8], order_head: Option<OrderHead>, seq: SeqNo, kind: Kind, value: &[u8]);
+    forward_reads!(large_value: Option<LargeValue>, is_deferred: bool, value_len: usize);
+    forward_steps!(next next_key prev);
+
     fn load(&mut self) -> Result<()> {
         forward!(self, it => it.load())
     }
     fn deferred(&self) -> Option<DeferredValue> {
         forward!(self, it => it.deferred())
-    }
-    #[inline]
-    fn value_len(&self) -> usize {
-        forward!(self, it => it.value_len())
     }
     fn seek_ge(&mut self, key: &[u8]) -> Result<()> {
         forward!(self, it => it.seek_ge(key))
@@ -260,18 +248,6 @@ impl VersionIter for Source {
     }
     fn seek_last(&mut self) -> Result<()> {
         forward!(self, it => it.seek_last())
-    }
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        forward!(self, it => it.next())
-    }
-    #[inline]
-    fn next_key(&mut self) -> Result<()> {
-        forward!(self, it => it.next_key())
-    }
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        forward!(self, it => it.prev())
     }
 }
 
@@ -312,26 +288,28 @@ impl SortedRun for Files {
     }
 }
 
-/// Adds all sources that may hold keys in the range for a reader at `read`, newest first. They take their memory from
-/// `spare` while there is some.
-pub(crate) fn add_sources(
-    ssts: &Arc<SstFiles>,
-    state: &Arc<ReadState>,
-    read: SeqNo,
-    keys: Range<&[u8]>,
-    spare: &mut Vec<IterMemory>,
-    out: &mut Vec<Source>,
-) -> Result<()> {
-    for source in state.sources(keys) {
+/// What is committed, as a cursor reads it.
+pub(crate) struct Reach<'a> {
+    pub ssts: &'a Arc<SstFiles>,
+    pub state: &'a Arc<ReadState>,
+    /// Nothing newer is seen.
+    pub read: SeqNo,
+    pub keys: Range<&'a [u8]>,
+}
+
+/// Adds all sources that may hold keys within reach, newest first. They take their memory from `spare` while there is some.
+pub(crate) fn add_sources(reach: &Reach<'_>, spare: &mut Vec<IterMemory>, out: &mut Vec<Source>) -> Result<()> {
+    let Reach { ssts, state, read, keys } = reach;
+    for source in state.sources(keys.clone()) {
         out.push(match source {
             sources::Source::Mem(mem) if mem.table.is_empty() => continue,
-            sources::Source::Mem(mem) => Source::Mem(mem.table.iter_at(read)),
+            sources::Source::Mem(mem) => Source::Mem(mem.table.iter_at(*read)),
             sources::Source::Files(run, files) => {
                 let memory = spare.pop().unwrap_or_default();
                 if files.len() == 1 {
                     Source::Sst(ssts.reader(&run.files(state)[files.start])?.iter_in(memory, HINTS))
                 } else {
-                    let files = Files { ssts: ssts.clone(), state: state.clone(), run, files, memory };
+                    let files = Files { ssts: Arc::clone(ssts), state: Arc::clone(state), run, files, memory };
                     Source::Level(LevelIter::new(files, None, None))
                 }
             }

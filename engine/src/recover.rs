@@ -42,6 +42,7 @@ use crate::mem::ChunkPool;
 use crate::options::Options;
 use crate::parts::Core;
 use crate::read_point::ReadPoints;
+use crate::reencryption::Reencryption;
 use crate::renewal::Renewals;
 use crate::settings::Settings;
 use crate::sst::{BlockCache, ReadHints, SstMeta};
@@ -241,6 +242,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         locks,
         board: WorkBoard::new(options.compaction_threads.max(1)),
         renewals: Renewals::default(),
+        reencryption: Reencryption::default(),
         events,
         write_buffer_bytes: AtomicU64::new(0),
         settings,

@@ -92,10 +92,16 @@ impl Settings {
     /// The master key under which the files of an index are encrypted, if they are.
     #[inline]
     pub fn encryption(&self, id: IndexId) -> Option<u32> {
-        if !self.encrypts.load(Ordering::Acquire) {
+        if !self.encrypts() {
             return None;
         }
         self.encryptions.read().get(&id).copied().or(self.default_encryption)
+    }
+
+    /// Whether any index may be encrypted.
+    #[inline]
+    pub fn encrypts(&self) -> bool {
+        self.encrypts.load(Ordering::Acquire)
     }
 
     /// The indexes that are encrypted, and their master keys.

@@ -7,9 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use common::{DIR, Map, Rng, by_turns, dump, hooked, key, options, seeds, value, within};
+use common::{DIR, Map, Rng, by_turns, dump, eventually, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, HookedDisk, MemDisk, Operation};
 use strata_engine::layer::{IndexId, SeqNo};
@@ -87,15 +86,6 @@ fn judge(dir: &str, disk: &MemDisk, expected: &Map, case: &str) {
         drop(engine);
         let engine = open_at(dir, &copy).unwrap_or_else(|e| panic!("{case}, again: {e}"));
         assert_eq!(content(&engine).len(), expected.len() + more + 1, "{case}, again");
-    }
-}
-
-/// Waits until housekeeping has done something.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -461,4 +451,39 @@ fn a_wrong_place_or_order_is_refused() {
     // An empty store has a copy, too.
     engine.checkpoint(copy_dir()).unwrap();
     assert!(content(&open_at(COPY, &disk).unwrap()).is_empty());
+}
+
+/// A clone opens at once, whatever its size: what opening reads does not grow with the data.
+#[test]
+fn opening_a_clone_reads_little_however_large_it_is() {
+    let read = |keys: u64| {
+        let disk = MemDisk::new();
+        let engine = open_at(DIR, &disk).unwrap();
+        let mut rng = Rng::new(7);
+        for begin in (0..keys).step_by(500) {
+            fill(&engine, &mut rng, begin..begin + 500, 1000);
+            engine.flush().unwrap();
+        }
+        engine.compact_range(&[0; 4], &[255; 4]).unwrap();
+        engine.checkpoint(copy_dir()).unwrap();
+        let size: u64 = disk
+            .list(copy_dir())
+            .unwrap()
+            .iter()
+            .filter_map(|name| disk.content(&copy_dir().join(name)))
+            .map(|c| c.len() as u64)
+            .sum();
+        engine.close().unwrap();
+        drop(engine);
+        let before = disk.counters().bytes_read;
+        let clone = open_at(COPY, &disk).unwrap();
+        let read = disk.counters().bytes_read - before;
+        assert_eq!(content(&clone).len() as u64, keys);
+        (size, read)
+    };
+    let (small_size, small) = read(1000);
+    let (large_size, large) = read(16_000);
+    assert!(large_size > 8 * small_size, "{small_size} and {large_size} bytes");
+    // The manifest has a line for each file.
+    assert!(large < small + large_size / 50, "opening {small_size} bytes reads {small}, {large_size} bytes {large}");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{DIR, Map, Rng, dump, hooked, key, open, options, value, within};
+use common::{DIR, Map, Rng, dump, eventually, hooked, key, open, options, value, within};
 use parking_lot::Mutex;
 use strata_engine::io::{Disk, FaultKind, MemDisk, Mode};
 use strata_engine::layer::IndexId;
@@ -236,9 +236,10 @@ fn a_full_disk_closes_and_starts() {
             let options = || Options { log_segment_bytes: SEGMENT, ..options(Arc::new(disk.clone())) };
             let (engine, mut expected) = store_of(options(), seed);
             if segment_ready {
-                // The first segment is released and waits in the pool.
                 fill(&engine, &mut Rng::new(seed), 100..400, 4000);
                 engine.flush().unwrap();
+                // Behind the one that is written to.
+                eventually("the next segment", || matches!(segments(&disk)[..], [.., _, _, (_, SEGMENT)]));
                 expected = content(&engine);
             }
             disk.set_capacity(Some(disk.used()));

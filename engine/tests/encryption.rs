@@ -5,12 +5,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use common::{DIR, Map, Rng, TestKeys, dump, hooked, key, plain_options, seeds, within};
+use common::{DIR, Map, Recorder, Rng, TestKeys, dump, hooked, key, plain_options, seeds, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, FaultKind, MemDisk, Mode};
+use strata_engine::crypt::KeyProvider;
+use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_engine::layer::IndexId;
-use strata_engine::{Compression, Engine, Error, Options, Result};
+use strata_engine::{Compression, Engine, Error, Event, Options, Result};
 
 const INDEX: u32 = 16;
 const OTHER: u32 = 17;
@@ -161,37 +163,25 @@ fn no_byte_on_the_disk_tells_a_secret() {
 /// The master keys of all files, from their last bytes: 0 of those that are not encrypted.
 fn keys_of_files(disk: &MemDisk) -> Vec<(u32, u32)> {
     let ssts = files(disk).into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "sst"));
-    ssts.map(|(_, bytes)| {
-        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        match bytes[bytes.len() - 56] {
-            4 | 5 => (number(bytes.len() - 112), number(bytes.len() - 108)),
-            _ => (0, 0),
-        }
-    })
-    .collect()
+    // Others are being written.
+    let whole = ssts.filter(|(_, bytes)| bytes.len() >= 4096 && bytes[bytes.len() - 64..].starts_with(b"STRATSST"));
+    whole
+        .map(|(_, bytes)| {
+            let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            match bytes[bytes.len() - 56] {
+                4 | 5 => (number(bytes.len() - 112), number(bytes.len() - 108)),
+                _ => (0, 0),
+            }
+        })
+        .collect()
 }
 
 /// A store that was encrypted by an earlier program.
 #[test]
 fn a_stored_encrypted_store_is_still_read() {
-    fn copy(from: &Path, disk: &MemDisk, to: &Path) {
-        disk.create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let path = entry.unwrap().path();
-            let target = to.join(path.file_name().unwrap());
-            if path.is_dir() {
-                copy(&path, disk, &target);
-            } else {
-                let file = disk.open(&target, Mode::Create, false).unwrap();
-                file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
-                file.sync_data().unwrap();
-            }
-        }
-        disk.sync_dir(to).unwrap();
-    }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let disk = MemDisk::new();
-    copy(&fixtures.join("encrypted/store"), &disk, Path::new(DIR));
+    common::copy(&fixtures.join("encrypted/store"), &disk, Path::new(DIR));
     let content = std::fs::read_to_string(fixtures.join("store.txt")).unwrap();
     let committed = content.lines().filter(|line| !line.starts_with("xid-"));
     let row = |line: &str| {
@@ -367,4 +357,138 @@ fn any_operation_of_a_change_of_policy_may_fail() {
             break;
         }
     }
+}
+
+/// Waits for what a background thread does.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let from = Instant::now();
+    while !is_so() {
+        assert!(from.elapsed() < Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What is in files follows what is asked for: encrypted, under another key, in the clear; with progress and told at both ends.
+#[test]
+fn files_that_are_there_follow_a_change() {
+    within("changes of policy", 120, || {
+        let (disk, recorder) = (MemDisk::new(), Recorder::default());
+        let keys = TestKeys::of(&[1, 5]);
+        let options = Options {
+            keys: Some(keys.clone()),
+            listener: recorder.listener(),
+            ..plain_options(Arc::new(disk.clone()))
+        };
+        let engine = Engine::open(Path::new(DIR), options).unwrap();
+        for round in 0..4 {
+            let writes = |index| (0..60).map(move |n| (key(index, 60 * round + n), Some(vec![7; 500])));
+            engine.write(&writes(INDEX).chain(writes(OTHER)).collect::<Vec<_>>(), true).unwrap();
+            engine.flush().unwrap();
+        }
+        let rows = dump(&engine, 0, 100).unwrap();
+        for (n, (of_index, of_other)) in
+            [(Some(5), None), (Some(5), Some(1)), (Some(1), Some(5)), (None, Some(5)), (None, None)]
+                .into_iter()
+                .enumerate()
+        {
+            engine.set_index_encryption(&[IndexId(INDEX)], of_index).unwrap();
+            engine.set_index_encryption(&[IndexId(OTHER)], of_other).unwrap();
+            let mut expected: Vec<_> =
+                [of_index, of_other].map(|id| (id.unwrap_or(0), u32::from(id.is_some()))).to_vec();
+            expected.sort_unstable();
+            expected.dedup();
+            until("the new files", || {
+                let mut found = keys_of_files(&disk);
+                found.sort_unstable();
+                found.dedup();
+                found == expected && engine.metrics().reencryption_files == 0
+            });
+            assert!(dump(&engine, 0, 100).unwrap() == rows);
+            until("the event", || recorder.count(|event| matches!(event, Event::ReencryptionDone { .. })) > n);
+        }
+        assert_eq!(engine.metrics().encrypted_files, 0);
+        let begun = recorder.count(|event| matches!(event, Event::ReencryptionBegun { files, .. } if *files > 0));
+        assert!(begun >= 5);
+    });
+}
+
+/// A new version of each key, again and again, while somebody writes and the machine loses its power: in the end nothing is under an
+/// older version, in no file and not in the log that is written, and no row is missing.
+#[test]
+fn keys_rotate_under_load_and_crashes() {
+    for seed in seeds(4) {
+        within(&format!("seed {seed}"), 120, move || {
+            let mut rng = Rng::new(seed);
+            let mut disk = MemDisk::new();
+            let keys = TestKeys::of(&[1, 5]);
+            let mut expected = Map::new();
+            for version in 1..6u32 {
+                keys.set(1, version);
+                keys.set(5, 2 * version);
+                let engine = open(&disk, &keys, true).unwrap();
+                engine.set_index_encryption(&[IndexId(OTHER)], Some(5)).unwrap();
+                assert!(dump(&engine, 0, 100).unwrap() == expected);
+                for _ in 0..30 + rng.below(30) {
+                    let mut txn = engine.begin();
+                    let most = if rng.chance(20) { 100 } else { 4 };
+                    for _ in 0..1 + rng.below(most) {
+                        let (key, value) = row(INDEX + rng.below(3) as u32, rng.below(500), "value");
+                        txn.put(&key, &value).unwrap();
+                        expected.insert(key, value);
+                    }
+                    txn.commit().unwrap();
+                    if rng.chance(10) {
+                        engine.flush().unwrap();
+                    }
+                }
+                if rng.chance(50) {
+                    // While it is open, too.
+                    keys.set(5, 2 * version + 1);
+                    until("a look", || keys_of_files(&disk).contains(&(5, 2 * version + 1)));
+                }
+                let image = disk.crash(rng.next());
+                drop(engine);
+                disk = image;
+            }
+            let engine = open(&disk, &keys, true).unwrap();
+            let newest = |id| keys.latest(id).unwrap();
+            until("the newest versions", || {
+                let found = keys_of_files(&disk);
+                engine.metrics().reencryption_files == 0 && found.iter().all(|&(id, version)| version == newest(id))
+            });
+            engine.flush().unwrap();
+            engine.close().unwrap();
+            drop(engine);
+            // Nobody needs the older ones any more.
+            let old = TestKeys::of(&[1, 5]);
+            old.only(1, newest(1));
+            old.only(5, newest(5));
+            let engine = open(&disk, &old, true).unwrap();
+            assert!(dump(&engine, 0, 100).unwrap() == expected);
+        });
+    }
+}
+
+/// A key that is taken away from a running store fails who opens a file that needs it, and nobody else; what is written goes on with the
+/// version that is known.
+#[test]
+fn a_key_that_goes_fails_readers_of_its_files_only() {
+    let disk = MemDisk::new();
+    let keys = TestKeys::of(&[1, 5]);
+    let engine = open(&disk, &keys, false).unwrap();
+    engine.set_index_encryption(&[IndexId(INDEX)], Some(5)).unwrap();
+    for index in [INDEX, PLAIN] {
+        engine.write(&[(key(index, 1), Some(b"value".to_vec()))], true).unwrap();
+    }
+    engine.flush().unwrap();
+    keys.set(5, 0);
+    let get = |index| engine.get_at(&key(index, 1), engine.visible(), &mut Vec::new());
+    let error = get(INDEX).unwrap_err();
+    assert!(error.to_string().ends_with(".sst: encryption key 5 version 1: no such key"), "{error}");
+    assert!(get(PLAIN).unwrap());
+    engine.write(&[(key(INDEX, 2), Some(b"value".to_vec()))], true).unwrap();
+    engine.flush().unwrap();
+    keys.set(5, 1);
+    assert!(get(INDEX).unwrap());
+    assert_eq!(dump(&engine, 0, 100).unwrap().len(), 3);
 }

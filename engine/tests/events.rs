@@ -7,23 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{DIR, Recorder, Rng, dump, hooked, key, options, value, within};
+use common::{DIR, Recorder, Rng, dump, eventually, hooked, key, options, value, within};
 use parking_lot::{Condvar, Mutex};
 use strata_engine::event::{FlushReason, MergeReason, StallCause, Work};
 use strata_engine::io::{Disk, FaultKind, HookedDisk, ManualClock, MemDisk, Mode, Operation};
 use strata_engine::layer::{Feature, IndexId, Need};
 use strata_engine::{Durability, Engine, Error, Event, Options, Result, Severity};
-
-/// Long enough for a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn put(engine: &Engine, rng: &mut Rng, rows: u64, bytes: u64) -> Result<()> {
     for _ in 0..rows {
@@ -183,7 +172,7 @@ fn a_full_disk_is_told_when_it_begins_and_when_it_ends() {
             disk.set_capacity(None);
             engine.flush().unwrap();
             // The writers are gone; housekeeping finds the room for which they were refused.
-            until("the end of the full disk", || ended() == round);
+            eventually("the end of the full disk", || ended() == round);
             put(&engine, &mut rng, 100, 1000).unwrap();
             engine.flush().unwrap();
             assert_eq!((begun(), ended()), (round, round));
@@ -206,7 +195,7 @@ fn a_writer_alone_finds_the_disk_full() {
         // The segment that follows is made by housekeeping.
         put(&engine, &mut Rng::new(1), 1, 10).unwrap();
         let segments = || disk.list(&Path::new(DIR).join("log")).unwrap().len();
-        until("the next segment", || segments() >= 2);
+        eventually("the next segment", || segments() >= 2);
         disk.set_capacity(Some(disk.used()));
         assert!(put(&engine, &mut Rng::new(2), 1, 200_000).unwrap_err().is_disk_full());
         let after = engine.metrics().work;
@@ -222,7 +211,7 @@ fn a_writer_alone_finds_the_disk_full() {
             recorder.lines()
         );
         disk.set_capacity(None);
-        until("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
+        eventually("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
         assert_eq!(engine.metrics().work, after);
         assert_eq!(recorder.lines().len(), 2);
     });
@@ -241,7 +230,7 @@ fn a_large_transaction_alone_finds_the_disk_full() {
         };
         let engine = Engine::open(Path::new(DIR), options).unwrap();
         let segments = || disk.list(&Path::new(DIR).join("log")).unwrap().len();
-        until("the next segment", || segments() >= 2);
+        eventually("the next segment", || segments() >= 2);
         disk.set_capacity(Some(disk.used() + (16 << 10)));
         let mut rng = Rng::new(1);
         let mut txn = engine.begin();
@@ -256,8 +245,8 @@ fn a_large_transaction_alone_finds_the_disk_full() {
         }
         assert!(recorder.lines()[0].contains("writing a large transaction was refused"), "{:?}", recorder.lines());
         disk.set_capacity(None);
-        until("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
-        until("no file", || {
+        eventually("the end", || recorder.count(|e| matches!(e, Event::SpaceFound { .. })) == 1);
+        eventually("no file", || {
             disk.list(Path::new(DIR)).unwrap().iter().all(|f| f.extension().is_none_or(|e| e != "sst"))
         });
         assert_eq!(recorder.lines().len(), 2);
@@ -323,7 +312,7 @@ fn work_that_fails_each_second_is_told_once_and_once_when_it_succeeds() {
         engine.flush().unwrap();
         let failures = recorder.count(|e| matches!(e, Event::FlushFailed { .. }));
         assert!(failures >= 5);
-        until("the success", || recorder.lines().len() == 2);
+        eventually("the success", || recorder.lines().len() == 2);
         let last = recorder.events().into_iter().rfind(|e| e.severity() > Severity::Info);
         assert!(
             matches!(last, Some(Event::BackgroundRecovered { work: Work::Flush, failures: told, .. }) if told == failures as u64),
@@ -336,12 +325,12 @@ fn work_that_fails_each_second_is_told_once_and_once_when_it_succeeds() {
             put(&engine, &mut Rng::new(round), 30, 1000).unwrap();
             engine.compact_range(&[0; 4], &[255; 4]).unwrap();
         }
-        until("many files", || engine.metrics().obsolete_files > 3);
-        until("a line", || recorder.lines().len() == 3);
+        eventually("many files", || engine.metrics().obsolete_files > 3);
+        eventually("a line", || recorder.lines().len() == 3);
         assert!(recorder.lines()[2].starts_with("cannot remove a file that is no longer needed: remove /store/"));
         disk.removals.store(false, Ordering::SeqCst);
-        until("the removal", || engine.metrics().obsolete_files == 0);
-        until("the removal's line", || recorder.lines().len() == 4);
+        eventually("the removal", || engine.metrics().obsolete_files == 0);
+        eventually("the removal's line", || recorder.lines().len() == 4);
         assert!(recorder.lines()[3].starts_with("removing files works again"), "{:?}", recorder.lines());
     });
 }
@@ -423,7 +412,7 @@ fn a_store_that_stops_under_a_lock_tells_without_it() {
         disk.fail_from(1, FaultKind::Other);
         let failed = put(&engine, &mut Rng::new(1), 200, 300_000).unwrap_err();
         assert!(matches!(failed, Error::Poisoned(_)), "{failed}");
-        until("the stop", || recorder.count(|e| matches!(e, Event::Stopped { .. })) == 1);
+        eventually("the stop", || recorder.count(|e| matches!(e, Event::Stopped { .. })) == 1);
         *engine_of.lock() = None;
         drop(engine);
         assert_eq!(recorder.count(|e| matches!(e, Event::Stopped { .. })), 1);
@@ -509,7 +498,7 @@ fn a_stall_of_several_writers_is_told_once() {
                     put(engine, &mut rng, 1, 5000).unwrap();
                 });
             }
-            until("a stall of all", || engine.metrics().work.write_stalls == 3);
+            eventually("a stall of all", || engine.metrics().work.write_stalls == 3);
             assert_eq!((begun(), ended()), (1, 0));
             let shown = engine.metrics();
             assert!(shown.stalled && shown.memtable_bytes >= shown.memtable_budget_bytes);
@@ -643,7 +632,7 @@ fn a_listener_that_writes_does_not_wait_for_its_own_flush() {
         let listener = move |event: &Event| {
             let Some(engine) = known.lock().clone() else { return };
             match event {
-                Event::FlushBegun { job: 1, .. } => until("full memory", || engine.metrics().stalled),
+                Event::FlushBegun { job: 1, .. } => eventually("full memory", || engine.metrics().stalled),
                 Event::WriteStallBegun { stall: 1, cause: StallCause::Memtables, .. } => {}
                 _ => return,
             }

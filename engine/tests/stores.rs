@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{DIR, Map, OnFailure, dump, key, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, MemDisk, Mode};
+use strata_engine::io::{Disk, MemDisk};
 use strata_engine::layer::{CrashHook, CrashPoint, Feature, IndexId, Need};
 use strata_engine::{Engine, Error, Options, Result};
 
@@ -26,26 +26,10 @@ fn folder(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/v{version}"))
 }
 
-fn copy(from: &Path, disk: &MemDisk, to: &Path) {
-    disk.create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, disk, &target);
-        } else {
-            let file = disk.open(&target, Mode::Create, false).unwrap();
-            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
-            file.sync_data().unwrap();
-        }
-    }
-    disk.sync_dir(to).unwrap();
-}
-
 /// The store on a disk of its own.
 fn stored(version: u32) -> MemDisk {
     let disk = MemDisk::new();
-    copy(&folder(version).join("store"), &disk, Path::new(DIR));
+    common::copy(&folder(version).join("store"), &disk, Path::new(DIR));
     disk
 }
 

@@ -5,8 +5,12 @@
 //! happens to it, at once: both engines show one moment. Then it becomes a replica of the source, from the position that the backup
 //! tells, catches up, and is compared: a transaction that the backup lacks, or has beyond its position, is a difference or stops it.
 //!
-//! Rounds go through four kinds: a full backup; an incremental one on top of it; SIGKILL of the tool in the middle; SIGKILL of the server
-//! in the middle. What a killed one leaves must not be taken for a backup, and the next one works.
+//! Rounds go through five kinds: a full backup; an incremental one on top of it; one that is streamed; SIGKILL of the tool in the
+//! middle; SIGKILL of the server in the middle. What a killed one leaves must not be taken for a backup, and the next one works. No
+//! commit may wait for a backup much longer than the longest did before.
+//!
+//! At the end nothing else writes: an incremental backup must be as small as what changed since its base, and a backup with the
+//! binary log behind it must lead to the position that was asked for.
 
 use crate::copies::differences;
 use crate::crash::{check_tables, fail_if, join_all};
@@ -14,27 +18,29 @@ use crate::definer::{self, Definer};
 use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{Trial, seed_of_now};
 use crate::server::{Instance, Server};
+use crate::side::{Side, catch_up};
 use crate::tpcc::Scale;
 use crate::tpcc::bench::load_warehouses;
 use crate::tpcc::drive::{Load, drive};
 use anyhow::{Context, Result, bail, ensure};
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Row};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 /// The load runs so long before a backup.
-const BEFORE: Duration = Duration::from_secs(3);
+const BEFORE: Duration = Duration::from_millis(1500);
+/// So much longer a commit may take during a backup than the longest before it. What this guards against is a second: the time
+/// mariadb-backup would sleep while it keeps commits waiting.
+const COMMIT_WAIT_MAX_MS: f64 = 600.0;
 const TWINS: &str = "twins";
 
 /// Options of `backup`.
@@ -45,13 +51,6 @@ pub struct Args {
     /// The tool [default: strata-backup beside this program]
     #[arg(long)]
     tool: Option<PathBuf>,
-}
-
-/// One server.
-struct Side {
-    instance: Instance,
-    port: u16,
-    number: u32,
 }
 
 struct Bench {
@@ -72,11 +71,12 @@ struct Bench {
 enum Kind {
     Full,
     Incremental,
+    Streamed,
     KillTool,
     KillServer,
 }
 
-const KINDS: [Kind; 4] = [Kind::Full, Kind::Incremental, Kind::KillTool, Kind::KillServer];
+const KINDS: [Kind; 5] = [Kind::Full, Kind::Incremental, Kind::Streamed, Kind::KillTool, Kind::KillServer];
 
 /// What a backup under load came to.
 #[derive(Default)]
@@ -85,7 +85,8 @@ struct Course {
     before: f64,
     during: f64,
     seconds: f64,
-    /// The longest commit of the twins meanwhile.
+    /// The longest commit of the twins before, and meanwhile.
+    longest_before_ms: f64,
     longest_ms: f64,
 }
 
@@ -100,9 +101,7 @@ pub fn run(args: Args) -> Result<()> {
     };
     ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-backup' makes it", tool.display());
     crate::paths::need_program("mariadb-backup")?;
-    let mut side = |number: u32, name: &str| -> Result<Side> {
-        Ok(Side { instance: Instance::new(&folder.join(name), args.trial.engine)?, port: free_port(&mut rng)?, number })
-    };
+    let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
     println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut bench = Bench {
@@ -128,6 +127,7 @@ pub fn run(args: Args) -> Result<()> {
         })?;
     }
     bench.refuse_plain()?;
+    bench.quiet(&mut server)?;
     server.stop()?;
     println!(
         "{}: {} rounds, each restored server equals its source",
@@ -137,43 +137,23 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn free_port(rng: &mut SmallRng) -> Result<u16> {
-    (0..100)
-        .map(|_| rng.random_range(20_000..30_000u16))
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .context("no port is free")
-}
-
-impl Side {
-    fn conditions(&self, budget_mb: u64) -> Conditions {
-        let extra = vec![
-            "skip-networking=0".to_string(),
-            "bind-address=127.0.0.1".into(),
-            format!("port={}", self.port),
-            format!("server-id={}", self.number),
-            "gtid-strict-mode=1".into(),
-            "slave-net-timeout=10".into(),
+impl Bench {
+    fn conditions(&self, side: &Side) -> Conditions {
+        let further = vec![
+            "slave-net-timeout=10".to_string(),
             // Of two engines, the rows' and that of the position (InnoDB), and not logged by the copy: the command `replica` has
             // positions in the rows' engine.
             "slave-parallel-threads=4".into(),
         ];
-        Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
+        side.conditions(self.args.trial.cache_mb, further)
     }
 
-    fn connect(&self) -> Result<Conn> {
-        Ok(self.instance.connect(None)?)
-    }
-}
-
-impl Bench {
     fn prepare(&mut self) -> Result<Server> {
         let _ = fs::remove_dir_all(&self.backups);
         fs::create_dir_all(&self.backups)?;
         self.source.instance.reset()?;
-        let server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
-        let mut conn = self.source.connect()?;
-        conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
-        conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
+        let server = self.source.instance.start(&self.conditions(&self.source))?;
+        self.source.lead()?;
         load_warehouses(&self.source.instance, self.scale, false)?;
         ledger::create(&self.source.instance)?;
         definer::create(&self.source.instance)?;
@@ -191,14 +171,18 @@ impl Bench {
             server = self.interrupted(server, &dir, kind)?;
             let _ = fs::remove_dir_all(&dir);
         }
-        let (course, _) = self.under_load(&mut server, &dir, base.as_deref(), None)?;
+        let (course, _) = self.under_load(&mut server, &dir, base.as_deref(), None, kind == Kind::Streamed)?;
+        ensure!(
+            course.longest_ms < course.longest_before_ms + COMMIT_WAIT_MAX_MS,
+            "a commit took {:.0} ms during the backup, and {:.0} ms before",
+            course.longest_ms,
+            course.longest_before_ms
+        );
         let bytes = size_of(&dir.join("strata"))?;
         self.tool(&["verify", "--target-dir"], &[&dir])?;
         let target = match kind {
             Kind::Incremental => {
                 let kept = self.backups.join("kept");
-                let full = size_of(&kept.join("strata"))?;
-                ensure!(bytes < full, "the incremental backup has {bytes} bytes of the engine, the full one {full}");
                 self.tool(&["prepare", "--target-dir"], &[&kept, Path::new("--incremental-dir"), &dir])?;
                 kept
             }
@@ -213,10 +197,10 @@ impl Bench {
         self.tool(&["verify", "--target-dir"], &[&target])?;
         let twins = self.restore_and_compare(&target)?;
         server.ensure_alive()?;
-        let Course { before, during, seconds, longest_ms } = course;
+        let Course { before, during, seconds, longest_ms, longest_before_ms } = course;
         println!(
             "round {round}: {kind:?}, {bytes} bytes of Strata in {seconds:.1} s; {before:.0} transactions per second before and \
-             {during:.0} meanwhile, longest commit {longest_ms:.0} ms; {twins} twins, caught up: equal"
+             {during:.0} meanwhile, longest commit {longest_before_ms:.0} and {longest_ms:.0} ms; {twins} twins, caught up: equal"
         );
         fs::remove_dir_all(&dir)?;
         Ok(server)
@@ -226,9 +210,9 @@ impl Bench {
     fn interrupted(&mut self, server: Server, dir: &Path, kind: Kind) -> Result<Server> {
         let after = Duration::from_millis(self.rng.random_range(50..3000));
         let mut server = server;
-        let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)))?;
+        let (_, done) = self.under_load(&mut server, dir, None, Some((kind, after)), false)?;
         if kind == Kind::KillServer {
-            server = self.source.instance.start(&self.source.conditions(self.args.trial.cache_mb))?;
+            server = self.source.instance.start(&self.conditions(&self.source))?;
         }
         let verified = self.command().args(["verify", "--target-dir"]).arg(dir).stderr(Stdio::null()).status()?;
         ensure!(done || !verified.success(), "a backup that was killed after {after:?} passes for complete");
@@ -242,6 +226,7 @@ impl Bench {
         dir: &Path,
         base: Option<&Path>,
         kill: Option<(Kind, Duration)>,
+        streamed: bool,
     ) -> Result<(Course, bool)> {
         let load = Load {
             scale: self.scale,
@@ -255,7 +240,10 @@ impl Bench {
         let longest_us = AtomicU64::new(0);
         let kills_server = kill.is_some_and(|(kind, _)| kind == Kind::KillServer);
         let origin = &self.source.instance;
-        let mut command = backup_command(&self.tool, origin, dir, base);
+        let mut command = match streamed {
+            true => stream_command(&self.tool, origin, dir),
+            false => backup_command(&self.tool, origin, dir, base),
+        };
         let first_twin = self.twins + 1;
         let (writers, definers) = (&mut self.writers, &mut self.definers);
         let (outcome, course, status, twins, mut wrong) = std::thread::scope(|scope| {
@@ -268,10 +256,11 @@ impl Bench {
             let twins = scope.spawn(|| write_twins(origin, first_twin, &stop, &longest_us));
             let transactions = || control.transactions.load(Ordering::Relaxed);
             sleep(BEFORE / 3);
+            longest_us.store(0, Ordering::Relaxed);
             let (from, since) = (transactions(), Instant::now());
             sleep(BEFORE);
             let before = (transactions() - from) as f64 / since.elapsed().as_secs_f64();
-            longest_us.store(0, Ordering::Relaxed);
+            let longest_before_ms = longest_us.swap(0, Ordering::Relaxed) as f64 / 1e3;
             let (from, since) = (transactions(), Instant::now());
             let status = command.spawn().context("the tool does not start").and_then(|mut tool| {
                 if let Some((kind, after)) = kill {
@@ -292,7 +281,7 @@ impl Bench {
             join_all(handles, &mut wrong);
             let twins = twins.join().expect("the twins do not panic");
             let outcome = driver.join().expect("the driver does not panic");
-            (outcome, Course { before, during, seconds, longest_ms }, status, twins, wrong)
+            (outcome, Course { before, during, seconds, longest_before_ms, longest_ms }, status, twins, wrong)
         });
         self.twins = twins?;
         match outcome {
@@ -322,7 +311,7 @@ impl Bench {
         instance.reset()?;
         fs::remove_dir_all(instance.data())?;
         self.tool(&["restore", "--target-dir"], &[backup, Path::new("--datadir"), &instance.data()])?;
-        let server = instance.start(&self.copy.conditions(self.args.trial.cache_mb))?;
+        let server = instance.start(&self.conditions(&self.copy))?;
         let mut conn = self.copy.connect()?;
         let unlike: Option<(u64, u64)> = conn.query_first(format!(
             "SELECT (SELECT COUNT(*) FROM {TWINS}.here), (SELECT COUNT(*) FROM {TWINS}.here JOIN {TWINS}.there USING (n))"
@@ -334,14 +323,15 @@ impl Bench {
         let manifest: serde_json::Value = serde_json::from_str(&text)?;
         let gtid = manifest["position"]["gtid_binlog_pos"].as_str().context("the backup tells no GTID")?;
         conn.query_drop(format!("SET GLOBAL gtid_slave_pos = '{gtid}'"))?;
-        conn.query_drop(format!(
-            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
-             master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
-            self.source.port
-        ))?;
-        conn.query_drop("START SLAVE")?;
+        self.source.follow(&mut conn)?;
         let mut source = self.source.connect()?;
-        catch_up(&mut source, &mut conn)?;
+        catch_up(&mut source, &mut conn, |_, text| {
+            let errors = format!("{} {}", text("Last_SQL_Error"), text("Last_IO_Error"));
+            let runs = text("Slave_SQL_Running") != "No" && text("Slave_IO_Running") != "No";
+            ensure!(runs, "the restored server cannot follow its source: {errors}");
+            Ok(())
+        })
+        .context("the restored server")?;
         let mut wrong = differences(&mut source, &mut conn)?;
         check_tables(instance, &mut wrong)?;
         for table in ["here", "there"] {
@@ -354,6 +344,80 @@ impl Bench {
         fail_if("in the restored server", &wrong)?;
         server.stop()?;
         Ok(here)
+    }
+
+    /// Backups of a server that nobody else writes to: how large an incremental one is, and recovery to a position.
+    fn quiet(&self, server: &mut Server) -> Result<()> {
+        const ROWS: u32 = 2000;
+        const ROW_BYTES: u32 = 500;
+        let mut conn = self.source.connect()?;
+        conn.query_drop(format!(
+            "CREATE TABLE {TWINS}.marks (n INT PRIMARY KEY, filler VARBINARY(600)) ENGINE=STRATA"
+        ))?;
+        let (full, more) = (self.backups.join("quiet"), self.backups.join("more"));
+        self.back_up(&full, None)?;
+        let bytes = "RANDOM_BYTES(500)";
+        conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM seq_1_to_{ROWS}"))?;
+        self.back_up(&more, Some(&full))?;
+        let (all, changed) = (size_of(&full.join("strata"))?, tables_of(&more.join("strata"))?);
+        let written = u64::from(ROWS * ROW_BYTES);
+        ensure!(
+            changed >= written / 2 && changed < 3 * written,
+            "{written} bytes were written, and the incremental backup has table files of {changed} bytes; the full one has {all}"
+        );
+        // To a position between two transactions, from the full backup and the binary log.
+        let place = |conn: &mut Conn| -> Result<(String, u64)> {
+            let status: mysql::Row = conn.query_first("SHOW MASTER STATUS")?.context("there is no binary log")?;
+            Ok((status.get("File").context("no file")?, status.get("Position").context("no position")?))
+        };
+        conn.query_drop(format!("DELETE FROM {TWINS}.marks WHERE n > 1"))?;
+        let (last_file, stop) = place(&mut conn)?;
+        conn.query_drop(format!("DELETE FROM {TWINS}.marks"))?;
+        self.tool(&["prepare", "--target-dir"], &[&full])?;
+        let instance = &self.copy.instance;
+        instance.reset()?;
+        fs::remove_dir_all(instance.data())?;
+        self.tool(&["restore", "--target-dir"], &[&full, Path::new("--datadir"), &instance.data()])?;
+        let copy = instance.start(&self.conditions(&self.copy))?;
+        let text = fs::read_to_string(full.join("backup.json"))?;
+        let manifest: serde_json::Value = serde_json::from_str(&text)?;
+        let of =
+            |name: &str| manifest["position"][name].as_str().map(str::to_owned).context("the backup tells no position");
+        let (first_file, start) = (of("binlog_file")?, of("binlog_position")?);
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(self.source.instance.binlogs())? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_log =
+                name.rsplit('.').next().is_some_and(|end| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit()));
+            if is_log && name >= first_file && name <= last_file {
+                files.push(path);
+            }
+        }
+        files.sort();
+        let mut read = Command::new("mariadb-binlog");
+        read.arg("--no-defaults").arg(format!("--start-position={start}")).arg(format!("--stop-position={stop}"));
+        let mut read = read.args(&files).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let events = read.stdout.take().context("no output of mariadb-binlog")?;
+        let mut apply = Command::new("mariadb");
+        apply.arg("--no-defaults").arg("-uroot").arg("--socket").arg(instance.socket()).stdin(events);
+        let applied = apply.status()?.success();
+        ensure!(read.wait()?.success() && applied, "the binary log cannot be applied");
+        let marks: Vec<u32> = self.copy.connect()?.query(format!("SELECT n FROM {TWINS}.marks"))?;
+        ensure!(marks == [1], "recovery to a position has led to {} marks", marks.len());
+        copy.stop()?;
+        server.ensure_alive()?;
+        println!(
+            "{written} bytes written: {changed} bytes of table files in the incremental backup; recovered to a position"
+        );
+        Ok(())
+    }
+
+    /// A backup without load.
+    fn back_up(&self, dir: &Path, base: Option<&Path>) -> Result<()> {
+        let done = backup_command(&self.tool, &self.source.instance, dir, base).status()?.success();
+        ensure!(done, "a backup to {} has failed", dir.display());
+        Ok(())
     }
 
     /// mariadb-backup alone fails.
@@ -386,6 +450,22 @@ fn backup_command(tool: &Path, origin: &Instance, dir: &Path, base: Option<&Path
     if let Some(base) = base {
         command.arg("--incremental-base").arg(base);
     }
+    if let Some(log) =
+        dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok())
+    {
+        command.stderr(log);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A backup through a pipe into the archiver, as if that were on another machine.
+fn stream_command(tool: &Path, origin: &Instance, dir: &Path) -> Command {
+    let stage = dir.with_extension("stage");
+    let script = "mkdir \"$3\" && set -o pipefail && \"$0\" backup --socket \"$1\" --target-dir \"$2\" --stream --throttle 200 | \
+                  tar --zstd -xf - -C \"$3\" && rmdir \"$2\"";
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(script).arg(tool).arg(origin.socket()).arg(stage).arg(dir);
     if let Some(log) =
         dir.parent().and_then(|dir| fs::File::options().create(true).append(true).open(dir.join("tool.log")).ok())
     {
@@ -428,29 +508,21 @@ fn write_twins(origin: &Instance, first: u64, stop: &AtomicBool, longest_us: &At
     Ok(n)
 }
 
-/// Waits until the replica has everything of its source.
-fn catch_up(source: &mut Conn, replica: &mut Conn) -> Result<()> {
-    let last: String = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?.context("no position")?;
-    let began = Instant::now();
-    loop {
-        let reached: Option<i64> = replica.exec_first("SELECT MASTER_GTID_WAIT(?, 1)", (&last,))?;
-        if reached == Some(0) {
-            return Ok(());
-        }
-        let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
-        let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
-        let errors = format!("{} {}", text("Last_SQL_Error"), text("Last_IO_Error"));
-        let runs = text("Slave_SQL_Running") != "No" && text("Slave_IO_Running") != "No";
-        ensure!(runs, "the restored server cannot follow its source: {errors}");
-        ensure!(began.elapsed() < PATIENCE, "the restored server is not at {last}, but at {}", text("Gtid_Slave_Pos"));
-    }
-}
-
 fn size_of(dir: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         sum += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+/// Bytes of the table files.
+fn tables_of(dir: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        sum += if entry.path().extension().is_some_and(|e| e == "sst") { entry.metadata()?.len() } else { 0 };
     }
     Ok(sum)
 }

@@ -47,8 +47,10 @@ mod redmine;
 mod replica;
 mod report;
 mod reproduce;
+mod salvage;
 mod sbtest;
 mod server;
+mod side;
 mod snapshot;
 mod stats;
 mod steady;
@@ -100,6 +102,8 @@ enum Command {
     Replica(replica::Args),
     /// Backs a server up under load, restores, and checks that the copy follows and equals its source
     Backup(backup::Args),
+    /// Damages the files of a store, salvages it with strata-tool, loads what comes of it, and compares
+    Salvage(salvage::Args),
     /// Plays the known phenomena of isolation step by step, at each level
     Anomalies(anomalies::Args),
     /// Random transactions of many sessions, and the check that what they saw was possible
@@ -141,6 +145,7 @@ fn main() -> ExitCode {
         Command::CrashMatrix(args) => matrix::run(args),
         Command::Replica(args) => replica::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Salvage(args) => salvage::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),
         Command::Collations(args) => collations::run(args),

@@ -11,6 +11,7 @@ use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Outcome, Size};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// The nine that `all` stands for.
 pub const SCRIPTS: [&str; 9] = [
@@ -57,12 +58,26 @@ pub struct Args {
     xa: bool,
 }
 
+/// What runs of sysbench begin with.
+pub struct Stage {
+    pub scripts: Vec<&'static str>,
+    pub lab: PathBuf,
+    pub tables: Tables,
+}
+
+impl Stage {
+    /// Loads the tables for scripts of these names.
+    pub fn set(scripts: &[String], tables: &TableArgs<512>) -> Result<Stage> {
+        paths::need_program("sysbench")?;
+        let scripts = chosen(scripts)?;
+        let lab = tables.given.comparison.site.folder()?;
+        Ok(Stage { scripts, tables: tables.load(&lab)?, lab })
+    }
+}
+
 /// The command `oltp`.
 pub fn run(args: Args) -> Result<()> {
-    paths::need_program("sysbench")?;
-    let scripts = chosen(&args.scripts)?;
-    let lab = args.tables.given.comparison.site.folder()?;
-    let tables = args.tables.load(&lab)?;
+    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables)?;
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", tables.size.tables, tables.size.rows, args.seconds);
@@ -206,7 +221,7 @@ fn settings(size: Size, call: &Call, warmup: u64) -> BTreeMap<String, String> {
 }
 
 /// Scripts by their names, with or without `oltp_`.
-pub fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
+fn chosen(names: &[String]) -> Result<Vec<&'static str>> {
     let mut chosen = Vec::new();
     for name in names {
         if name == "all" {

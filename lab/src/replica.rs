@@ -27,22 +27,20 @@ use crate::engine::Conditions;
 use crate::held::{self, Held};
 use crate::leaks;
 use crate::ledger::{self, Writer};
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{Trial, seed_of_now};
 use crate::server::{Instance, Server};
+use crate::side::{PATIENCE, Side, catch_up};
 use crate::tpcc::bench::load_warehouses;
 use crate::tpcc::drive::{Load, Outcome, drive};
 use crate::tpcc::txn::Order;
 use crate::tpcc::{Scale, check};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mysql::prelude::Queryable;
-use mysql::{Conn, Row};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Sessions that change definitions.
 const DEFINERS: u32 = 2;
 /// XA transactions that stay prepared over the kills of a round.
@@ -69,13 +67,6 @@ pub struct Args {
     like: Option<u32>,
 }
 
-/// One side.
-struct Side {
-    instance: Instance,
-    port: u16,
-    number: u32,
-}
-
 struct Pair {
     args: Args,
     source: Side,
@@ -97,9 +88,7 @@ pub fn run(args: Args) -> Result<()> {
     let seed = args.trial.seed.unwrap_or_else(seed_of_now);
     let mut rng = SmallRng::seed_from_u64(seed);
     let folder = args.trial.site.folder()?.join("replica");
-    let mut side = |number: u32, name: &str| -> Result<Side> {
-        Ok(Side { instance: Instance::new(&folder.join(name), args.trial.engine)?, port: free_port(&mut rng)?, number })
-    };
+    let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
     let (source, replica) = (side(1, "source")?, side(2, "replica")?);
     println!("{}: {} rounds with a replica, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut pair = Pair {
@@ -145,32 +134,6 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// A port below those that the kernel gives to clients: nobody takes it while the server is down.
-fn free_port(rng: &mut SmallRng) -> Result<u16> {
-    (0..100)
-        .map(|_| rng.random_range(20_000..30_000u16))
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
-        .context("no port is free")
-}
-
-impl Side {
-    fn conditions(&self, budget_mb: u64, further: Vec<String>) -> Conditions {
-        let mut extra = vec![
-            "skip-networking=0".to_string(),
-            "bind-address=127.0.0.1".into(),
-            format!("port={}", self.port),
-            format!("server-id={}", self.number),
-            "gtid-strict-mode=1".into(),
-        ];
-        extra.extend(further);
-        Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
-    }
-
-    fn connect(&self) -> Result<Conn> {
-        Ok(self.instance.connect(None)?)
-    }
-}
-
 impl Pair {
     fn source_conditions(&self, round: u32) -> Conditions {
         let format = FORMATS[round as usize % FORMATS.len()];
@@ -198,18 +161,11 @@ impl Pair {
         let mut replica = self.replica.instance.launch(&self.replica_conditions(0))?;
         source.wait_ready(PATIENCE)?;
         replica.wait_ready(PATIENCE)?;
-        let mut conn = self.source.connect()?;
-        conn.query_drop("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'replica'")?;
-        conn.query_drop("GRANT REPLICATION SLAVE ON *.* TO replica@'127.0.0.1'")?;
+        self.source.lead()?;
         let mut conn = self.replica.connect()?;
         conn.query_drop("SET SESSION sql_log_bin = 0")?;
         conn.query_drop(format!("ALTER TABLE mysql.gtid_slave_pos ENGINE = {}", self.args.trial.engine.sql()))?;
-        conn.query_drop(format!(
-            "CHANGE MASTER TO master_host = '127.0.0.1', master_port = {}, master_user = 'replica',
-             master_password = 'replica', master_connect_retry = 1, master_use_gtid = slave_pos",
-            self.source.port
-        ))?;
-        conn.query_drop("START SLAVE")?;
+        self.source.follow(&mut conn)?;
         // Loading is not logged; the same seeds give the same rows.
         load_warehouses(&self.source.instance, self.scale, false)?;
         load_warehouses(&self.replica.instance, self.scale, false)?;
@@ -347,27 +303,14 @@ impl Pair {
     fn catch_up(&self) -> Result<u64> {
         let mut source = self.source.connect()?;
         let mut replica = self.replica.connect()?;
-        let last: String = source.query_first("SELECT @@GLOBAL.gtid_binlog_pos")?.context("no position")?;
-        let began = Instant::now();
-        loop {
-            let reached: Option<i64> = replica.exec_first("SELECT MASTER_GTID_WAIT(?, 1)", (&last,))?;
-            if reached == Some(0) {
-                break;
-            }
-            let status: Row = replica.query_first("SHOW SLAVE STATUS")?.context("it is no replica")?;
-            let text = |name: &str| status.get::<String, _>(name).unwrap_or_default();
+        catch_up(&mut source, &mut replica, |replica, text| {
             ensure!(text("Slave_SQL_Running") != "No", "the replica has stopped: {}", text("Last_SQL_Error"));
             if text("Slave_IO_Running") == "No" {
                 // Connected while the source was repairing the end of its log, which it then reported as broken.
                 replica.query_drop("START SLAVE IO_THREAD")?;
             }
-            if began.elapsed() > PATIENCE {
-                let threads: Vec<(String, Option<String>)> = replica.query(
-                    "SELECT COALESCE(state, ''), info FROM information_schema.processlist WHERE command LIKE 'Slave%'",
-                )?;
-                bail!("the replica is not at {last}, but at {}; {threads:?}", text("Gtid_Slave_Pos"));
-            }
-        }
+            Ok(())
+        })?;
         let retried: Option<(String, u64)> =
             replica.query_first("SHOW GLOBAL STATUS LIKE 'Slave_retried_transactions'")?;
         Ok(retried.map_or(0, |row| row.1))

@@ -13,8 +13,7 @@
 
 use crate::leaks;
 use crate::meter::settle;
-use crate::oltp::{chosen, measure};
-use crate::paths;
+use crate::oltp::{Stage, measure};
 use crate::report::{DISTURBED, Report, Run, STEADY};
 use crate::sbtest::{TableArgs, Tables};
 use crate::server::{Instance, Server};
@@ -62,10 +61,7 @@ pub struct Args {
 
 /// The command `steady`.
 pub fn run(args: Args) -> Result<()> {
-    paths::need_program("sysbench")?;
-    let scripts = chosen(&args.scripts)?;
-    let lab = args.tables.given.comparison.site.folder()?;
-    let tables = args.tables.load(&lab)?;
+    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables)?;
     let size = tables.size;
     let title = format!("Steady writes, {} sessions, {} x {} rows", args.threads, size.tables, size.rows);
     let mut report = Report::new(&lab, &title)?.with(STEADY);

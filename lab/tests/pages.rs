@@ -115,3 +115,45 @@ fn pages_that_the_sources_name_are_there() {
     }
     assert!(wrong.is_empty(), "pages that are not there:\n{}", wrong.join("\n"));
 }
+
+/// Status variables, variables and tables of the information schema that pages for users name are there.
+#[test]
+fn names_that_pages_for_users_show_are_there() {
+    let read = |folders: &[&str], endings: &[&str]| -> String {
+        let mut sources = Vec::new();
+        folders.iter().for_each(|folder| files(&top().join(folder), endings, &mut sources));
+        sources.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
+    };
+    let figures = read(&["engine/src/metrics", "row/src", "mariadb/src", "mariadb/cc"], &["rs", "cc"]);
+    let glue = read(&["mariadb/cc"], &["cc", "h"]);
+    let is_figure =
+        |name: &str| figures.contains(&format!("\"{name}\"")) || figures.contains(&format!("\"Strata_{name}\""));
+    let is_variable = |name: &str| {
+        let mut declared =
+            glue.split("VAR_").filter_map(|rest| rest.split_once('(')).map(|(_, rest)| rest.trim_start());
+        declared.any(|rest| rest.starts_with(&format!("{name},")))
+    };
+    let mut pages = Vec::new();
+    files(&top().join("docs/use"), &["md"], &mut pages);
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap();
+        for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            let known = match (word.strip_prefix("Strata_"), word.strip_prefix("strata_"), word.strip_prefix("STRATA_"))
+            {
+                (Some(name), ..) if !name.is_empty() => is_figure(name) || figures.contains(&format!("\"{name}")),
+                (_, Some(name), _) if !name.is_empty() => is_variable(name),
+                // Of the environment's variables one belongs to a tool of its own.
+                (.., Some("BACKUP_PASSWORD" | "REPLACE_SERVER")) => true,
+                (.., Some(name)) if !name.is_empty() => glue.contains(&format!("\"STRATA_{name}\"")),
+                _ => continue,
+            };
+            seen += 1;
+            if !known {
+                wrong.push(format!("{}: {word}", page.display()));
+            }
+        }
+    }
+    assert!(seen > 50, "the names are found");
+    assert!(wrong.is_empty(), "names that are not there:\n{}", wrong.join("\n"));
+}

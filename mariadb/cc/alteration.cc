@@ -108,7 +108,7 @@ bool Alteration::describe(TABLE *table, TABLE *altered, const Alter_inplace_info
   columns_.clear();
   indexes_.clear();
   if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) ||
-      definition_.describe(altered, false, compression_of(info->create_info->option_struct)))
+      definition_.describe(altered, false, info->create_info->option_struct))
     return false;
   if (rebuilds)
     indexes_.assign(indexes_.size(), -1);

@@ -6,13 +6,13 @@
 namespace strata {
 
 /* The server's texts for these name neither file nor offset: SHOW WARNINGS does. */
-static int with_details(int error)
+static int with_details(int error, uint number= ER_GET_ERRMSG, const char *format= "%s")
 {
   if (THD *thd= current_thd)
   {
     String text;
     if (!error_message(&text))
-      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "%s", text.c_ptr_safe());
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, number, format, text.c_ptr_safe());
   }
   return error;
 }
@@ -60,6 +60,7 @@ int error_of_failure(int result, THD *thd)
   case STRATA_FOREIGN_NO_NULL:
   case STRATA_CANNOT_ADD_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN;
   case STRATA_INDEX_OF_FOREIGN: return HA_ERR_CANNOT_ADD_FOREIGN; /* the server's own asks for an open table */
+  case STRATA_WRONG_OPTION: return with_details(HA_WRONG_CREATE_OPTION, HA_WRONG_CREATE_OPTION, "Strata: %s");
   case STRATA_FOREIGN_NAME_TAKEN: return HA_ERR_FOUND_DUPP_KEY;
   default: return ERROR_MESSAGE; /* I/O, poisoned, invalid, internal: the text tells */
   }

@@ -136,7 +136,7 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
   return true;
 }
 
-int Definition::describe(TABLE *table, bool temporary, int compression)
+int Definition::describe(TABLE *table, bool temporary, const ha_table_option_struct *options)
 {
   const TABLE_SHARE *share= table->s;
   columns_.resize(share->fields);
@@ -199,7 +199,9 @@ int Definition::describe(TABLE *table, bool temporary, int compression)
     def_.flags|= STRATA_TABLE_NO_ROLLBACK;
   if (share->tabledef_version.length == sizeof def_.version)
     memcpy(def_.version, share->tabledef_version.str, sizeof def_.version);
-  def_.compression= compression;
+  def_.compression= options ? (int32_t) options->compression - 1 : -1;
+  def_.encrypted= options ? (uint8_t) options->encrypted : 0;
+  def_.encryption_key= options ? (uint32_t) options->encryption_key : 1;
   return 0;
 }
 

@@ -8,6 +8,8 @@
 #include "strata.h"
 #include <vector>
 
+struct ha_table_option_struct;
+
 namespace strata {
 
 /* plugin.cc */
@@ -52,7 +54,7 @@ class Definition
 {
 public:
   /* Returns 0 or a handler error, with a message pushed. */
-  int describe(TABLE *table, bool temporary, int compression);
+  int describe(TABLE *table, bool temporary, const ha_table_option_struct *options);
   const StrataTableDef *get() const { return &def_; }
 
 private:
@@ -69,11 +71,11 @@ private:
 struct ha_table_option_struct
 {
   uint compression; /* 0 default, 1 none, 2 lz4, 3 zstd */
+  uint encrypted;   /* 0 default, 1 yes, 2 no */
+  ulonglong encryption_key;
 };
 
 namespace strata {
-/* As a definition has it. */
-inline int compression_of(const ha_table_option_struct *options) { return options ? (int) options->compression - 1 : -1; }
 /* handlerton::check_version */
 int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *version, ulonglong create_id);
 } // namespace strata

@@ -144,11 +144,15 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
+  const ha_table_option_struct *options= create_info->option_struct;
   if ((create_info->used_fields & HA_CREATE_USED_SEQUENCE) || table->s->table_type == TABLE_TYPE_SEQUENCE)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (options && table->s->option_struct &&
+      (options->encrypted != table->s->option_struct->encrypted ||
+       options->encryption_key != table->s->option_struct->encryption_key))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  const ha_table_option_struct *options= create_info->option_struct;
   /* Who names the engine wants the rows written anew. */
   bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression);

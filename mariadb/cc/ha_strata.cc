@@ -20,7 +20,9 @@ using strata::handler_error;
 
 namespace strata {
 ha_create_table_option table_options[]= {
-    HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0), HA_TOPTION_END};
+    HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
+    HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", 0),
+    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key, 1, 1, UINT_MAX32, 1), HA_TOPTION_END};
 }
 
 namespace {
@@ -32,6 +34,14 @@ void warn_left_out(const HA_CREATE_INFO *create_info)
     strata::warn_option_ignored("DATA DIRECTORY");
   if (create_info->index_file_name)
     strata::warn_option_ignored("INDEX DIRECTORY");
+}
+
+/* Who refuses encryption names no key for it. */
+void warn_of_key(const ha_table_option_struct *options)
+{
+  if (options && options->encrypted == 2 && options->encryption_key != 1)
+    push_warning_printf(current_thd, Sql_condition::WARN_LEVEL_WARN, HA_WRONG_CREATE_OPTION,
+                        "Strata: ENCRYPTED=NO implies ENCRYPTION_KEY_ID=1");
 }
 
 /* Does the server look up rows of other keys before it writes one? It has to find those just written. */
@@ -129,7 +139,7 @@ int ha_strata::attach()
   Definition definition;
   /* The options are in the catalog. Those in the share are not to be read: of a partitioned table they are a partition's, of
      whichever TABLE, and may be freed with that. */
-  int error= definition.describe(table, table->s->tmp_table != NO_TMP_TABLE, -1);
+  int error= definition.describe(table, table->s->tmp_table != NO_TMP_TABLE, nullptr);
   if (error)
     return error;
   int result= strata_table_open(strata::store, name_.c_str(), definition.get(), &table_);
@@ -214,13 +224,14 @@ int ha_strata::close()
 int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info)
 {
   warn_left_out(create_info);
+  warn_of_key(form->s->option_struct);
   if (int error= strata::wait_for_earlier_commits(ha_thd()))
     return error;
   strata::ForeignKeys keys;
   if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;
   Definition definition;
-  if (int error= definition.describe(form, create_info->tmp_table(), strata::compression_of(form->s->option_struct)))
+  if (int error= definition.describe(form, create_info->tmp_table(), form->s->option_struct))
     return error;
   int result= strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value, keys.get(),
                                   keys.count(), strata::Ddl(ha_thd()).get());
@@ -288,7 +299,7 @@ bool ha_strata::check_if_incompatible_data(HA_CREATE_INFO *, uint table_changes)
   if (!first || !first->table || first->table == table)
     return COMPATIBLE_DATA_YES;
   Definition definition;
-  if (definition.describe(first->table, false, -1))
+  if (definition.describe(first->table, false, nullptr))
     return COMPATIBLE_DATA_NO;
   return strata_table_fits(strata::store, table_, definition.get()) == STRATA_OK ? COMPATIBLE_DATA_YES
                                                                                   : COMPATIBLE_DATA_NO;

@@ -9,6 +9,7 @@
 #include "ha_strata.h"
 #include "schema_tables.h"
 #include "set_var.h"
+#include <mysql/service_encryption.h>
 #include <atomic>
 #include <string>
 
@@ -29,6 +30,8 @@ unsigned long long memtable_budget;
 unsigned long long log_segment_size;
 unsigned int flush_log_at_trx_commit;
 unsigned int background_threads;
+my_bool encrypt_log;
+unsigned long encrypt_tables;
 
 void log_line(int severity, const char *text, size_t length)
 {
@@ -47,6 +50,40 @@ void log_line(int severity, const char *text, size_t length)
     my_thread_end();
 }
 
+/* The store's own threads are unknown to mysys, which plugins may use. */
+class KnownThread
+{
+public:
+  KnownThread() : foreign_(!_my_thread_var()), failed_(foreign_ && my_thread_init()) {}
+  ~KnownThread()
+  {
+    if (foreign_ && !failed_)
+      my_thread_end();
+  }
+  bool failed() const { return failed_; }
+
+private:
+  bool foreign_, failed_;
+};
+
+uint32_t key_version(uint32_t id)
+{
+  KnownThread thread;
+  if (thread.failed())
+    return 0;
+  unsigned int version= encryption_key_get_latest_version(id);
+  return version == ENCRYPTION_KEY_VERSION_INVALID ? 0 : version;
+}
+
+size_t key_bytes(uint32_t id, uint32_t version, uint8_t *out, size_t cap)
+{
+  KnownThread thread;
+  if (thread.failed())
+    return 0;
+  unsigned int length= (unsigned int) cap;
+  return encryption_key_get(id, version, out, &length) ? 0 : length;
+}
+
 int killed(const void *thd) { return statement_killed(thd ? static_cast<const THD *>(thd) : current_thd); }
 
 void update_block_cache_size(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
@@ -63,6 +100,14 @@ void update_memtable_budget(MYSQL_THD, st_mysql_sys_var *, void *var, const void
   *static_cast<unsigned long long *>(var)= bytes;
   if (store)
     strata_set_memtable_budget_bytes(store, bytes);
+}
+
+void update_encrypt_tables(MYSQL_THD thd, st_mysql_sys_var *, void *var, const void *value)
+{
+  unsigned long mode= *static_cast<const unsigned long *>(value);
+  if (store && told_error(strata_set_encrypt_tables(store, (uint32_t) mode), thd, ER_UNKNOWN_ERROR))
+    return;
+  *static_cast<unsigned long *>(var)= mode;
 }
 
 void update_flush_log(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
@@ -90,6 +135,13 @@ MYSQL_SYSVAR_UINT(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_R
 MYSQL_SYSVAR_UINT(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                   "Threads that write and merge sorted tables. 0 chooses by the number of processors.", nullptr, nullptr,
                   0, 0, 1024, 0);
+MYSQL_SYSVAR_BOOL(encrypt_log, encrypt_log, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                  "Encrypt the write-ahead log, under key 1 of the server's encryption plugin.", nullptr, nullptr, FALSE);
+const char *encrypt_tables_names[]= {"OFF", "ON", "FORCE", nullptr};
+TYPELIB encrypt_tables_type= {array_elements(encrypt_tables_names) - 1, "", encrypt_tables_names, nullptr};
+MYSQL_SYSVAR_ENUM(encrypt_tables, encrypt_tables, PLUGIN_VAR_OPCMDARG,
+                  "Encrypt tables that do not say ENCRYPTED=YES or NO. With FORCE new tables with ENCRYPTED=NO are refused.",
+                  nullptr, update_encrypt_tables, 0, &encrypt_tables_type);
 MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                   "Seconds a statement waits for a row lock before it fails. -1: as many as innodb_lock_wait_timeout says, "
                   "50 in a server without InnoDB. The server's lock_wait_timeout, which NOWAIT and WAIT n set, counts too: "
@@ -104,6 +156,7 @@ MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
 st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(block_cache_size),   MYSQL_SYSVAR(memtable_budget),  MYSQL_SYSVAR(log_segment_size),
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(encrypt_log),        MYSQL_SYSVAR(encrypt_tables),
     MYSQL_SYSVAR(snapshot_isolation), checkpoint_variables[0], checkpoint_variables[1], checkpoint_variables[2], nullptr};
 
 /* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
@@ -153,6 +206,8 @@ int init(void *p)
   callbacks.identifier= sql_identifier;
   callbacks.child= ha_strata::child_table;
   callbacks.compute_child= ha_strata::compute_child;
+  callbacks.key_version= key_version;
+  callbacks.key_bytes= key_bytes;
   callbacks.log= log_line;
   callbacks.killed= killed;
   StrataConfig config= {};
@@ -162,6 +217,8 @@ int init(void *p)
   config.log_segment_bytes= log_segment_size;
   config.background_threads= background_threads;
   config.flush_log= flush_log_at_trx_commit;
+  config.encrypt_log= encrypt_log;
+  config.encrypt_tables= (uint32_t) encrypt_tables;
   config.connections= (uint32_t) MY_MIN(max_connections, (ulong) UINT_MAX32);
   if (strata_open(&config, &callbacks, &store) != STRATA_OK)
   {

@@ -55,6 +55,7 @@ enum StrataResult {
   STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
   STRATA_FOREIGN_UNFIT_PARENT = 30, /* STRATA_CANNOT_ADD_FOREIGN: the parent lacks such columns at the beginning of an index */
   STRATA_FOREIGN_NO_NULL = 31,      /* STRATA_CANNOT_ADD_FOREIGN: an action gives NULL to a column that takes none */
+  STRATA_WRONG_OPTION = 32,   /* an option of a new table that cannot be had: see the message */
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
 
@@ -109,6 +110,10 @@ typedef struct {
      table as the server has it open for the statement (null: it has not), and its indexed virtual columns, computed in a record
      that has all others, 0 if it worked. What they point to stays valid until the next call. */
   const StrataTable *(*child)(const void *thd, const char *name);
+  /* Keys of the server's encryption plugin: the newest version of one, 0 if there is none; the bytes of a version into a buffer of
+     `cap` bytes: how many, 0 if it cannot be had. Any thread. */
+  uint32_t (*key_version)(uint32_t id);
+  size_t (*key_bytes)(uint32_t id, uint32_t version, uint8_t *out, size_t cap);
   int (*compute_child)(const void *thd, const char *name, uint8_t *record);
 } StrataCallbacks;
 
@@ -163,6 +168,8 @@ typedef struct {
   uint32_t flags;
   uint8_t version[16];        /* tabledef_version; all zero if unknown */
   int32_t compression;        /* COMPRESSION= table option: -1 default, 0 none, 1 lz4, 2 zstd */
+  uint8_t encrypted;          /* ENCRYPTED= table option: 0 default, 1 yes, 2 no */
+  uint32_t encryption_key;    /* ENCRYPTION_KEY_ID= table option: 1 or more */
 } StrataTableDef;
 
 /* ---- foreign keys --------------------------------------------------------------------------------------------------- */
@@ -199,6 +206,8 @@ typedef struct {
   uint32_t background_threads;                                         /* 0 = derive */
   uint32_t flush_log;                                                  /* 0, 1, 2 */
   uint32_t connections;                                                /* the most that the server lets in */
+  uint32_t encrypt_log;                                                /* non-zero: the log is encrypted, under key 1 */
+  uint32_t encrypt_tables;                                             /* as strata_set_encrypt_tables */
 } StrataConfig;
 typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
 
@@ -207,6 +216,9 @@ int strata_close(StrataStore *store);                      /* flushes what a cle
                                                               STRATA_POISONED: the store had stopped, or stops now */
 size_t strata_error_message(char *buf, size_t cap);        /* of this thread's last failed call; returns full length */
 void strata_set_flush_log(StrataStore *store, uint32_t mode);
+/* What becomes of tables that do not say: 0 not encrypted, 1 encrypted, 2 and new ones may not refuse it. Files are written anew in
+   the background. */
+int strata_set_encrypt_tables(StrataStore *store, uint32_t mode);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */

@@ -1,19 +1,17 @@
 //! Auto-increment.
 
-use crate::outcome::{code, guard, guard_value, reference, store_out};
+use crate::outcome::{Outcome, guard, guard_value, reference, store_out};
 use crate::store::TableHandle;
 use std::ffi::c_int;
 use strata_row::auto_increment::Counter;
+use strata_row::table::Table;
 use strata_row::{Error, Result};
 
 /// Also tells `body` whom to ask whether the statement was killed.
-unsafe fn on_counter(table: *const TableHandle, body: impl FnOnce(&Counter, &dyn Fn() -> bool) -> Result<()>) -> c_int {
+unsafe fn killable(table: *const TableHandle, body: impl FnOnce(&Table, &dyn Fn() -> bool) -> Result<()>) -> c_int {
     guard(|| {
         let handle = unsafe { reference(table)? };
-        let counter = handle.table.state.autoinc();
-        let counter = counter.ok_or_else(|| Error::invalid("the table has no auto-increment column"))?;
-        body(counter, &|| handle.calls.is_killed())?;
-        Ok(code::OK)
+        body(&handle.table, &|| handle.calls.is_killed()).code()
     })
 }
 
@@ -34,7 +32,9 @@ pub unsafe extern "C" fn strata_autoinc_reserve(
     first: *mut u64,
 ) -> c_int {
     unsafe {
-        on_counter(table, |counter, is_killed| {
+        killable(table, |table, is_killed| {
+            let counter = table.state.autoinc();
+            let counter = counter.ok_or_else(|| Error::invalid("the table has no auto-increment column"))?;
             store_out(first, counter.reserve(offset, increment, count, max_value, is_killed)?)
         })
     }
@@ -43,19 +43,11 @@ pub unsafe extern "C" fn strata_autoinc_reserve(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_raise(table: *mut TableHandle, used: u64) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(table)? };
-        handle.table.raise_autoinc(used, &|| handle.calls.is_killed())?;
-        Ok(code::OK)
-    })
+    unsafe { killable(table, |table, is_killed| table.raise_autoinc(used, is_killed)) }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_set(table: *mut TableHandle, next: u64) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(table)? };
-        handle.table.restart_autoinc(next, &|| handle.calls.is_killed())?;
-        Ok(code::OK)
-    })
+    unsafe { killable(table, |table, is_killed| table.restart_autoinc(next, is_killed)) }
 }

@@ -1,6 +1,6 @@
 //! Scans, look-ups and row writes of one handler.
 
-use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out};
+use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out};
 use crate::session::{SessionHandle, isolation};
 use crate::store::TableHandle;
 use std::cell::{Cell, UnsafeCell};
@@ -131,11 +131,7 @@ pub unsafe extern "C" fn strata_cursor_new(table: *mut TableHandle, out: *mut *m
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_cursor_free(cursor: *mut CursorHandle) {
-    guard_value((), || {
-        if !cursor.is_null() {
-            drop(unsafe { Box::from_raw(cursor) });
-        }
-    })
+    unsafe { free(cursor) }
 }
 
 /// See the header.

@@ -4,7 +4,7 @@ use crate::collation::ServerCollation;
 use crate::outcome::{bytes, reference, text};
 use crate::types::{CCallbacks, CColumn, CDdl, CForeignKey, CIndex, CTableDef};
 use std::ffi::c_char;
-use strata_row::def::{Column, ColumnType, Compression, Index, IndexKind, KeyPart, TableDef};
+use strata_row::def::{Column, ColumnType, Compression, Encrypted, Encryption, Index, IndexKind, KeyPart, TableDef};
 use strata_row::foreign::{Action, ForeignKey, Statement};
 use strata_row::{Error, Result};
 
@@ -46,6 +46,11 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
             1 => Some(Compression::Lz4),
             2 => Some(Compression::Zstd),
             n => return Err(Error::invalid(format!("unknown compression {n}"))),
+        },
+        encryption: Encryption {
+            encrypted: Encrypted::from_number(def.encrypted)
+                .ok_or_else(|| Error::invalid(format!("unknown encryption {}", def.encrypted)))?,
+            key: def.encryption_key,
         },
     })
 }

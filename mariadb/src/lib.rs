@@ -14,6 +14,7 @@
 //! - `binlog`: which transactions the server's binary logs have
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
+//! - `keys`: keys of encryption, from the server
 //! - `crash`: ends the process at a step of a transaction (tests)
 //! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
@@ -39,6 +40,7 @@ pub mod orphans;
 pub mod collation;
 pub mod definition;
 pub mod machine;
+pub mod keys;
 pub mod waits;
 pub mod binlog;
 pub mod decisions;

@@ -1,31 +1,32 @@
 //! ANALYZE, OPTIMIZE and CHECK TABLE.
 
 use crate::cursor::CursorHandle;
-use crate::outcome::{code, guard, reference};
+use crate::outcome::{Outcome, code, guard, reference};
 use crate::store::{TableHandle, on_table};
 use crate::types::{ComputeColumns, EmitText};
 use std::ffi::{c_int, c_void};
+use strata_row::session::Session;
 use strata_row::stats::check::Compute;
 use strata_row::table::Table;
 
-/// See the header.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
+/// Runs a statement of the cursor's session on the cursor's table.
+unsafe fn maintain<R: Outcome>(cursor: *const CursorHandle, statement: impl FnOnce(&Table, &Session) -> R) -> c_int {
     guard(|| {
         let handle = unsafe { reference(cursor)? };
-        handle.table.analyze(unsafe { handle.session()? })?;
-        Ok(code::OK)
+        statement(&handle.table, unsafe { handle.session()? }).code()
     })
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
+    unsafe { maintain(cursor, Table::analyze) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_optimize(cursor: *mut CursorHandle) -> c_int {
-    guard(|| {
-        let handle = unsafe { reference(cursor)? };
-        handle.table.optimize(unsafe { handle.session()? })?;
-        Ok(code::OK)
-    })
+    unsafe { maintain(cursor, Table::optimize) }
 }
 
 /// See the header.

@@ -44,6 +44,7 @@ pub mod code {
     pub const FOREIGN_NAME_TAKEN: c_int = 29;
     pub const FOREIGN_UNFIT_PARENT: c_int = 30;
     pub const FOREIGN_NO_NULL: c_int = 31;
+    pub const WRONG_OPTION: c_int = 32;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -57,7 +58,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::Engine(e) => match e {
             kv::Error::Poisoned(_) => code::POISONED,
             e if e.is_disk_full() => code::DISK_FULL,
-            kv::Error::Io { .. } => code::IO,
+            kv::Error::Io { .. } | kv::Error::Key { .. } => code::IO,
             kv::Error::Corruption { .. } => code::CORRUPTION,
             kv::Error::InUse(_) => code::IN_USE,
             kv::Error::LockTimeout => code::LOCK_TIMEOUT,
@@ -89,6 +90,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::CannotAddForeign { fault: Fault::Other, .. } => code::CANNOT_ADD_FOREIGN,
         Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
         Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
+        Error::WrongOption(_) => code::WRONG_OPTION,
         Error::Condition => code::INTERNAL,
     }
 }
@@ -163,6 +165,16 @@ fn set_last(text: String) {
 pub unsafe fn reference<'a, T>(pointer: *const T) -> strata_row::Result<&'a T> {
     // SAFETY: the caller vouches for the pointer unless it is null.
     unsafe { pointer.as_ref() }.ok_or_else(|| Error::invalid("null pointer"))
+}
+
+/// Ends what a handle stands for; null is no handle.
+pub unsafe fn free<T>(handle: *mut T) {
+    guard_value((), || {
+        if !handle.is_null() {
+            // SAFETY: the caller got it from `Box::into_raw` and uses it no more.
+            drop(unsafe { Box::from_raw(handle) });
+        }
+    })
 }
 
 /// Stores an out parameter.

@@ -5,15 +5,17 @@ use crate::crash;
 use crate::decisions::{self, Decisions, Start};
 use crate::definition::{foreign_keys, statement, table_def};
 use crate::fault;
+use crate::keys::ServerKeys;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
-use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out, text};
+use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strata_row::def::EncryptTables;
 use strata_row::kv::{self, Durability, Options, Severity};
 use strata_row::store::Store;
 use strata_row::table::Table;
@@ -46,7 +48,7 @@ fn or_default<T: PartialEq + Default>(value: T, default: impl FnOnce() -> T) -> 
     if value == T::default() { default() } else { value }
 }
 
-fn options(config: &CConfig) -> Result<Options> {
+fn options(config: &CConfig, calls: &CCallbacks) -> Result<Options> {
     let base = Options::default();
     Ok(Options {
         block_cache_bytes: or_default(config.block_cache_bytes, machine::block_cache_bytes),
@@ -57,8 +59,15 @@ fn options(config: &CConfig) -> Result<Options> {
         open_files: machine::open_files(config.connections as usize),
         on_crash_point: crash::hook()?,
         disk: fault::disk(base.disk)?,
+        keys: Some(Arc::new(ServerKeys(*calls))),
+        encrypt_log: config.encrypt_log != 0,
         ..base
     })
+}
+
+fn encrypt_tables(number: u32) -> Result<EncryptTables> {
+    let mode = u8::try_from(number).ok().and_then(EncryptTables::from_number);
+    mode.ok_or_else(|| Error::invalid(format!("encrypt_tables must be 0, 1 or 2, not {number}")))
 }
 
 fn durability(number: u32) -> Result<Durability> {
@@ -121,7 +130,8 @@ pub unsafe extern "C" fn strata_open(
                 log(&calls, severity, &text);
             }
         };
-        let store = Store::open_listening(Path::new(dir), options(config)?, Arc::new(listener))?;
+        let store = Store::open_listening(Path::new(dir), options(config, &calls)?, Arc::new(listener))?;
+        store.catalog().set_encrypt_tables(encrypt_tables(config.encrypt_tables)?)?;
         store.set_library(Arc::new(ServerLibrary(calls)));
         let waits = Arc::new(Waits::new(calls));
         store.engine().locks().set_observer(Some(waits.clone()));
@@ -172,6 +182,12 @@ unsafe fn on_running(store: *const StoreHandle, body: impl FnOnce(&StoreHandle) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32) {
     unsafe { on_store(store, |s| durability(mode).map(|durability| s.store.engine().set_durability(durability))) };
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_encrypt_tables(store: *mut StoreHandle, mode: u32) -> c_int {
+    unsafe { on_running(store, |s| s.store.catalog().set_encrypt_tables(encrypt_tables(mode)?)) }
 }
 
 /// See the header.
@@ -325,11 +341,7 @@ pub unsafe extern "C" fn strata_table_fits(
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_close(table: *mut TableHandle) {
-    guard_value((), || {
-        if !table.is_null() {
-            drop(unsafe { Box::from_raw(table) });
-        }
-    })
+    unsafe { free(table) }
 }
 
 unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {

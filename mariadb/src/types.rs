@@ -57,6 +57,10 @@ pub struct CCallbacks {
     pub identifier: Option<unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize>,
     /// The `StrataTable` of this name as the connection's statement has it open for a foreign key; null if it has not.
     pub child: Option<unsafe extern "C" fn(*const c_void, *const c_char) -> *const c_void>,
+    /// The newest version of a key, 0 if there is no such key.
+    pub key_version: Option<unsafe extern "C" fn(u32) -> u32>,
+    /// The bytes of a version of a key; returns their number, 0 if there is none.
+    pub key_bytes: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
     /// Computes the virtual columns that indexes of that table have, in a record with all others; 0: done.
     pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8) -> c_int>,
 }
@@ -147,6 +151,10 @@ pub struct CTableDef {
     pub version: [u8; 16],
     /// COMPRESSION= option.
     pub compression: i32,
+    /// ENCRYPTED= option.
+    pub encrypted: u8,
+    /// ENCRYPTION_KEY_ID= option.
+    pub encryption_key: u32,
 }
 
 /// `StrataForeignKey`.
@@ -268,6 +276,10 @@ pub struct CConfig {
     pub flush_log: u32,
     /// The most connections that the server lets in; each takes a descriptor.
     pub connections: u32,
+    /// Whether the log is encrypted.
+    pub encrypt_log: u32,
+    /// `strata_encrypt_tables`.
+    pub encrypt_tables: u32,
 }
 
 /// `StrataMetric`.
@@ -330,7 +342,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 128);
+        assert_eq!(size_of::<CCallbacks>(), 144);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
         assert_eq!(size_of::<CDdl>(), 24);
@@ -341,12 +353,13 @@ mod tests {
         assert_eq!(offset_of!(CColumn, collation), 24);
         assert_eq!(size_of::<CKeyPart>(), 16);
         assert_eq!(size_of::<CIndex>(), 24);
-        assert_eq!(size_of::<CTableDef>(), 72);
+        assert_eq!(size_of::<CTableDef>(), 80);
         assert_eq!(offset_of!(CTableDef, columns), 8);
         assert_eq!(offset_of!(CTableDef, primary), 32);
         assert_eq!(offset_of!(CTableDef, version), 52);
         assert_eq!(offset_of!(CTableDef, compression), 68);
-        assert_eq!(size_of::<CConfig>(), 48);
+        assert_eq!(offset_of!(CTableDef, encryption_key), 76);
+        assert_eq!(size_of::<CConfig>(), 56);
         assert_eq!(offset_of!(CConfig, connections), 40);
         assert_eq!(size_of::<CMetric>(), 16);
         assert_eq!(size_of::<CCell>(), 24);

@@ -36,6 +36,8 @@ fn callbacks() -> CCallbacks {
         binlog: None,
         identifier: None,
         child: None,
+        key_version: None,
+        key_bytes: None,
         compute_child: None,
     }
 }
@@ -76,6 +78,8 @@ fn with_def<T>(primary: bool, body: impl FnOnce(*const CTableDef) -> T) -> T {
         flags: 0,
         version: [3; 16],
         compression: -1,
+        encrypted: 0,
+        encryption_key: 1,
     };
     body(&def)
 }
@@ -120,6 +124,8 @@ fn run(primary: bool) {
         background_threads: 1,
         flush_log: 1,
         connections: 151,
+        encrypt_log: 0,
+        encrypt_tables: 0,
     };
     unsafe {
         let mut store = null_mut();

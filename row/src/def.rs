@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use crate::kv::Compression;
+use crate::kv::SYSTEM_KEY;
 
 /// How text is compared. Implemented over the server's collation library by the glue, and by simple ones in tests.
 pub trait Collation: Send + Sync {
@@ -217,6 +218,61 @@ impl fmt::Display for IndexKind {
     }
 }
 
+/// The ENCRYPTED= option of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Encrypted {
+    /// As [`EncryptTables`] says.
+    #[default]
+    Default = 0,
+    /// In any case.
+    Yes = 1,
+    /// Never.
+    No = 2,
+}
+
+impl Encrypted {
+    /// The option with this number.
+    pub fn from_number(number: u8) -> Option<Encrypted> {
+        [Encrypted::Default, Encrypted::Yes, Encrypted::No].into_iter().find(|&one| one as u8 == number)
+    }
+}
+
+/// What a table asks for in regard to encryption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encryption {
+    /// ENCRYPTED=
+    pub encrypted: Encrypted,
+    /// ENCRYPTION_KEY_ID=: the number of the key.
+    pub key: u32,
+}
+
+impl Default for Encryption {
+    fn default() -> Encryption {
+        Encryption { encrypted: Encrypted::Default, key: SYSTEM_KEY }
+    }
+}
+
+/// What becomes of tables that do not say whether they are to be encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum EncryptTables {
+    /// They are not.
+    #[default]
+    Off = 0,
+    /// They are.
+    On = 1,
+    /// They are, and new tables may not refuse it.
+    Force = 2,
+}
+
+impl EncryptTables {
+    /// The setting with this number.
+    pub fn from_number(number: u8) -> Option<EncryptTables> {
+        [EncryptTables::Off, EncryptTables::On, EncryptTables::Force].into_iter().find(|&one| one as u8 == number)
+    }
+}
+
 /// A table.
 #[derive(Clone)]
 pub struct TableDef {
@@ -240,6 +296,8 @@ pub struct TableDef {
     pub version: [u8; 16],
     /// COMPRESSION= option: `None` default.
     pub compression: Option<Compression>,
+    /// ENCRYPTED= and ENCRYPTION_KEY_ID= options.
+    pub encryption: Encryption,
 }
 
 impl TableDef {
@@ -257,6 +315,7 @@ impl TableDef {
             no_rollback: false,
             version: [0; 16],
             compression: None,
+            encryption: Encryption::default(),
         }
     }
 }

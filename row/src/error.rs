@@ -16,6 +16,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What went wrong.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
+    /// An option of a new table that cannot be had.
+    #[error("{0}")]
+    WrongOption(String),
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] kv::Error),

@@ -1,5 +1,6 @@
 //! The names of the engine that this crate uses, in one place.
 
+pub use strata_engine::crypt::{KeyProvider, KeyVersion, SYSTEM_KEY};
 pub use strata_engine::layer::{
     Backoff, CrashPoint, Cursor, Deadlock, Feature, Figure, GrantKind, Granted, IndexId, LockInfo, LockKind, LockMode,
     LockOwner, Metric, Moment, Need, NotedKeys, RangeEstimate, RangeGrant, ReadPoint, Renewal, SameKey, Savepoint,

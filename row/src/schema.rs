@@ -11,7 +11,7 @@
 //! Rejected: one list of columns with the versions in which each came and went, as other dictionaries have it. A change of
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
-use crate::def::{Column, ColumnType, Compression, Index, IndexKind, TableDef};
+use crate::def::{Column, ColumnType, Compression, Encryption, Index, IndexKind, TableDef};
 use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
 use std::sync::Arc;
@@ -115,6 +115,8 @@ pub struct TableMeta {
     pub no_rollback: bool,
     /// COMPRESSION= option.
     pub compression: Option<Compression>,
+    /// ENCRYPTED= and ENCRYPTION_KEY_ID=.
+    pub encryption: Encryption,
     /// The next column's id.
     pub next_column: u32,
     /// Columns in order.
@@ -207,6 +209,7 @@ impl TableMeta {
             temporary: def.temporary,
             no_rollback: def.no_rollback,
             compression: def.compression,
+            encryption: def.encryption,
             next_column: def.columns.len() as u32,
             columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
             former: Vec::new(),

@@ -37,6 +37,15 @@ impl Case {
         Case { _dir: dir, store, table, client, rows: BTreeMap::new(), random: seed }
     }
 
+    /// With the rows 0 to `count` in files.
+    fn filled(seed: u64, count: i64) -> Case {
+        let mut case = Case::new(seed);
+        (0..count).for_each(|c| case.put(c));
+        case.commit();
+        case.store.engine().flush().unwrap();
+        case
+    }
+
     fn below(&mut self, n: u64) -> u64 {
         self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.random >> 33) % n
@@ -138,11 +147,7 @@ fn in_memory_in_files_and_in_both() {
 
 #[test]
 fn where_rows_were_deleted() {
-    let mut case = Case::new(2);
-    for c in 0..20_000 {
-        case.put(c);
-    }
-    case.store.engine().flush().unwrap();
+    let mut case = Case::filled(2, 20_000);
     for c in 0..20_000 {
         if c % 10 < 3 {
             case.delete(c);
@@ -160,12 +165,7 @@ fn where_rows_were_deleted() {
 /// The emptied head of a queue: many tombstones, and the live rows behind them.
 #[test]
 fn behind_many_tombstones() {
-    let mut case = Case::new(3);
-    for c in 0..40_000 {
-        case.put(c);
-    }
-    case.commit();
-    case.store.engine().flush().unwrap();
+    let mut case = Case::filled(3, 40_000);
     for c in 0..38_000 {
         case.delete(c);
     }
@@ -181,12 +181,7 @@ fn behind_many_tombstones() {
 /// Both ends of a range are dead and its middle is not.
 #[test]
 fn between_tombstones() {
-    let mut case = Case::new(4);
-    for c in 0..30_000 {
-        case.put(c);
-    }
-    case.commit();
-    case.store.engine().flush().unwrap();
+    let mut case = Case::filled(4, 30_000);
     for c in (0..10_000).chain(20_000..30_000) {
         case.delete(c);
     }

@@ -8,10 +8,11 @@ use super::{Chores, RETRY};
 use crate::base::backoff::Backoff;
 use crate::base::{FileNo, Result};
 use crate::compact::rate_meter::RateMeter;
-use crate::event::{FlushReason, Work};
+use crate::event::{Event, FlushReason, Work};
 use crate::io::Mode;
 use crate::options::Durability;
 use crate::parts::Core;
+use crate::reencryption::Change;
 
 /// Least bytes for which a full disk is asked again.
 const PROBE_BYTES_MIN: u64 = 64 << 10;
@@ -48,6 +49,7 @@ pub(super) fn clean_loop(core: &Core, chores: &Chores) {
         log = log.and(core.journal.log.witness());
         note(core, Work::Log, &log);
         look_for_space(core);
+        look_at_encryption(core);
         let slept_us = || core.board.counters().write_delay_us;
         core.events.look_at_backlog(slept_us, core.options.clock.now_us(), || core.lag());
         chores();
@@ -60,6 +62,24 @@ pub(super) fn note(core: &Core, work: Work, outcome: &Result<()>) {
     match outcome {
         Ok(()) => core.events.succeeded(work, u64::MAX, now_us),
         Err(error) => core.events.failed(work, 0, error, now_us),
+    }
+}
+
+/// Asks for newer versions of keys, has files written anew that are not encrypted as they should be, and at the end the manifest.
+fn look_at_encryption(core: &Core) {
+    let now_us = core.options.clock.now_us();
+    let version = core.tree.states.load().version.clone();
+    let is_newer = core.tree.ssts.keys.renew();
+    match core.reencryption.look(&version, &|meta| core.is_stale(meta), is_newer, now_us) {
+        Change::None => {}
+        Change::Begun(files, bytes) => {
+            core.events.tell(|| Event::ReencryptionBegun { files, bytes });
+            core.board.compact_wake.notify_all();
+        }
+        Change::Done(us) => core.events.tell(|| Event::ReencryptionDone { us }),
+    }
+    if core.reencryption.wants_manifest() && core.tree.installer.renew_manifest().is_ok() {
+        core.reencryption.manifest_is_new();
     }
 }
 

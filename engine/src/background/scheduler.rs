@@ -108,10 +108,30 @@ fn due(core: &Core, version: &Version, shared: &Shared, ahead_of: Option<Reason>
     if picked.is_some() || ahead_of.is_some() {
         return picked;
     }
-    core.renewals.in_force().iter().find_map(|renewal| match next_renewed(core, version, shared, renewal) {
+    let renewed =
+        core.renewals.in_force().iter().find_map(|renewal| match next_renewed(core, version, shared, renewal) {
+            Manual::Job(job) => Some(job),
+            Manual::Done | Manual::Blocked => None,
+        });
+    renewed.or_else(|| next_stale(core, version, shared))
+}
+
+/// The next file that is not encrypted as it should be.
+fn next_stale(core: &Core, version: &Version, shared: &Shared) -> Option<CompactionJob> {
+    if !core.reencryption.is_wanted() {
+        return None;
+    }
+    let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
+    let now = core.options.clock.now_us();
+    let is_quarantined = |no| shared.quarantine.is_quarantined(no, now);
+    match renew(&shape(version), &running, &|meta| core.is_stale(meta), &is_quarantined) {
         Manual::Job(job) => Some(job),
-        Manual::Done | Manual::Blocked => None,
-    })
+        Manual::Blocked => None,
+        Manual::Done => {
+            core.reencryption.rest();
+            None
+        }
+    }
 }
 
 fn next_renewed(core: &Core, version: &Version, shared: &Shared, renewal: &Renewal) -> Manual {

@@ -105,6 +105,13 @@ mod tests {
         Prepared { xid: Arc::default(), batch: Arc::default(), record: PrepareRecord { at: Lsn(at), bytes: 1 } }
     }
 
+    /// A record that was on its way since `from` is there.
+    fn settle(in_doubt: &mut InDoubt, at: u64, from: u64) {
+        in_doubt.insert(TxnId(at), prepared(at));
+        in_doubt.arrived(Lsn(from));
+        assert_eq!(in_doubt.log_start(), Some(Lsn(at)));
+    }
+
     #[test]
     fn the_log_is_needed_from_the_first_record() {
         let mut in_doubt = InDoubt::default();
@@ -113,9 +120,7 @@ mod tests {
         in_doubt.arrives(Lsn(50));
         in_doubt.arrives(Lsn(40));
         assert_eq!(in_doubt.log_start(), Some(Lsn(40)));
-        in_doubt.insert(TxnId(45), prepared(45));
-        in_doubt.arrived(Lsn(40));
-        assert_eq!(in_doubt.log_start(), Some(Lsn(45)));
+        settle(&mut in_doubt, 45, 40);
         assert_eq!(in_doubt.remove(TxnId(45)).map(|p| p.record.at), Some(Lsn(45)));
         // One of two with the same floor.
         in_doubt.arrived(Lsn(50));
@@ -132,9 +137,7 @@ mod tests {
         in_doubt.release(Lsn(4096));
         in_doubt.arrives(Lsn(4000));
         assert_eq!(in_doubt.log_start(), Some(Lsn(4096)));
-        in_doubt.insert(TxnId(4100), prepared(4100));
-        in_doubt.arrived(Lsn(4000));
-        assert_eq!(in_doubt.log_start(), Some(Lsn(4100)));
+        settle(&mut in_doubt, 4100, 4000);
     }
 
     #[test]

@@ -330,27 +330,20 @@ fn check(text: &str) {
     assert_eq!(found, expected, "found:\n{found}");
 }
 
-#[test]
-fn a_load_that_fits_costs_nothing() {
-    check(include_str!("../../testdata/throttle-steady.txt"));
+/// A test for each course of a load in testdata.
+macro_rules! courses {
+    ($($name:ident: $file:literal,)*) => { $(
+        #[test]
+        fn $name() {
+            check(include_str!(concat!("../../testdata/throttle-", $file, ".txt")));
+        }
+    )* };
 }
 
-#[test]
-fn merges_of_a_light_load_take_their_time() {
-    check(include_str!("../../testdata/throttle-light.txt"));
-}
-
-#[test]
-fn a_step_in_load() {
-    check(include_str!("../../testdata/throttle-step.txt"));
-}
-
-#[test]
-fn a_disk_that_stands_still() {
-    check(include_str!("../../testdata/throttle-slow-disk.txt"));
-}
-
-#[test]
-fn a_load_beyond_what_the_disk_can_merge() {
-    check(include_str!("../../testdata/throttle-overload.txt"));
+courses! {
+    a_load_that_fits_costs_nothing: "steady",
+    merges_of_a_light_load_take_their_time: "light",
+    a_step_in_load: "step",
+    a_disk_that_stands_still: "slow-disk",
+    a_load_beyond_what_the_disk_can_merge: "overload",
 }

@@ -29,10 +29,9 @@ mod keyring;
 #[cfg(test)]
 pub(crate) use cipher::audit;
 pub(crate) use cipher::{Cipher, Forged, KEY_HEADER_BYTES, KeyHeader, Nonce, TAG_BYTES};
-pub(crate) use keyring::Keyring;
 #[cfg(test)]
 pub(crate) use keyring::testing;
-pub use keyring::{KeyProvider, SYSTEM_KEY};
+pub use keyring::{KeyProvider, Keyring, SYSTEM_KEY};
 
 pub use crate::base::KeyVersion;
 

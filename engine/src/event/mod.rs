@@ -292,6 +292,18 @@ pub enum Event {
         /// How long it was full.
         us: u64,
     },
+    /// Files are not encrypted as they should be, and are written anew: a key has a new version, or tables are to be encrypted or no longer.
+    ReencryptionBegun {
+        /// How many.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// All files are encrypted as they should be.
+    ReencryptionDone {
+        /// How long it took.
+        us: u64,
+    },
     /// Background work failed and is tried again.
     BackgroundFailed {
         /// What failed.
@@ -331,7 +343,10 @@ impl Event {
             | Event::FilesMoved { .. }
             | Event::WriteStallBegun { .. }
             | Event::WriteStallEnded { .. } => Severity::Info,
-            Event::SpaceFound { .. } | Event::BackgroundRecovered { .. } => Severity::Note,
+            Event::SpaceFound { .. }
+            | Event::ReencryptionBegun { .. }
+            | Event::ReencryptionDone { .. }
+            | Event::BackgroundRecovered { .. } => Severity::Note,
             Event::LogCut { .. }
             | Event::PreparedDamaged { .. }
             | Event::OutOfSpace { .. }

@@ -62,6 +62,8 @@ fn each_event_has_a_severity_and_a_line() {
         Event::CorruptionFound { work: Work::Merge, error: damage(9) },
         Event::OutOfSpace { work: Work::Flush, error: disk_full("/s/8.sst") },
         Event::SpaceFound { us: 3_000_000 },
+        Event::ReencryptionBegun { files: 3, bytes: 900 },
+        Event::ReencryptionDone { us: 4_000_000 },
         Event::BackgroundFailed { work: Work::Flush, error: eio("sync", "/s/8.sst"), untold: 0 },
         Event::BackgroundFailed { work: Work::Removal, error: eio("remove", "/s/8.sst"), untold: 59 },
         Event::BackgroundRecovered { work: Work::Flush, failures: 60, us: 60_000_000 },
@@ -96,6 +98,8 @@ fn each_event_has_a_severity_and_a_line() {
          goes on",
         "Warning: the disk is full: flushing was refused: write /s/8.sst: no storage space; work goes on once there is space",
         "Note: the disk has space again, after 3.000 s",
+        "Note: 3 table files of 900 bytes are written anew, to be encrypted as they should be",
+        "Note: all table files are encrypted as they should be, after 4.000 s",
         "Warning: flush failed: sync /s/8.sst: Input/output error (os error 5)",
         "Warning: cannot remove a file that is no longer needed: remove /s/8.sst: Input/output error (os error 5) (59 times more \
          since this was told last)",

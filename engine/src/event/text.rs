@@ -91,6 +91,12 @@ impl Display for Event {
                 write!(f, "the disk is full: {} was refused: {error}; work goes on once there is space", subject(*work))
             }
             Event::SpaceFound { us } => write!(f, "the disk has space again, after {}", time(*us)),
+            Event::ReencryptionBegun { files, bytes } => {
+                write!(f, "{files} table files of {bytes} bytes are written anew, to be encrypted as they should be")
+            }
+            Event::ReencryptionDone { us } => {
+                write!(f, "all table files are encrypted as they should be, after {}", time(*us))
+            }
             Event::BackgroundFailed { work, error, untold } => {
                 failure(f, *work, error)?;
                 match untold {

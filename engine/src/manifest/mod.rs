@@ -17,6 +17,7 @@ mod file;
 mod obsolete;
 mod state;
 mod store;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -27,4 +28,5 @@ pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles, RemovalHold};
 pub use state::{FORMATS, Marks, State};
 pub use store::{CHECKPOINT, Manifest, Stored, is_later_manifest};
+pub use survey::{Findings, Parts, survey};
 pub use version::{LEVELS, Version};

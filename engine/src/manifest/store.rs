@@ -34,8 +34,8 @@ use crate::io::{AlignedBuf, Disk, File, Mode};
 use crate::wal::format::{Body, HEADER_BYTES, UNIT_BYTES_MAX, UnitBuf, frame_prefixes};
 use crate::wal::{FileSource, walk_records};
 
-const SNAPSHOT: u8 = 1;
-const EDIT: u8 = 2;
+pub(super) const SNAPSHOT: u8 = 1;
+pub(super) const EDIT: u8 = 2;
 /// A file is rewritten when it is larger than this, and than its snapshot this many times.
 const REWRITE_BYTES: u64 = 1 << 20;
 const REWRITE_FACTOR: u64 = 4;
@@ -282,6 +282,20 @@ impl Manifest {
         Ok(())
     }
 
+    /// Goes on in a new file.
+    ///
+    /// Errors: `Io` if it could not be written: the old one is in force. `Poisoned`: as [`Manifest::append`].
+    pub fn renew(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if let Some(e) = &inner.poison {
+            return Err(Error::Poisoned(e.clone()));
+        }
+        let (marks, version) = (inner.marks.clone(), inner.version.clone());
+        self.rewrite(&mut inner, &marks, &version)??;
+        provide(&*self.disk, &self.dir, &mut inner);
+        Ok(())
+    }
+
     /// Writes the manifest of a copy of the store in `dir`, which has none and whose files are durable; it is in force, and `dir` is a
     /// store, when this returns.
     pub fn lay_down(disk: &dyn Disk, dir: &Path, keys: &Keyring, marks: &Marks, version: &Version) -> Result<()> {
@@ -411,7 +425,7 @@ pub fn is_later_manifest(name: &Path) -> bool {
     manifest_number(name).is_some_and(|number| number > 1)
 }
 
-fn manifest_number(name: &Path) -> Option<u64> {
+pub(super) fn manifest_number(name: &Path) -> Option<u64> {
     let digits = name.to_str()?.strip_prefix("MANIFEST-")?;
     (digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }

@@ -230,40 +230,38 @@ unsafe impl Send for MemIter {}
 impl MemIter {
     /// To the first version shown of `node` or, if it has none, of the next key that has one.
     #[inline]
-    fn settle_forward(&mut self, mut node: *const Node) {
+    fn settle_forward(&mut self, node: *const Node) {
         // SAFETY: `node` is null or a linked node of `table`, and so are its successors.
-        unsafe {
-            while !node.is_null() {
-                self.version = match self.read {
-                    None => Node::newest(node),
-                    Some(read) => Node::visible(node, read),
-                };
-                if !self.version.is_null() {
-                    break;
-                }
-                node = SkipList::after(node);
+        unsafe { self.settle(node, |node| Node::newest(node), |_, node| SkipList::after(node)) }
+    }
+
+    /// From `node` in steps to one that has a version shown. Without a read point that is the one which `first` says.
+    #[inline(always)]
+    unsafe fn settle(
+        &mut self,
+        mut node: *const Node,
+        first: impl Fn(*const Node) -> *const Version,
+        step: impl Fn(&MemTable, *const Node) -> *const Node,
+    ) {
+        while !node.is_null() {
+            self.version = match self.read {
+                None => first(node),
+                // SAFETY: given by the caller.
+                Some(read) => unsafe { Node::visible(node, read) },
+            };
+            if !self.version.is_null() {
+                break;
             }
+            node = step(&self.table, node);
         }
         self.node = node;
     }
 
     /// To the last version shown of `node` or, if it has none, of the key before that has one.
     #[inline]
-    fn settle_backward(&mut self, mut node: *const Node) {
+    fn settle_backward(&mut self, node: *const Node) {
         // SAFETY: as for `settle_forward`.
-        unsafe {
-            while !node.is_null() {
-                self.version = match self.read {
-                    None => Node::oldest(node),
-                    Some(read) => Node::visible(node, read),
-                };
-                if !self.version.is_null() {
-                    break;
-                }
-                node = self.table.list.before(node);
-            }
-        }
-        self.node = node;
+        unsafe { self.settle(node, |node| Node::oldest(node), |table, node| table.list.before(node)) }
     }
 }
 

@@ -238,18 +238,36 @@ impl SkipList {
                 before = first;
                 level = self.height.load(Ordering::Relaxed) - 1;
             }
+            let (_, next) = SkipList::descend(before, level, reached, key, |level, before| path.before[level] = before);
+            self.equal(next, key)
+        }
+    }
+
+    /// From `before` (before the key) on `level` down to the last node before the key, and its successor. On the way `passed` is told
+    /// the last node before the key on each level. `reached` is known not to be before the key.
+    #[inline(always)]
+    unsafe fn descend(
+        mut before: *mut Node,
+        mut level: usize,
+        mut reached: *mut Node,
+        key: &Probe<'_>,
+        mut passed: impl FnMut(usize, *mut Node),
+    ) -> (*mut Node, *mut Node) {
+        // SAFETY: as for `advance`.
+        unsafe {
             loop {
                 let next = Node::next(before, level);
                 if level > 0 {
+                    // The next comparison is very likely with this one or its successor: overlap the two misses.
                     prefetch(Node::next(before, level - 1).cast());
                 }
                 if next != reached && !next.is_null() && Node::is_before(next, key) {
                     before = next;
                     continue;
                 }
-                path.before[level] = before;
+                passed(level, before);
                 if level == 0 {
-                    return self.equal(next, key);
+                    return (before, next);
                 }
                 reached = next;
                 level -= 1;
@@ -275,28 +293,10 @@ impl SkipList {
 
     /// The last node before the key (the list's head if none) and the first node at or behind it (null if none).
     pub fn search(&self, key: &Probe<'_>) -> (*const Node, *const Node) {
-        let mut level = self.height.load(Ordering::Relaxed) - 1;
-        let mut before = self.first.as_ptr();
-        let mut reached = null_mut();
-        // SAFETY: as for `advance`.
-        unsafe {
-            loop {
-                let next = Node::next(before, level);
-                if level > 0 {
-                    // The next comparison is very likely with this one or its successor: overlap the two misses.
-                    prefetch(Node::next(before, level - 1).cast());
-                }
-                if next != reached && !next.is_null() && Node::is_before(next, key) {
-                    before = next;
-                    continue;
-                }
-                if level == 0 {
-                    return (before, next);
-                }
-                reached = next;
-                level -= 1;
-            }
-        }
+        let level = self.height.load(Ordering::Relaxed) - 1;
+        // SAFETY: the head is before every key and has all levels.
+        let (before, next) = unsafe { SkipList::descend(self.first.as_ptr(), level, null_mut(), key, |_, _| ()) };
+        (before, next)
     }
 
     /// About how many keys lie in `[from, to)`: the nodes between them on the highest level that has enough for a sample,

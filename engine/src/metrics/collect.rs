@@ -18,6 +18,7 @@ impl Metrics {
         let live = core.tree.read_points.live();
         let (locks, locked) = (core.locks.counters(), core.locks.usage());
         let (descriptors, descriptor_limit) = core.options.disk.descriptors().unwrap_or_default();
+        let encryption = core.reencryption.state();
         let loads = core.loads();
         let terms = admission(&loads);
         let mut metrics = Metrics {
@@ -76,6 +77,10 @@ impl Metrics {
             descriptors: descriptors as u64,
             descriptor_limit: descriptor_limit as u64,
             obsolete_files: core.tree.obsolete_files.waiting() as u64,
+            encrypted_files: encryption.files,
+            encrypted_bytes: encryption.bytes,
+            reencryption_files: encryption.stale_files,
+            reencryption_bytes: encryption.stale_bytes,
             quarantined_files: core.board.quarantined_files() as u64,
             write_delay_ns_per_kb: terms.wait_ns(1024).unwrap_or(0),
             stalled: terms == Admission::Stop,

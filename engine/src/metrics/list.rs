@@ -308,6 +308,18 @@ static STORE: &[Declared] = &[
     }),
     Declared::gauge(File, "table_files", Count, "SSTs of all levels", |m| m.level_files.iter().sum()),
     Declared::gauge(File, "table_bytes", Bytes, "Bytes of SSTs of all levels", |m| m.level_bytes.iter().sum()),
+    Declared::gauge(File, "encrypted_files", Count, "SSTs that are encrypted, as of the last second", |m| {
+        m.encrypted_files
+    }),
+    Declared::gauge(File, "encrypted_bytes", Bytes, "Their bytes", |m| m.encrypted_bytes),
+    Declared::gauge(
+        File,
+        "reencryption_files",
+        Count,
+        "SSTs that are to be written anew under another key, or under none, as of the last second",
+        |m| m.reencryption_files,
+    ),
+    Declared::gauge(File, "reencryption_bytes", Bytes, "Their bytes", |m| m.reencryption_bytes),
     Declared::gauge(File, "descriptors", Count, "Descriptors that SSTs take", |m| m.descriptors),
     Declared::gauge(File, "obsolete_files", Count, "Files that nobody needs and that are still to be removed", |m| {
         m.obsolete_files

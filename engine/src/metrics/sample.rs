@@ -132,6 +132,14 @@ pub struct Metrics {
     pub descriptor_limit: u64,
     /// Files that are still to be removed.
     pub obsolete_files: u64,
+    /// Files that are encrypted, as of the last second.
+    pub encrypted_files: u64,
+    /// Their bytes.
+    pub encrypted_bytes: u64,
+    /// Files that are to be written anew to be encrypted as they should be.
+    pub reencryption_files: u64,
+    /// Their bytes.
+    pub reencryption_bytes: u64,
     /// Files that merges could not read.
     pub quarantined_files: u64,
     /// Nanoseconds that a write of a KB is delayed now.

@@ -30,6 +30,8 @@ const LZ4: u8 = 1;
 pub(super) const ZSTD: u8 = 2;
 const SHUFFLED_COLUMNS: u8 = 3;
 const SHUFFLED_ROWS: u8 = 4;
+/// No kind is above.
+pub(super) const KIND_MAX: u8 = SHUFFLED_ROWS;
 
 /// Where a framed block lies; `len` includes the trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

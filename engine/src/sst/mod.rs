@@ -19,6 +19,7 @@
 
 mod block;
 mod block_compressor;
+mod carve;
 mod filter_loading;
 mod deferred;
 mod extent;
@@ -36,6 +37,7 @@ mod sealed;
 #[cfg(test)]
 mod tests;
 mod prepopulate;
+mod survey;
 mod verify;
 mod writer;
 
@@ -57,6 +59,7 @@ pub use meta::{Part, Share, SstMeta};
 pub use pin::{BlockPin, pinned_block_bytes};
 pub use prepopulate::{AskKey, Prepopulate};
 pub use reader::Sst;
+pub use survey::{LostPart, LostRange, Survey, SurveyCursor};
 pub use writer::{SstWriter, WRITE_BYTES};
 
 /// How the blocks of a file are compressed. A block that would not shrink by an eighth is stored plain in any case.

@@ -67,7 +67,7 @@ impl Sealed<'_> {
 }
 
 /// Length of a payload of `plain` bytes once it is sealed.
-fn sealed_len(plain: usize) -> usize {
+pub(super) fn sealed_len(plain: usize) -> usize {
     plain + plain.div_ceil(PIECE).max(1) * TAG_BYTES
 }
 

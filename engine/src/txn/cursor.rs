@@ -18,7 +18,6 @@
 
 use std::cell::Cell;
 use std::cmp::Ordering;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::Txn;
@@ -28,9 +27,8 @@ use crate::base::{Kind, Result, SeqNo};
 
 use crate::iter::{MergeIter, VisibleIter};
 use crate::parts::{Core, DEAD_RUN};
-use crate::read::{Source, add_sources, get_in};
+use crate::read::{Reach, Source, add_sources, get_in};
 use crate::sst::IterMemory;
-use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
@@ -179,7 +177,8 @@ impl Cursor {
         self.flushes = self.core.tree.states.flushes();
         let pin = self.core.tree.states.pin();
         let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
-        merge.refill(|sources| all_sources(&self.core.tree.ssts, own, &pin, read, lower..upper, spare, sources))?;
+        let reach = Reach { ssts: &self.core.tree.ssts, state: &pin, read, keys: lower..upper };
+        merge.refill(|sources| all_sources(own, &reach, spare, sources))?;
         self.pin = Some(pin);
         // A kill ends the passage of dead rows. A transaction's owner is a new one each time.
         self.base.set_interrupt(own.owner.interrupt_flag());
@@ -246,7 +245,8 @@ impl Cursor {
     fn rebuild(&mut self, own: &Txn, pin: Arc<ReadState>, read: SeqNo) -> Result<()> {
         let mut sources = Vec::new();
         let (lower, upper) = (self.base.lower().unwrap_or_default(), self.base.upper().unwrap_or_default());
-        all_sources(&self.core.tree.ssts, own, &pin, read, lower..upper, &mut self.spare, &mut sources)?;
+        let reach = Reach { ssts: &self.core.tree.ssts, state: &pin, read, keys: lower..upper };
+        all_sources(own, &reach, &mut self.spare, &mut sources)?;
         if self.side == Side::Base {
             self.key.clear();
             self.key.extend_from_slice(self.base.key());
@@ -466,17 +466,10 @@ impl Cursor {
 }
 
 /// The transaction's runs, then what is committed.
-fn all_sources(
-    ssts: &Arc<SstFiles>,
-    own: &Txn,
-    pin: &Arc<ReadState>,
-    read: SeqNo,
-    keys: Range<&[u8]>,
-    spare: &mut Vec<IterMemory>,
-    sources: &mut Vec<Source>,
-) -> Result<()> {
+fn all_sources(own: &Txn, reach: &Reach<'_>, spare: &mut Vec<IterMemory>, sources: &mut Vec<Source>) -> Result<()> {
     if !own.runs.is_empty() {
-        sources.extend(own.runs.sources(read, keys.start, keys.end).into_iter().map(|run| Source::Own(Box::new(run))));
+        let runs = own.runs.sources(reach.read, reach.keys.start, reach.keys.end);
+        sources.extend(runs.into_iter().map(|run| Source::Own(Box::new(run))));
     }
-    add_sources(ssts, pin, read, keys, spare, sources)
+    add_sources(reach, spare, sources)
 }

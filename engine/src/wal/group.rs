@@ -25,6 +25,7 @@ use super::format::{UnitBuf, segment_pages};
 use super::log::{Buffer, Log, unit_capacity};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
+use crate::crypt::SYSTEM_KEY;
 use crate::io::{AlignedBuf, Blocking, Stopwatch, Waiting};
 
 /// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
@@ -223,6 +224,11 @@ impl Log {
         let mut io = self.io.lock();
         let size = self.options.segment_bytes;
         let pages = segment_pages(size);
+        if let (Some(keys), Some((header, _))) = (&self.options.keys, &io.key)
+            && keys.known(SYSTEM_KEY) > header.key.version
+        {
+            io.key = self.options.data_key(&self.segments.path(io.segment))?;
+        }
         for unit in units {
             let segment = unit.lsn().0 / size;
             if segment != io.segment || io.file.is_none() {

@@ -21,6 +21,7 @@ mod log;
 mod read;
 mod room;
 mod segments;
+mod survey;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -35,3 +36,4 @@ pub(crate) use read::{FileSource, blame, walk_records};
 pub use read::{LogPlace, Tail, recover, scan};
 pub use room::Room;
 pub use segments::Announce;
+pub use survey::{Hole, segment_size, survey, survey_file};

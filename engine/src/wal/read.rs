@@ -347,7 +347,7 @@ fn frame_shape(bytes: &[u8]) -> std::result::Result<Option<FrameShape>, &'static
 type Emit<'a> = &'a mut dyn FnMut(Lsn, Lsn, std::result::Result<&[u8], &'static str>) -> Result<()>;
 
 impl Frames {
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.held.clear();
         self.in_step = true;
     }
@@ -554,6 +554,27 @@ impl FileSource {
     pub(super) fn page(&mut self, at: Lsn) -> Result<Option<&[u8]>> {
         let shown = self.show(at.0 / self.segment_bytes, at.0 % self.segment_bytes, IO_ALIGN)?;
         Ok(shown.map(|shown| &self.window[shown..shown + IO_ALIGN]))
+    }
+
+    /// The unit at `at`, wherever it says that it lies.
+    pub(super) fn any_unit(&mut self, at: Lsn) -> Option<(UnitHeader, &[u8])> {
+        self.unit_in(at.0 / self.segment_bytes, at.0 % self.segment_bytes, None).ok()?.ok()
+    }
+
+    /// As [`Source::epochs`], of the segments that can be read.
+    pub(super) fn epochs_there(&mut self) -> Vec<EpochStart> {
+        let mut epochs = Vec::new();
+        for number in self.files.keys().copied().collect::<Vec<_>>() {
+            if let Ok(Some((header, Some(cut)))) = self.first_of(number) {
+                epochs.push(EpochStart { lsn: header.lsn, cut, epoch: header.epoch });
+            }
+        }
+        epochs
+    }
+
+    /// As [`Source::beyond`], passing over what cannot be read.
+    pub(super) fn beyond_there(&mut self, at: Lsn, epoch: Option<u64>) -> Vec<Sighting> {
+        self.beyond(at, epoch).unwrap_or_default()
     }
 
     /// The first unit of segment `number` if it belongs there.

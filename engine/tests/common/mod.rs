@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use strata_engine::crypt::{KeyProvider, KeyVersion};
-use strata_engine::io::{Disk, HookedDisk, MemDisk, Operation};
+use strata_engine::io::{Disk, HookedDisk, MemDisk, Mode, Operation};
 use strata_engine::layer::IndexId;
 use strata_engine::{Engine, Event, EventListener, Options, Result, Severity};
 
@@ -154,6 +154,8 @@ impl TableCounts {
 #[derive(Default)]
 pub struct TestKeys {
     versions: Mutex<BTreeMap<u32, u32>>,
+    /// Keys of which there is this version only.
+    only: Mutex<BTreeMap<u32, u32>>,
     /// What the bytes follow from, too.
     seed: Mutex<String>,
 }
@@ -162,7 +164,7 @@ impl TestKeys {
     /// The first version of some keys.
     pub fn of(ids: &[u32]) -> Arc<TestKeys> {
         let versions = ids.iter().map(|&id| (id, 1)).collect();
-        Arc::new(TestKeys { versions: Mutex::new(versions), seed: Mutex::default() })
+        Arc::new(TestKeys { versions: Mutex::new(versions), ..TestKeys::default() })
     }
     /// The newest version of a key from now on; 0: it is gone.
     pub fn set(&self, id: u32, version: u32) {
@@ -171,6 +173,11 @@ impl TestKeys {
             0 => versions.remove(&id),
             version => versions.insert(id, version),
         };
+    }
+    /// A key has one version from now on.
+    pub fn only(&self, id: u32, version: u32) {
+        self.set(id, version);
+        self.only.lock().unwrap().insert(id, version);
     }
     /// All keys are others from now on.
     pub fn swap(&self, seed: &str) {
@@ -183,7 +190,8 @@ impl KeyProvider for TestKeys {
         self.versions.lock().unwrap().get(&id).copied().ok_or_else(|| "no such key".to_owned())
     }
     fn key(&self, key: KeyVersion) -> std::result::Result<Vec<u8>, String> {
-        if self.latest(key.id)? < key.version {
+        let gone = self.only.lock().unwrap().get(&key.id).is_some_and(|only| *only != key.version);
+        if gone || self.latest(key.id)? < key.version {
             return Err("no such version".to_owned());
         }
         Ok(format!("key {} {} {}", key.id, key.version, self.seed.lock().unwrap()).into_bytes())
@@ -259,4 +267,30 @@ pub fn value(rng: &mut Rng, tag: u64, bytes: u64) -> Vec<u8> {
         value.extend_from_slice(&rng.next().to_le_bytes());
     }
     value
+}
+
+/// Waits until the background has done something, long enough for a machine that is busy.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{what} does not come");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Copies a folder of the machine onto `disk`, durably.
+pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {
+    disk.create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, disk, &target);
+        } else {
+            let file = disk.open(&target, Mode::Create, false).unwrap();
+            file.write_all_at(&std::fs::read(&path).unwrap(), 0).unwrap();
+            file.sync_data().unwrap();
+        }
+    }
+    disk.sync_dir(to).unwrap();
 }

@@ -36,6 +36,16 @@ enum Open {
     Delete { operation: u64 },
 }
 
+impl Open {
+    /// What is there once it is done.
+    fn apply(self, there: &mut BTreeMap<u64, u64>) {
+        match self {
+            Open::Insert { operation, rows } => drop(there.insert(operation, rows)),
+            Open::Delete { operation } => drop(there.remove(&operation)),
+        }
+    }
+}
+
 impl Large {
     pub fn new(engine: &str, seed: u64) -> Large {
         let rng = SmallRng::seed_from_u64(seed.wrapping_mul(193));
@@ -70,11 +80,15 @@ impl Large {
         if self.rng.random_range(0..5) == 0 {
             return session.must("ROLLBACK");
         }
-        self.open = Some(Open::Insert { operation, rows });
+        self.commit(session, Open::Insert { operation, rows })
+    }
+
+    fn commit(&mut self, session: &mut Session<'_>, open: Open) -> Result<Flow> {
+        self.open = Some(open);
         let flow = session.must("COMMIT")?;
         if flow == Flow::Goes {
             self.open = None;
-            self.there.insert(operation, rows);
+            open.apply(&mut self.there);
         }
         Ok(flow)
     }
@@ -87,13 +101,7 @@ impl Large {
                 return Ok(Flow::Lost);
             }
         }
-        self.open = Some(Open::Delete { operation });
-        let flow = session.must("COMMIT")?;
-        if flow == Flow::Goes {
-            self.open = None;
-            self.there.remove(&operation);
-        }
-        Ok(flow)
+        self.commit(session, Open::Delete { operation })
     }
 }
 
@@ -141,19 +149,15 @@ impl Actor for Large {
                 None => false,
             });
             let mut expected = self.there.clone();
-            match open.filter(|_| done) {
-                Some(Open::Insert { operation, rows }) => drop(expected.insert(operation, rows)),
-                Some(Open::Delete { operation }) => drop(expected.remove(&operation)),
-                None => {}
+            if let Some(open) = open.filter(|_| done) {
+                open.apply(&mut expected);
             }
             if found != expected {
                 wrong.push(format!("l{table} has {found:?} (rows by operation), not {expected:?}"));
             }
         }
-        match self.open.take().filter(|_| decided == Some(true)) {
-            Some(Open::Insert { operation, rows }) => drop(self.there.insert(operation, rows)),
-            Some(Open::Delete { operation }) => drop(self.there.remove(&operation)),
-            None => {}
+        if let Some(open) = self.open.take().filter(|_| decided == Some(true)) {
+            open.apply(&mut self.there);
         }
         Ok(wrong)
     }

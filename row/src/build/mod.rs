@@ -127,6 +127,7 @@ impl Build {
             progress: Arc::new(Progress::new(&table.state.name(), engine.now_us())),
             is_committed: false,
         };
+        store.catalog().encrypt_new(meta, &build.ids)?;
         build.make_codecs(alteration)?;
         if !table.state.followed.begin(&build.keys) {
             return Err(Error::invalid("the table is being altered already"));

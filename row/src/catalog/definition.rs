@@ -56,6 +56,7 @@ impl TableMeta {
             no_rollback: self.no_rollback,
             version: self.version,
             compression: self.compression,
+            encryption: self.encryption,
         })
     }
 }

@@ -1,16 +1,17 @@
 //! Bytes of a table's entry (docs/develop/format/catalog.md).
 //!
-//! There are four versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! There are five versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
 //! 1. one list of columns, indexes with one entry per row
 //! 2. the same, with weights of form 2
 //! 3. column ids, earlier schema versions, initial values, kinds of indexes
 //! 4. the same, with foreign keys
+//! 5. the same, with what the table asks for in regard to encryption
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
-use crate::def::{ColumnType, Compression, IndexKind};
+use crate::def::{ColumnType, Compression, Encrypted, Encryption, IndexKind};
 use crate::error::{Error, Result};
 use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
@@ -26,6 +27,8 @@ const FORMS: u8 = 2;
 pub(super) const VERSIONED: u8 = 3;
 /// Who does not know foreign keys must not write rows.
 pub(super) const FOREIGN: u8 = 4;
+/// Who does not know encryption must not write rows in the clear.
+pub(super) const ENCRYPTION: u8 = 5;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
@@ -90,14 +93,21 @@ impl TableMeta {
                 out.push(u8::from(part.descending));
             }
         }
-        if version == FOREIGN {
+        if version >= FOREIGN {
             put_varint(&mut out, self.foreign.len() as u64);
             self.foreign.iter().for_each(|key| put_foreign(&mut out, key));
+        }
+        if version == ENCRYPTION {
+            out.push(self.encryption.encrypted as u8);
+            put_varint(&mut out, u64::from(self.encryption.key));
         }
         out
     }
 
     fn lowest_version(&self) -> u8 {
+        if self.encryption != Encryption::default() {
+            return ENCRYPTION;
+        }
         if !self.foreign.is_empty() {
             return FOREIGN;
         }
@@ -115,7 +125,7 @@ impl TableMeta {
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
         let version = match bytes.first() {
-            Some(&version @ PLAIN..=FOREIGN) => version,
+            Some(&version @ PLAIN..=ENCRYPTION) => version,
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
@@ -321,12 +331,19 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
         indexes.push(read_index(r, versioned)?);
     }
     let mut foreign = Vec::new();
-    if entry_version == FOREIGN {
+    if entry_version >= FOREIGN {
         for _ in 0..r.varint()? {
             foreign.push(Arc::new(read_foreign(r)?));
         }
         // A table without keys has a lower version.
-        if foreign.is_empty() {
+        if foreign.is_empty() && entry_version == FOREIGN {
+            return None;
+        }
+    }
+    let mut encryption = Encryption::default();
+    if entry_version == ENCRYPTION {
+        encryption = Encryption { encrypted: Encrypted::from_number(r.u8()?)?, key: read_u32(r)? };
+        if encryption == Encryption::default() || encryption.key == 0 {
             return None;
         }
     }
@@ -341,6 +358,7 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
         temporary: flags & TABLE_TEMPORARY != 0,
         no_rollback: flags & TABLE_NO_ROLLBACK != 0,
         compression,
+        encryption,
         next_column: next_column.unwrap_or(columns.len() as u32),
         columns,
         former,

@@ -39,8 +39,11 @@ pub const SCHEMA_VERSIONS: Feature = Feature::new("schema-versions", "0.1", Need
 /// Tables with foreign keys: entries of version 4. Whoever does not know them does not check what it writes.
 pub const FOREIGN_KEYS: Feature = Feature::new("foreign-keys", "0.1", Need::Reader);
 
+/// Tables that ask for encryption, or refuse it, or name a key for it: entries of version 5.
+pub const TABLE_ENCRYPTION: Feature = Feature::new("table-encryption", "0.1", Need::Reader);
+
 /// The features of a store that this layer knows beside the engine's.
-pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS];
+pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION];
 
 /// The features that a store must have before these keys are written.
 pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Feature> {
@@ -51,7 +54,7 @@ pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Featur
         };
         change.iter().any(is_of)
     };
-    let versions = [super::entry::VERSIONED, super::entry::FOREIGN];
+    let versions = [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION];
     versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
 }
 

@@ -6,7 +6,8 @@
 //! built are noted before they have a key, and the write that gives them to a table removes the note. Ids are given out in
 //! memory and the new counter goes with the write that uses them: ids are never used twice, even by a failed change.
 //!
-//! Changes are put in order under one mutex, with the map in memory; there is no I/O under it. Room for the write is taken
+//! Changes are put in order under one mutex, with the map in memory; there is no I/O under it, but for a table that is encrypted: that
+//! its indexes are is durable before anything of the table is written. Room for the write is taken
 //! before, and the wait for the disk comes after, so that changes of different tables share a sync. What others see before it
 //! is durable becomes durable before anything they do, or the store stops, which lets nobody go on.
 //!
@@ -24,6 +25,7 @@ mod clearing;
 pub mod compare;
 pub(crate) mod define;
 mod definition;
+mod encryption;
 mod entries;
 mod entry;
 pub mod format;
@@ -44,6 +46,7 @@ use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Before the number of a table in the name that it has once its own is given free. No path begins so.
@@ -57,6 +60,9 @@ pub(crate) enum Urgency<'a> {
     /// It waits for memory, until this says that its statement was killed. Nothing has happened then.
     Waits(&'a dyn Fn() -> bool),
 }
+
+/// What an ALTER makes: entries with the snapshots they are for, indexes that are gone, entries of other tables.
+type Altered = (Vec<(Arc<TableMeta>, Option<SeqNo>)>, Vec<IndexId>, Vec<(String, Arc<TableMeta>)>);
 
 /// What came of a change of tables: the entry of each, and the sequence number below which a snapshot cannot know it; and the number of
 /// the change.
@@ -72,6 +78,8 @@ pub struct Catalog {
     /// Next index id and table id; held while a change is put in order, not while it becomes durable.
     ids: Mutex<(u32, u64)>,
     clearing: Arc<Clearing>,
+    /// An `EncryptTables`. Changed while `ids` is held.
+    encrypt_tables: AtomicU8,
 }
 
 impl Catalog {
@@ -111,6 +119,7 @@ impl Catalog {
             tables: RwLock::new(Entries::new(tables)),
             ids: Mutex::new(ids),
             clearing: Arc::new(Clearing::new(pending, events.clone())),
+            encrypt_tables: AtomicU8::new(0),
         };
         catalog.clear_strays(&events)?;
         catalog.clearing.clear(engine);
@@ -188,6 +197,7 @@ impl Catalog {
             let mut meta = TableMeta::new(def, table_id, now(), &mut || next_id(ids));
             {
                 let tables = self.tables.read();
+                self.check_encryption(&meta)?;
                 meta.foreign = define::keys_of_new(&*tables, names, statement, name, &meta, keys)?;
                 define::check_children(&*tables, names, statement, name, &meta)?;
             }
@@ -197,7 +207,8 @@ impl Catalog {
             change.push((format::table_key(name), Some(meta.encode())));
             Ok((change, meta))
         };
-        self.change(Urgency::Waits(is_killed), plan, |tables, seq, meta| {
+        let ready = |meta: &Arc<TableMeta>| self.encrypt([&**meta]);
+        self.change(Urgency::Waits(is_killed), plan, &ready, |tables, seq, meta| {
             hint_compression(&self.engine, meta);
             tables.put(name, meta.clone(), seq);
         })
@@ -225,7 +236,7 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, gone))
         };
-        let (gone, _) = self.change(Urgency::Relief, plan, |tables, _, _| {
+        let (gone, _) = self.change(Urgency::Relief, plan, &|_| Ok(()), |tables, _, _| {
             for name in names {
                 tables.remove(name);
             }
@@ -270,7 +281,7 @@ impl Catalog {
             let children = renamed.children.into_iter().map(|(name, meta)| (name, Arc::new(meta)));
             Ok((change, (to, Arc::new(renamed.meta), children.collect::<Vec<_>>())))
         };
-        self.change(Urgency::Relief, plan, |tables, _, (to, meta, children)| {
+        self.change(Urgency::Relief, plan, &|_| Ok(()), |tables, _, (to, meta, children)| {
             tables.rename(from, to, meta.clone(), children.clone());
         })?;
         Ok(())
@@ -297,7 +308,8 @@ impl Catalog {
             note_pending(&mut change, &gone);
             Ok((change, (Arc::new(meta), gone)))
         };
-        let ((meta, gone), seq) = self.change(Urgency::Relief, plan, |tables, seq, (meta, _)| {
+        let ready = |(meta, _): &(Arc<TableMeta>, Vec<IndexId>)| self.encrypt([&**meta]);
+        let ((meta, gone), seq) = self.change(Urgency::Relief, plan, &ready, |tables, seq, (meta, _)| {
             hint_compression(&self.engine, meta);
             tables.put(name, meta.clone(), seq);
         })?;
@@ -314,7 +326,7 @@ impl Catalog {
             note_pending(&mut change, &new);
             Ok((change, new))
         };
-        self.change(Urgency::Waits(is_killed), plan, |_, _, _| {}).map(|(new, _)| new)
+        self.change(Urgency::Waits(is_killed), plan, &|_| Ok(()), |_, _, _| {}).map(|(new, _)| new)
     }
 
     /// Drops indexes whose numbers were reserved, and that no table has got.
@@ -359,7 +371,8 @@ impl Catalog {
             change.extend(referring.iter().map(|(name, meta)| (format::table_key(name), Some(meta.encode()))));
             Ok((change, (next, all_gone, referring)))
         };
-        let ((next, gone, _), seq) = self.change(urgency, plan, |tables, seq, (next, _, referring)| {
+        let ready = |(next, _, _): &Altered| self.encrypt(next.iter().map(|(meta, _)| &**meta));
+        let ((next, gone, _), seq) = self.change(urgency, plan, &ready, |tables, seq, (next, _, referring)| {
             for (name, (meta, min_snapshot)) in names.iter().zip(next) {
                 hint_compression(&self.engine, meta);
                 tables.put(name, meta.clone(), min_snapshot.unwrap_or(seq));
@@ -383,11 +396,13 @@ impl Catalog {
     }
 
     /// Makes a change: `plan` gives the next ids and tells what is to be written, `enter` brings it into the map. Durable on
-    /// return. `plan` is also asked how much it is to be, before there is room for it, and then gives no ids.
+    /// return. `plan` is also asked how much it is to be, before there is room for it, and then gives no ids. `ready` is called with what
+    /// is about to be written.
     fn change<T>(
         &self,
         urgency: Urgency<'_>,
         plan: impl Fn(&mut (u32, u64)) -> Result<(Change, T)>,
+        ready: &dyn Fn(&T) -> Result<()>,
         enter: impl FnOnce(&mut Entries, SeqNo, &T),
     ) -> Result<(T, SeqNo)> {
         let mut trial_ids = *self.ids.lock();
@@ -414,6 +429,7 @@ impl Catalog {
                 features = format::features_of(&change);
                 continue;
             }
+            ready(&made)?;
             // What is put in order first becomes durable first: no id is durable before the counter that is above it.
             let written = self.engine.write_within(room, &change)?;
             enter(&mut self.tables.write(), written.seq, &made);

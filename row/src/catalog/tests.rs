@@ -1,7 +1,7 @@
 //! The bytes of entries: the documented ones, those of earlier builds, and damaged ones.
 
 use super::format::*;
-use crate::def::{ColumnType, Compression, IndexKind};
+use crate::def::{ColumnType, Compression, Encrypted, Encryption, IndexKind};
 use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
@@ -62,6 +62,7 @@ fn example() -> TableMeta {
         temporary: false,
         no_rollback: false,
         compression: Some(Compression::Lz4),
+        encryption: Encryption::default(),
         next_column: 2,
         columns: vec![column(0, "id", ColumnType::Int { unsigned: true }, 4), text_column(1, 40)],
         former: Vec::new(),
@@ -103,6 +104,10 @@ fn foreign_key() -> ForeignKey {
 }
 
 /// The example with a foreign key.
+fn encrypted() -> TableMeta {
+    TableMeta { encryption: Encryption { encrypted: Encrypted::Yes, key: 4 }, ..example() }
+}
+
 fn child() -> TableMeta {
     TableMeta { foreign: vec![Arc::new(foreign_key())], ..example() }
 }
@@ -145,6 +150,19 @@ fn the_documented_example_is_what_is_written() {
     assert_eq!(blocks[7], encode_decisions(&place()));
     assert_eq!(blocks[8], altered().encode());
     assert_eq!(blocks[9], child().encode());
+    assert_eq!(blocks[10], encrypted().encode());
+}
+
+/// An entry of version 5 that asks for nothing, or for a key that none is: nobody writes such.
+#[test]
+fn encryption_that_says_nothing_is_refused() {
+    let bytes = encrypted().encode();
+    for end in [[0, 1], [1, 0], [3, 4]] {
+        let mut hurt = bytes.clone();
+        let at = hurt.len() - 2;
+        hurt[at..].copy_from_slice(&end);
+        assert!(TableMeta::decode("x", &hurt).is_err(), "{end:?}");
+    }
 }
 
 fn place() -> DecisionLog {
@@ -172,6 +190,7 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
         (2, form_2(), include_str!("../../testdata/catalog-table-2.txt")),
         (3, altered(), include_str!("../../testdata/catalog-table-3.txt")),
         (4, child(), include_str!("../../testdata/catalog-table-4.txt")),
+        (5, encrypted(), include_str!("../../testdata/catalog-table-5.txt")),
     ];
     for (version, meta, text) in stored {
         let bytes = bytes_of(text);
@@ -209,7 +228,9 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         Arc::new(foreign_key()),
         Arc::new(ForeignKey { inherited: true, on_update: Action::SetNull, ..foreign_key() }),
     ];
-    for meta in [example(), form_2(), altered(), child(), TableMeta { foreign: keys, ..altered() }] {
+    let asks = Encryption { encrypted: Encrypted::No, key: 300 };
+    let both = TableMeta { foreign: keys.clone(), encryption: asks, ..altered() };
+    for meta in [example(), form_2(), altered(), child(), encrypted(), both, TableMeta { foreign: keys, ..altered() }] {
         let bytes = meta.encode();
         assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
         for n in 0..bytes.len() {
@@ -217,8 +238,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         }
         assert!(TableMeta::decode("x", &[&bytes[..], &[0]].concat()).is_err());
         let mut newer = bytes.clone();
-        newer[0] = 5;
-        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 5"));
+        newer[0] = 6;
+        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 6"));
     }
     assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
 }

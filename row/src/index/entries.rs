@@ -35,6 +35,16 @@ pub(crate) enum Change<'a> {
     Comes { key: &'a [u8], value: &'a [u8], claimed: bool },
 }
 
+/// A row and what it becomes.
+#[derive(Clone, Copy)]
+pub(crate) struct Rewrite<'a> {
+    pub(super) old: Record<'a>,
+    pub(super) new: Record<'a>,
+    pub(super) row_id: u64,
+    /// Entries that stay as they are, are told as well.
+    pub(super) all: bool,
+}
+
 /// Memory for the entries of an update.
 #[derive(Default)]
 pub(crate) struct ChangeRoom {
@@ -50,15 +60,10 @@ pub(crate) trait Entries {
     fn entries<S: Sink>(&self, record: Record<'_>, row_id: u64, sink: &mut S) -> Result<()>;
     /// Their keys alone.
     fn keys<S: Sink>(&self, record: Record<'_>, row_id: u64, sink: &mut S) -> Result<()>;
-    /// What becomes of the entries when a row is replaced. What stays as it is is told only if `all`.
-    fn changes(
-        &self,
-        records: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
-        room: &mut ChangeRoom,
-        change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()>;
+    /// What becomes of the entries when a row is replaced.
+    fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>;
 }
 
 /// True if this record's value must be alone in the index.
@@ -83,14 +88,11 @@ impl Entries for KeyCodec {
     }
 
     #[inline]
-    fn changes(
-        &self,
-        [old, new]: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
-        room: &mut ChangeRoom,
-        mut change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, mut change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
+        let Rewrite { old, new, row_id, all } = row;
         let ChangeRoom { key, value, old_key, old_value } = room;
         self.encode_record(old, row_id, old_key)?;
         self.encode_record(new, row_id, key)?;
@@ -171,14 +173,11 @@ impl Entries for TermEntries {
         self.entries(record, row_id, sink)
     }
 
-    fn changes(
-        &self,
-        [old, new]: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
-        _: &mut ChangeRoom,
-        mut change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn changes<F>(&self, row: Rewrite<'_>, _: &mut ChangeRoom, mut change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
+        let Rewrite { old, new, row_id, all } = row;
         let (old, new) = (self.of(old, row_id)?, self.of(new, row_id)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         let claimed = self.codec.is_unique();
@@ -255,17 +254,13 @@ impl Written {
 
     /// [`Entries::changes`] of whichever kind it is.
     #[inline]
-    pub(crate) fn changes(
-        &self,
-        records: [Record<'_>; 2],
-        row_id: u64,
-        all: bool,
-        room: &mut ChangeRoom,
-        change: impl FnMut(Change<'_>) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn changes<F>(&self, row: Rewrite<'_>, room: &mut ChangeRoom, change: F) -> Result<()>
+    where
+        F: FnMut(Change<'_>) -> Result<()>,
+    {
         match &self.terms {
-            None => self.codec.changes(records, row_id, all, room, change),
-            Some(terms) => terms.changes(records, row_id, all, room, change),
+            None => self.codec.changes(row, room, change),
+            Some(terms) => terms.changes(row, room, change),
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Savepoint, Txn, W
 use crate::rowcode::{APART_FROM, Apart, Record};
 use crate::session::Session;
 use crate::table::Table;
-use entries::{Change, ChangeRoom, Sink, Written};
+use entries::{Change, ChangeRoom, Rewrite, Sink, Written};
 
 /// Buffers that live as long as a handler, so that a row write allocates nothing.
 #[derive(Default)]
@@ -78,6 +78,17 @@ pub struct Stored<'a> {
     pub row: &'a [u8],
 }
 
+/// A row that is to be changed or deleted.
+#[derive(Clone, Copy)]
+pub struct Former<'a> {
+    /// Its values.
+    pub record: Record<'a>,
+    /// Its hidden row id.
+    pub row_id: u64,
+    /// What was read of it, if that is at hand.
+    pub stored: Option<Stored<'a>>,
+}
+
 /// One row write of one transaction.
 pub struct Writer<'a> {
     /// The table.
@@ -101,33 +112,27 @@ impl Writer<'_> {
         })
     }
 
-    /// Replaces the row `old` (hidden row id `row_id`) by `new`. `stored` is what was read of it.
-    pub fn update(
-        &mut self,
-        old: Record<'_>,
-        new: Record<'_>,
-        row_id: u64,
-        stored: Option<Stored<'_>>,
-    ) -> Result<Updated> {
+    /// Replaces the row `old` by `new`.
+    pub fn update(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
         if self.table.state.meta.no_rollback {
-            return self.autonomous(new, Some(row_id)).map(|()| Updated::Changed);
+            return self.autonomous(new, Some(old.row_id)).map(|()| Updated::Changed);
         }
         if self.is_related() {
-            return self.update_related(old, new, row_id, stored);
+            return self.update_related(old, new);
         }
-        self.undoing(|w, _| w.update_entries(old, new, row_id, stored))
+        self.undoing(|w, _| w.update_entries(old, new))
     }
 
-    /// Deletes a row. `stored` is what was read of it.
-    pub fn delete(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+    /// Deletes a row.
+    pub fn delete(&mut self, old: Former<'_>) -> Result<()> {
         if self.table.state.meta.no_rollback {
-            self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
+            self.table.clustered.encode_record(old.record, old.row_id, &mut self.buffers.row_key)?;
             return self.write_now((self.buffers.row_key.clone(), None), false);
         }
         if self.is_related() {
-            return self.delete_related(record, row_id, stored);
+            return self.delete_related(old);
         }
-        self.undoing(|w, _| w.delete_entries(record, row_id, stored))
+        self.undoing(|w, _| w.delete_entries(old))
     }
 
     /// True if foreign keys are to be followed. Keys of the table itself do not change while it is open, and one that names it from
@@ -138,19 +143,13 @@ impl Writer<'_> {
     }
 
     #[cold]
-    fn update_related(
-        &mut self,
-        old: Record<'_>,
-        new: Record<'_>,
-        row_id: u64,
-        stored: Option<Stored<'_>>,
-    ) -> Result<Updated> {
+    fn update_related(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
         self.undoing(|w, mark| {
-            w.refuse_cascaded(old, row_id, stored)?;
-            match w.update_entries(old, new, row_id, stored) {
-                Ok(Updated::Changed) => rows::updated(w.session, w.table, old, new).map(|()| Updated::Changed),
+            w.refuse_cascaded(old)?;
+            match w.update_entries(old, new) {
+                Ok(Updated::Changed) => rows::updated(w.session, w.table, old.record, new).map(|()| Updated::Changed),
                 Ok(Updated::Same) => Ok(Updated::Same),
-                Err(error) => w.refused(error, mark, Some(old), new),
+                Err(error) => w.refused(error, mark, Some(old.record), new),
             }
         })
     }
@@ -167,23 +166,24 @@ impl Writer<'_> {
     }
 
     #[cold]
-    fn delete_related(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+    fn delete_related(&mut self, old: Former<'_>) -> Result<()> {
         self.undoing(|w, _| {
-            w.refuse_cascaded(record, row_id, stored)?;
-            w.delete_entries(record, row_id, stored)?;
-            rows::deleted(w.session, w.table, record)
+            w.refuse_cascaded(old)?;
+            w.delete_entries(old)?;
+            rows::deleted(w.session, w.table, old.record)
         })
     }
 
     /// An error if the row, since it was read, has become another by a cascade (of a trigger's statement, which ran in between). Its
     /// entries would not be those of the record.
-    fn refuse_cascaded(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+    fn refuse_cascaded(&mut self, mut old: Former<'_>) -> Result<()> {
         if !rows::has_cascaded(self.session) {
             return Ok(());
         }
         let WriteBuffers { row_key, found, .. } = &mut *self.buffers;
-        self.table.clustered.encode_record(record, row_id, row_key)?;
-        is_as_read(self.session, self.table, row_key, found, record, stored.filter(|stored| stored.key == *row_key))
+        self.table.clustered.encode_record(old.record, old.row_id, row_key)?;
+        old.stored = old.stored.filter(|stored| stored.key == *row_key);
+        is_as_read(self.session, self.table, row_key, found, old)
     }
 
     /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
@@ -270,16 +270,11 @@ impl Writer<'_> {
         Ok(())
     }
 
-    pub(crate) fn update_entries(
-        &mut self,
-        old: Record<'_>,
-        new: Record<'_>,
-        row_id: u64,
-        stored: Option<Stored<'_>>,
-    ) -> Result<Updated> {
+    pub(crate) fn update_entries(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
+        let Former { record, row_id, stored } = old;
         let table = self.table;
         let b = &mut *self.buffers;
-        table.clustered.encode_record(old, row_id, &mut b.old_row_key)?;
+        table.clustered.encode_record(record, row_id, &mut b.old_row_key)?;
         table.clustered.encode_record(new, row_id, &mut b.row_key)?;
         let apart = encode_row(table, new, &mut b.row_value)?;
         let moved = b.old_row_key != b.row_key;
@@ -287,7 +282,7 @@ impl Writer<'_> {
         if !moved && stored.is_some_and(|stored| apart.equals(&b.row_value, stored.row)) {
             return Ok(Updated::Same);
         }
-        hold(self.session, table, &b.old_row_key, &mut b.found, old, stored)?;
+        hold(self.session, table, &b.old_row_key, &mut b.found, Former { stored, ..old })?;
         if !moved && stored.is_none() && exists(self.session, &b.old_row_key, &mut b.found)? {
             let same = apart.equals(&b.row_value, &b.found);
             b.found.release();
@@ -295,7 +290,7 @@ impl Writer<'_> {
                 return Ok(Updated::Same);
             }
         }
-        let overwrites = self.session.overwrites(&b.old_row_key)?;
+        let all = self.session.overwrites(&b.old_row_key)?;
         if table.state.followed.is_on() {
             table.state.followed.note(&b.old_row_key);
         }
@@ -310,9 +305,10 @@ impl Writer<'_> {
             self.session.txn_mut().delete(&b.old_row_key)?;
         }
         put_row(self.session.txn_mut(), &b.row_key, &b.row_value, &apart)?;
+        let rewrite = Rewrite { old: record, new, row_id, all };
         let WriteBuffers { entry, found, .. } = b;
         for index in &table.written {
-            index.changes([old, new], row_id, overwrites, entry, |change| match change {
+            index.changes(rewrite, entry, |change| match change {
                 Change::Leaves { key, claimed } => leave(self.session, key, claimed),
                 Change::Stays { key, value, claimed } => {
                     if claimed {
@@ -326,12 +322,13 @@ impl Writer<'_> {
         Ok(Updated::Changed)
     }
 
-    pub(crate) fn delete_entries(&mut self, record: Record<'_>, row_id: u64, stored: Option<Stored<'_>>) -> Result<()> {
+    pub(crate) fn delete_entries(&mut self, old: Former<'_>) -> Result<()> {
+        let Former { record, row_id, stored } = old;
         let table = self.table;
         let b = &mut *self.buffers;
         table.clustered.encode_record(record, row_id, &mut b.row_key)?;
         let stored = stored.filter(|stored| stored.key == b.row_key);
-        hold(self.session, table, &b.row_key, &mut b.found, record, stored)?;
+        hold(self.session, table, &b.row_key, &mut b.found, Former { stored, ..old })?;
         self.session.overwrites(&b.row_key)?;
         if table.state.followed.is_on() {
             table.state.followed.note(&b.row_key);
@@ -430,15 +427,8 @@ fn exists(session: &Session, key: &[u8], found: &mut ValueBuf) -> Result<bool> {
 }
 
 /// Locks the row that is to be replaced. The read that found it has normally locked it already; if not, it must still be what was
-/// read: the bytes, or, if these are not at hand, the values of `record`.
-fn hold(
-    session: &mut Session,
-    table: &Table,
-    key: &[u8],
-    found: &mut ValueBuf,
-    record: Record<'_>,
-    stored: Option<Stored<'_>>,
-) -> Result<()> {
+/// read.
+fn hold(session: &mut Session, table: &Table, key: &[u8], found: &mut ValueBuf, old: Former<'_>) -> Result<()> {
     if session.holds(key) {
         return Ok(());
     }
@@ -446,22 +436,15 @@ fn hold(
     if granted.kind != GrantKind::New {
         return Ok(());
     }
-    is_as_read(session, table, key, found, record, stored)
+    is_as_read(session, table, key, found, old)
 }
 
-/// An error unless the row is still what was read: the bytes, or, if these are not at hand, the values of `record`.
-fn is_as_read(
-    session: &Session,
-    table: &Table,
-    key: &[u8],
-    found: &mut ValueBuf,
-    record: Record<'_>,
-    stored: Option<Stored<'_>>,
-) -> Result<()> {
+/// An error unless the row is still what was read: the bytes, or, if these are not at hand, the values.
+fn is_as_read(session: &Session, table: &Table, key: &[u8], found: &mut ValueBuf, old: Former<'_>) -> Result<()> {
     let is_same = exists(session, key, found)?
-        && match stored {
+        && match old.stored {
             Some(stored) => **found == *stored.row || table.row.is_renewed(key, stored.row, found)?,
-            None => table.row.is_row_of(record, key, found)?,
+            None => table.row.is_row_of(old.record, key, found)?,
         };
     found.release();
     match is_same {

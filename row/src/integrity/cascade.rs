@@ -25,7 +25,7 @@ use super::workspace::Workspace;
 use crate::def::{Column, ColumnType};
 use crate::error::{Error, Result};
 use crate::foreign::{Action, Reference};
-use crate::index::{Stored, Updated, WriteBuffers, Writer};
+use crate::index::{Former, Stored, Updated, WriteBuffers, Writer};
 use crate::kv::{LockMode, ValueBuf};
 use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
@@ -232,10 +232,10 @@ impl Workspace {
         let row_id = if child.def.primary.is_none() { child.clustered.row_id(rows.row_key())? } else { 0 };
         // SAFETY: the record was filled just now. Its BLOBs lie in `stored`, in `computed`, or in the codec (initial values).
         let was = unsafe { Record::new(old) };
-        let stored = Some(Stored { key: rows.row_key(), row: stored });
+        let former = Former { record: was, row_id, stored: Some(Stored { key: rows.row_key(), row: stored }) };
         session.writes_to(&child.state);
         if consequence.deletes() {
-            Writer { table: child, session, buffers }.delete_entries(was, row_id, stored)?;
+            Writer { table: child, session, buffers }.delete_entries(former)?;
             return self.level(child, was, None, ALL);
         }
         new.clone_from(old);
@@ -246,7 +246,7 @@ impl Workspace {
         // SAFETY: as above.
         let is = unsafe { Record::new(new) };
         let mark = session.savepoint();
-        let updated = Writer { table: child, session, buffers }.update_entries(was, is, row_id, stored);
+        let updated = Writer { table: child, session, buffers }.update_entries(former, is);
         match updated {
             Err(Error::Duplicate(index)) => {
                 session.txn_mut().rollback_to(mark);

@@ -551,3 +551,19 @@ pub(crate) fn image(specs: &[Spec], parts: &[&KeyPart], values: &[V]) -> Vec<u8>
     }
     out
 }
+
+/// The worked examples of a page in docs/develop/format: each line `hex  # name` is looked up by its name.
+pub(crate) fn documented(page: &str, name: &str) -> String {
+    let line = page.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
+    let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
+    line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes that are struck, each with what is done to it, and where the rest is cut off.
+pub(crate) fn damage() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, prop::sample::Index)> {
+    (prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4), any::<prop::sample::Index>())
+}

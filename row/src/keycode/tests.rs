@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::collations::Latin1;
 use super::testkit::{
-    self, Order, Row, SPECS, Spec, V, compare, image, part, same, table, tables, two_rows, values, without,
+    self, Order, Row, SPECS, Spec, V, compare, hex, image, part, same, table, tables, two_rows, values, without,
 };
 use super::*;
 use crate::def::{ColumnType, Index, KeyPart, TableDef};
@@ -194,8 +194,7 @@ proptest! {
     fn damaged_entries_never_panic(
         plan in tables(),
         row in values(),
-        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        cut in any::<prop::sample::Index>(),
+        (hits, cut) in testkit::damage(),
         whole: bool,
         on_value: bool,
     ) {
@@ -317,10 +316,6 @@ proptest! {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A table of the given columns with a primary key over the first and one index over all others.
 fn small(specs: &[Spec], unique: bool, descending: &[bool]) -> TableDef {
     let mut def = table(specs);
@@ -342,12 +337,8 @@ const NAME: Spec = Spec {
     is_virtual: false,
 };
 
-/// The worked examples of docs/develop/format/keys.md: each line `hex  # name` is looked up by its name.
 fn documented(name: &str) -> String {
-    let text = include_str!("../../../docs/develop/format/keys.md");
-    let line = text.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
-    let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
-    line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()
+    testkit::documented(include_str!("../../../docs/develop/format/keys.md"), name)
 }
 
 fn text(value: &[u8]) -> V {

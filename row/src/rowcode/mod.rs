@@ -37,6 +37,7 @@ pub(crate) mod layout;
 mod record;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ use crate::kv::codec::{Reader, put_varint};
 pub use apart::{APART_FROM, Apart};
 pub use columns::ColumnSet;
 pub use record::Record;
+pub use values::Values;
 
 use crate::def::{ColumnType, TableDef};
 use crate::keycode::{CodecError, KeyCodec, Result};

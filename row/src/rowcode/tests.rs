@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::catalog::alter::Source;
 use crate::def::Index;
-use crate::keycode::testkit::{self, Order, Row, SPECS, Spec, V, part, same, table, tables, value_of, values, without};
+use crate::keycode::testkit::{
+    self, Order, Row, SPECS, Spec, V, hex, part, same, table, tables, value_of, values, without,
+};
 use crate::schema::{Initial, TableMeta};
 
 const CLUSTERED: IndexId = IndexId(0x20);
@@ -64,8 +66,7 @@ proptest! {
     fn damaged_rows_are_errors_or_values_but_never_panics(
         plan in tables(),
         row in values(),
-        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
-        cut in any::<prop::sample::Index>(),
+        (hits, cut) in testkit::damage(),
         wanted: u64,
     ) {
         let def = plan.def();
@@ -140,14 +141,7 @@ fn numbers_come_back_from_a_primary_key() {
 }
 
 fn documented(name: &str) -> String {
-    let text = include_str!("../../../docs/develop/format/rows.md");
-    let line = text.lines().find(|line| line.trim_end().ends_with(&format!("# {name}")));
-    let line = line.unwrap_or_else(|| panic!("no example `{name}`"));
-    line.split('#').next().unwrap().chars().filter(|c| !c.is_whitespace() && *c != '|').collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    testkit::documented(include_str!("../../../docs/develop/format/rows.md"), name)
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl RowCursor {
             None => return Err(Error::invalid("no scan has begun")),
         };
         if !matches!(place, ScanPosition::Engine | ScanPosition::Key) {
-            return if same { Ok(false) } else { self.step_from_end(session, record, place, direction) };
+            return if same { Ok(false) } else { self.step_from_end(session, record, direction) };
         }
         if self.has_blobs {
             self.leave_row();
@@ -93,14 +93,9 @@ impl RowCursor {
 
     /// A step of a scan that does not stand on a row. HANDLER goes on, or back, from where a read has found no more.
     #[cold]
-    fn step_from_end(
-        &mut self,
-        session: &mut Session,
-        record: &mut [u8],
-        place: ScanPosition,
-        direction: Direction,
-    ) -> Result<bool> {
-        match (place, direction) {
+    fn step_from_end(&mut self, session: &mut Session, record: &mut [u8], direction: Direction) -> Result<bool> {
+        let Some(scan) = &self.scan else { return Ok(false) };
+        match (scan.position, direction) {
             (ScanPosition::BeforeFirst, Direction::Forward) => self.seek(session, Seek::First, &[], record),
             (ScanPosition::AfterLast, Direction::Backward) => self.seek(session, Seek::Last, &[], record),
             (ScanPosition::AfterPrefix, _) => {

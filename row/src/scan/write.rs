@@ -6,7 +6,7 @@
 use super::RowCursor;
 use crate::error::Result;
 use crate::index::bulk::Bulk;
-use crate::index::{Stored, Updated, Writer};
+use crate::index::{Former, Stored, Updated, Writer};
 use crate::rowcode::Record;
 use crate::session::Session;
 
@@ -24,18 +24,19 @@ impl RowCursor {
 
     /// Replaces the row read last.
     pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
-        let row_id = self.current_row_id()?;
-        if self.unready {
-            self.end_bulk()?;
-            self.note_write(session);
-        }
-        let has_row = std::mem::take(&mut self.has_row);
-        let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
-        Writer { table: &self.table, session, buffers: &mut self.buffers }.update(old, new, row_id, stored)
+        let (mut writer, old) = self.writer(session, old)?;
+        writer.update(old, new)
     }
 
     /// Deletes the row read last.
     pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
+        let (mut writer, old) = self.writer(session, record)?;
+        writer.delete(old)
+    }
+
+    /// What changes or deletes the row read last, whose values are `record`.
+    #[inline]
+    fn writer<'a>(&'a mut self, session: &'a mut Session, record: Record<'a>) -> Result<(Writer<'a>, Former<'a>)> {
         let row_id = self.current_row_id()?;
         if self.unready {
             self.end_bulk()?;
@@ -43,7 +44,8 @@ impl RowCursor {
         }
         let has_row = std::mem::take(&mut self.has_row);
         let stored = has_row.then_some(Stored { key: &self.current, row: &self.row_value });
-        Writer { table: &self.table, session, buffers: &mut self.buffers }.delete(record, row_id, stored)
+        let writer = Writer { table: &self.table, session, buffers: &mut self.buffers };
+        Ok((writer, Former { record, row_id, stored }))
     }
 
     /// The session is told of the statement's first write, and again as long as there is more to do than that.

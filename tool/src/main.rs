@@ -1,0 +1,59 @@
+//! `strata-tool`: looks into a store that no server has open. It reads, and changes nothing of it.
+//!
+//! ```text
+//! list      files, log, tables
+//! dump      log, table file, manifest or catalog as text
+//! verify    reads everything, names each damage with file and offset
+//! salvage   what can be read of a damaged store, as files that SQL loads, and a report of what is lost
+//! ```
+
+mod catalog;
+mod collation;
+mod ddl;
+mod dump;
+mod frm;
+mod layout;
+mod list;
+mod open;
+mod salvage;
+mod value;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "strata-tool", version, about = "Looks into a Strata store that no server has open")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Lists files, log and tables
+    List(list::Args),
+    /// Shows a part of the store as text
+    Dump(dump::Args),
+    /// Reads everything and names each damage
+    Verify(verify::Args),
+    /// Writes what can be read as files that SQL loads, and a report of what is lost
+    Salvage(salvage::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::List(args) => list::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Salvage(args) => salvage::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+            eprintln!("strata-tool: {}", causes.join(": "));
+            ExitCode::FAILURE
+        }
+    }
+}
