@@ -164,7 +164,8 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true))
+  /* Values that become others are copied: the server's warnings then name the row. */
+  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true) || alteration->converts())
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
