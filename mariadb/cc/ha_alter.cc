@@ -165,7 +165,7 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
   /* Values that become others are copied: the server's warnings then name the row. */
-  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true) || alteration->converts())
+  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true) || alteration->converts() || (asked & CONVERTS))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
