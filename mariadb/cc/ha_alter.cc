@@ -32,13 +32,10 @@ constexpr alter_table_operations DONE_INSTANTLY=
 /* What is done beside others who change the table. */
 constexpr alter_table_operations DONE_ONLINE= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
-/* What changes values of columns that there are. */
-constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STORED_COLUMN_TYPE | ALTER_STORED_GCOL_EXPR;
-
-/* What needs the rows written anew, which is done beside others, too. */
-constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
-                                           ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_VIRTUAL_COLUMN_TYPE |
-                                           ALTER_VIRTUAL_GCOL_EXPR | ALTER_COLUMN_VCOL;
+/* What needs the rows written anew, which is done beside others, too. Values stay: those that become others are copied by the server, whose
+   warnings name the row. */
+constexpr alter_table_operations REBUILDS= ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
+                                           ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
 
 /* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
 constexpr alter_table_operations CONCERNS_KEYS= ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
@@ -114,12 +111,9 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-/* May the rows be written anew beside others? What they become must follow from each row alone, and a row must stay in its partition. */
-bool ha_strata::may_rebuild(const TABLE *altered, const Alter_inplace_info *info)
+/* May the rows be written anew beside others? What they become must follow from each row alone. */
+bool ha_strata::may_rebuild(const TABLE *altered)
 {
-  const alter_table_operations asked= info->handler_flags;
-  if ((is_related() && (asked & CONVERTS)) || (table->part_info && (asked & CONVERTS)))
-    return false;
   if (altered->found_next_number_field && !table->found_next_number_field)
     return false;
   return altered->s->primary_key < MAX_KEY || table->s->primary_key >= MAX_KEY;
@@ -159,13 +153,15 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   String why;
   if (!rebuilds && alteration->describe(table, altered, info, false))
   {
+    /* Values are computed in the new definition's table, whose handler, if it is one of partitions, is not ready for that. */
+    if (table->part_info && alteration->has_new_indexes() && alteration->converts())
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
     if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
       return alteration->has_new_indexes() ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  /* Values that become others are copied: the server's warnings then name the row. */
-  if (!may_rebuild(altered, info) || !alteration->describe(table, altered, info, true) || alteration->converts() || (asked & CONVERTS))
+  if (!may_rebuild(altered) || !alteration->describe(table, altered, info, true) || alteration->converts())
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;

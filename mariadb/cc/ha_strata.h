@@ -143,7 +143,7 @@ private:
   void release();
   void describe_indexes();
   enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info, strata::Alteration *alteration);
-  bool may_rebuild(const TABLE *altered, const Alter_inplace_info *info);
+  bool may_rebuild(const TABLE *altered);
   bool alter_failed(int result, int32_t duplicate, TABLE *altered);
   int begin(THD *thd, Request request);
   int end_bulk(bool abort);
