@@ -32,10 +32,3 @@ copy_plugin() {
     mv -f "$to.new" "$to"
   fi
 }
-
-# Whether the lab has sub-command $1: its help lists them, one a line.
-lab_has() {
-  [ -f "$top/lab/Cargo.toml" ] || return 1
-  (cd "$top" && cargo run --quiet --release -p strata-lab -- help </dev/null 2>&1) |
-    awk -v c="$1" '$1 == c { found = 1 } END { exit !found }'
-}
