@@ -209,7 +209,7 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
     /* Rows of the past are the server's to write, which knows nothing of cascades. */
     if (share->versioned && (changes_rows(clause->delete_opt) || changes_rows(clause->update_opt)))
       return unsupported_option("FOREIGN KEY ... CASCADE, SET NULL with SYSTEM VERSIONING");
-    if (!clause->old && (names.parent == path ? share->versioned : is_versioned(thd, parent_db, parent_table)))
+    if (!clause->old && (names.parent == path ? bool(share->versioned) : is_versioned(thd, parent_db, parent_table)))
       return unsupported_option(VERSIONED_PARENT);
     StrataForeignKey told= {};
     told.name= names.name.c_str();
