@@ -186,7 +186,7 @@ int close_connection(HTON_FIRST THD *thd)
 }
 
 /* Runs on the killer's thread, under LOCK_thd_data, which keeps close_connection() away. */
-void kill_query(HTON_FIRST THD *thd, thd_kill_levels)
+void kill_query(handlerton *, THD *thd, thd_kill_levels)
 {
   if (Connection *connection= connection_of(thd))
     strata_session_kill(connection->session);
@@ -257,7 +257,7 @@ void collect_xid(void *to, const uint8_t *xid, size_t length)
   static_cast<std::vector<std::string> *>(to)->emplace_back(reinterpret_cast<const char *>(xid), length);
 }
 
-int recover(handlerton *, XID *list, uint capacity)
+int recover(HTON_FIRST XID *list, uint capacity)
 {
   if (!store || !list || !capacity)
     return 0;
@@ -298,8 +298,8 @@ int finish_by_xid(XID *xid, int (*finish)(StrataStore *, const uint8_t *, size_t
   }
 }
 
-int commit_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_commit_by_xid); }
-int rollback_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_rollback_by_xid); }
+int commit_by_xid(HTON_FIRST XID *xid) { return finish_by_xid(xid, strata_commit_by_xid); }
+int rollback_by_xid(HTON_FIRST XID *xid) { return finish_by_xid(xid, strata_rollback_by_xid); }
 
 /* ---- the whole database ---- */
 
