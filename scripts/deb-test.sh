@@ -103,7 +103,7 @@ inside() {
   grep -q '/man1/strata-tool-salvage.1' <<<"$(dpkg-query -L "$plugin")" || fail "a manual page is missing"
   start_server
   expect "the engine is loaded" YES "$(engine_support)"
-  sql "CREATE DATABASE shop; CREATE TABLE shop.t (a INT PRIMARY KEY, b TEXT) ENGINE=STRATA; INSERT INTO shop.t SELECT seq, seq FROM seq_1_to_1000"
+  sql "CREATE DATABASE shop; USE shop; CREATE TABLE shop.t (a INT PRIMARY KEY, b TEXT) ENGINE=STRATA; INSERT INTO shop.t SELECT seq, seq FROM seq_1_to_1000"
   strata-backup backup --help >/dev/null
   stop_server
   strata-tool verify /var/lib/mysql >>"$log" 2>&1 || fail "strata-tool finds damage"

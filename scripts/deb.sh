@@ -33,7 +33,7 @@ strata ($version) $(. /etc/os-release && printf '%s' "$VERSION_CODENAME"); urgen
 
  -- The Strata authors <strata@packages.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 TXT
-rm -f target/deb/*"_${version#*:}_"*.deb
+rm -f target/deb/*"_${version}_"*.deb
 log=$top/target/deb/build.log
 if ! (cd "$build" && TOP=$top MARIADB_PACKAGE_VERSION=$MARIADB_PACKAGE_VERSION fakeroot debian/rules binary) >"$log" 2>&1; then
   tail -n 40 "$log" >&2
@@ -41,5 +41,5 @@ if ! (cd "$build" && TOP=$top MARIADB_PACKAGE_VERSION=$MARIADB_PACKAGE_VERSION f
 fi
 deb=$(find target/deb -maxdepth 1 -name "mariadb-plugin-strata_${version}_*.deb")
 [ -f "$deb" ] || die "debhelper left no package; its output is in target/deb/build.log"
-lintian --allow-root --no-tag-display-limit --fail-on error,warning "$deb" || die "lintian has found faults in $deb"
+lintian --allow-root --tag-display-limit 0 --fail-on error,warning "$deb" || die "lintian has found faults in $deb"
 say "$deb, for mariadb-server-core $MARIADB_PACKAGE_VERSION"

@@ -55,9 +55,10 @@ chroot_pkgs=(debootstrap)
 deb_pkgs=(debhelper fakeroot help2man lintian po-debconf)
 
 say() { printf 'setup: %s\n' "$*"; }
+# Status 3: the archive has not what is needed, and nothing here changes that.
 die() {
   printf 'setup: %s\n' "$@" >&2
-  exit 1
+  exit "${status:-1}"
 }
 
 # The version of an installed package, or nothing.
@@ -262,7 +263,7 @@ choose_version() {
     version=$cand
     return
   done
-  die "no version of MariaDB $series${MARIADB_VERSION:+ (asked for: $MARIADB_VERSION)} has both its binaries and its source within reach." \
+  status=3 die "no version of MariaDB $series${MARIADB_VERSION:+ (asked for: $MARIADB_VERSION)} has both its binaries and its source within reach." \
     "Versions tried: ${cands[*]:-none}"
 }
 
@@ -367,13 +368,16 @@ install_server() {
 #---------------------------------------------------------------- the checkout's part
 
 write_checkout() {
-  local v inc services build_id sysinc=/usr/include/mariadb/server
+  local v inc services tests build_id sysinc=/usr/include/mariadb/server
   v=$(short "$version")
   mkdir -p "$dest"
   rm -rf "$dest/src" "$dest/gen" "$dest/env.mk" "$dest/env.sh"
   cp -r "$cache/mariadb-$v/src" "$cache/mariadb-$v/gen" "$dest/"
   services=$(dpkg -L libmariadb-dev | sed -n '/\/libmysqlservices\.a$/p')
   [ -n "$services" ] || die "libmysqlservices.a is not in libmariadb-dev"
+  # Its place has another name in each series.
+  tests=$(dpkg -L mariadb-test | sed -n 's,/mtr$,,p')
+  [ -n "$tests" ] || die "there is no mtr in mariadb-test"
   grep -q "MYSQL_SERVER_VERSION.*\"$v-MariaDB\"" "$sysinc/mysql_version.h" ||
     die "the installed headers in $sysinc are not of $v"
   inc="-I$dest/gen -I$sysinc -I$dest/src/sql -I$dest/src/include"
@@ -388,7 +392,7 @@ write_checkout() {
     MARIADB_INCLUDES MARIADB_SERVICES_LIB MARIADB_LIBS MARIADBD MARIADB_PLUGIN_DIR
     MARIADB_TEST_DIR)
   local values=("$dest" "$v" "$version" "$flags" "$inc" "$services" "-lpthread -ldl -lm -lgcc_s"
-    /usr/sbin/mariadbd /usr/lib/mysql/plugin /usr/share/mysql/mysql-test)
+    /usr/sbin/mariadbd /usr/lib/mysql/plugin "$tests")
   local i
   {
     printf '# Written by scripts/setup.sh; for make.\n'
