@@ -18,7 +18,7 @@ use crate::definer::{self, Definer};
 use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
-use crate::options::{Trial, seed_of_now};
+use crate::options::{self, Trial};
 use crate::server::{Instance, Server};
 use crate::side::{Side, catch_up};
 use crate::tpcc::Scale;
@@ -27,8 +27,8 @@ use crate::tpcc::drive::{Load, drive};
 use anyhow::{Context, Result, bail, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -95,18 +95,11 @@ struct Course {
 
 /// The command `backup`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("backup");
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => std::env::current_exe()?.with_file_name("strata-backup"),
-    };
-    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-backup' makes it", tool.display());
+    let tool = options::tool(args.tool.as_ref(), "strata-backup")?;
+    let (seed, mut rng, folder) = args.trial.begin("backup", "backup and restore")?;
     crate::paths::need_program("mariadb-backup")?;
     let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
-    println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut bench = Bench {
         tool,
         source,

@@ -7,13 +7,13 @@
 
 use crate::crash::fail_if;
 use crate::engine::Conditions;
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{self, Isolation, Trial};
 use crate::server::Instance;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,15 +44,8 @@ type Content = BTreeMap<String, Shown>;
 
 /// The command `salvage`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("salvage");
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => std::env::current_exe()?.with_file_name("strata-tool"),
-    };
-    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-tool' makes it", tool.display());
-    println!("{} rounds of damage and salvage, seed {seed}", args.trial.rounds);
+    let tool = options::tool(args.tool.as_ref(), "strata-tool")?;
+    let (seed, mut rng, folder) = args.trial.begin("salvage", "damage and salvage")?;
     let conditions =
         Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra: vec![], strata_extra: vec![] };
     let origin = Instance::new(&folder.join("origin"), args.trial.engine)?;

@@ -13,7 +13,7 @@ use strata_row::store::Alteration;
 use strata_row::{Error, Result};
 
 /// A `StrataAlteration` in the row layer's terms.
-pub(crate) struct Asked {
+struct Asked {
     def: TableDef,
     sources: Vec<Source>,
     kept: Vec<Option<usize>>,
@@ -24,7 +24,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Translates it.
-    pub unsafe fn of(alteration: *const CAlteration, calls: &CCallbacks) -> Result<Asked> {
+    unsafe fn of(alteration: *const CAlteration, calls: &CCallbacks) -> Result<Asked> {
         // SAFETY: the header promises arrays of the lengths that the definition says, and a record of it.
         unsafe {
             let alteration = reference(alteration)?;
@@ -47,7 +47,7 @@ impl Asked {
     }
 
     /// The same, borrowed.
-    pub fn alteration(&self) -> Alteration<'_> {
+    fn alteration(&self) -> Alteration<'_> {
         Alteration {
             def: &self.def,
             sources: &self.sources,
@@ -59,6 +59,15 @@ impl Asked {
     }
 }
 
+/// Does what an ALTER asks of a store.
+pub(crate) unsafe fn on_alteration(
+    store: *mut StoreHandle,
+    alteration: *const CAlteration,
+    what: impl FnOnce(&StoreHandle, &Alteration<'_>) -> Result<()>,
+) -> c_int {
+    unsafe { on_store(store, |s| what(s, &Asked::of(alteration, &s.calls)?.alteration())) }
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_alter_check(
@@ -67,12 +76,10 @@ pub unsafe extern "C" fn strata_alter_check(
     alteration: *const CAlteration,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
+        on_alteration(store, alteration, |s, alteration| {
             s.store.engine().check()?;
-            let asked = Asked::of(alteration, &s.calls)?;
-            let alteration = asked.alteration();
             let table = alteration.of(&reference(table)?.table);
-            s.store.check_alteration(table, &alteration, &|| s.calls.is_killed())
+            s.store.check_alteration(table, alteration, &|| s.calls.is_killed())
         })
     }
 }
@@ -86,13 +93,11 @@ pub unsafe extern "C" fn strata_alter_tables(
     alteration: *const CAlteration,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
+        on_alteration(store, alteration, |s, alteration| {
             s.store.engine().check()?;
-            let asked = Asked::of(alteration, &s.calls)?;
-            let alteration = asked.alteration();
             let one = |table: &*const TableHandle| Ok(alteration.of(&reference(*table)?.table));
             let tables = bytes(tables, count).iter().map(one).collect::<Result<Vec<_>>>()?;
-            s.store.alter_tables(&tables, &alteration, &|| s.calls.is_killed())
+            s.store.alter_tables(&tables, alteration, &|| s.calls.is_killed())
         })
     }
 }

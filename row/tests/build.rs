@@ -43,6 +43,16 @@ fn without(def: &TableDef, names: &[&str]) -> TableDef {
     def
 }
 
+/// A store in `dir` with a table of so many rows that lacks some indexes: the whole definition, that of the table, the table.
+fn lacking(dir: &Path, names: &[&str], rows: i64) -> (Arc<Store>, TableDef, TableDef, Arc<Table>) {
+    let full = definition(false);
+    let bare = without(&full, names);
+    let store = common::open(dir);
+    let table = made(&store, T, bare.clone());
+    filled(&store, &table, rows);
+    (store, full, bare, table)
+}
+
 /// Where the indexes of `to` come from.
 fn kept(from: &TableDef, to: &TableDef) -> Vec<Option<usize>> {
     to.indexes.iter().map(|index| from.indexes.iter().position(|old| old.name == index.name)).collect()
@@ -192,11 +202,7 @@ fn all_kinds_of_indexes_are_built_of_rows_that_change_meanwhile() {
 #[test]
 fn a_row_that_is_locked_or_newer_than_a_pass_comes_with_the_next() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &ALL);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 10);
+    let (store, full, bare, table) = lacking(dir.path(), &ALL, 10);
     let asked = Asked::new(&bare, &full);
     let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
     let (mut slow, mut quick) = (Client::new(&store, &table), Client::new(&store, &table));
@@ -295,11 +301,7 @@ fn duplicates_of_the_scan_and_of_writers_are_found_and_those_that_go_are_none() 
 #[test]
 fn a_snapshot_from_before_reads_the_table_and_not_the_new_index() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &["b"]);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 10);
+    let (store, full, bare, table) = lacking(dir.path(), &["b"], 10);
     let mut old = Client::new(&store, &table);
     assert_eq!(old.scan(None, true).unwrap().len(), 10);
     let mut user = Client::new(&store, &table);
@@ -428,11 +430,7 @@ fn what_does_not_fit_in_memory_is_in_files_until_the_build_is_over() {
 #[test]
 fn a_kill_ends_a_build_at_each_of_its_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &ALL);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 2000);
+    let (store, full, bare, table) = lacking(dir.path(), &ALL, 2000);
     let asked = Asked::new(&bare, &full);
     let mut ended = 0;
     for n in 0.. {
