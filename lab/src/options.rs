@@ -158,12 +158,24 @@ impl Trial {
     }
 }
 
-/// A program of this checkout: the one given, else that which lies beside this one.
-pub fn tool(given: Option<&PathBuf>, name: &str) -> Result<PathBuf> {
-    let path = match given {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name(name),
-    };
-    ensure!(path.is_file(), "there is no {}; 'cargo build --release -p {name}' makes it", path.display());
-    Ok(path)
+/// Options of trials of a tool.
+#[derive(Args, Clone, Debug)]
+pub struct ToolTrial {
+    #[command(flatten)]
+    pub trial: Trial,
+    /// The tool [default: the one beside this program]
+    #[arg(long)]
+    tool: Option<PathBuf>,
+}
+
+impl ToolTrial {
+    /// The tool: the program that was given, else that of this name.
+    pub fn tool(&self, name: &str) -> Result<PathBuf> {
+        let path = match &self.tool {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?.with_file_name(name),
+        };
+        ensure!(path.is_file(), "there is no {}; 'cargo build --release -p {name}' makes it", path.display());
+        Ok(path)
+    }
 }

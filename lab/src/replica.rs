@@ -188,13 +188,7 @@ impl Pair {
             let step = STEPS[self.rng.random_range(0..STEPS.len())];
             format!("{step}:{}", self.rng.random_range(1..400))
         });
-        let load = Load {
-            scale: self.scale,
-            threads: self.args.trial.threads,
-            seconds: 3600,
-            seed: u64::from(self.rng.random::<u32>()),
-            rate: None,
-        };
+        let load = Load::until_stopped(self.scale, self.args.trial.threads, self.rng.random::<u32>().into());
         self.held.prepare(&self.source.instance, HELD)?;
         self.catch_up()?;
         let (control, stop, done) = (Control::default(), AtomicBool::new(false), AtomicU64::new(0));

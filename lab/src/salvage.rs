@@ -7,7 +7,7 @@
 
 use crate::crash::fail_if;
 use crate::engine::Conditions;
-use crate::options::{self, Isolation, Trial};
+use crate::options::{Isolation, ToolTrial};
 use crate::server::Instance;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
@@ -27,10 +27,7 @@ const TABLES: &str = include_str!("salvage/tables.sql");
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    trial: Trial,
-    /// The tool [default: strata-tool beside this program]
-    #[arg(long)]
-    tool: Option<PathBuf>,
+    of: ToolTrial,
 }
 
 /// A table, as a server shows it.
@@ -44,16 +41,16 @@ type Content = BTreeMap<String, Shown>;
 
 /// The command `salvage`.
 pub fn run(args: Args) -> Result<()> {
-    let tool = options::tool(args.tool.as_ref(), "strata-tool")?;
-    let (seed, mut rng, folder) = args.trial.begin("salvage", "damage and salvage")?;
+    let tool = args.of.tool("strata-tool")?;
+    let (seed, mut rng, folder) = args.of.trial.begin("salvage", "damage and salvage")?;
     let conditions =
         Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra: vec![], strata_extra: vec![] };
-    let origin = Instance::new(&folder.join("origin"), args.trial.engine)?;
+    let origin = Instance::new(&folder.join("origin"), args.of.trial.engine)?;
     let content = fill(&origin, &conditions, &mut rng)?;
-    let fresh = Instance::new(&folder.join("fresh"), args.trial.engine)?;
+    let fresh = Instance::new(&folder.join("fresh"), args.of.trial.engine)?;
     fresh.reset()?;
     let server = fresh.start(&conditions)?;
-    for round in 0..=args.trial.rounds {
+    for round in 0..=args.of.trial.rounds {
         let damaged = folder.join("damaged");
         let _ = fs::remove_dir_all(&damaged);
         fs::create_dir_all(&damaged)?;

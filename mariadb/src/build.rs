@@ -64,7 +64,7 @@ pub unsafe extern "C" fn strata_build_begin(
     unsafe {
         on_alteration(store, alteration, |s, alteration| {
             let table = &reference(table)?.table;
-            let record_bytes = [&table.def, alteration.def].map(|def| def.record_bytes as usize);
+            let record_bytes = [&table.def, &alteration.def].map(|def| def.record_bytes as usize);
             let build = Build::begin(table, alteration, &|| s.calls.is_killed())?;
             let handle = BuildHandle { build: RefCell::new(Some(build)), calls: s.calls, record_bytes };
             store_out(out, Box::into_raw(Box::new(handle)))
