@@ -153,7 +153,7 @@ fn ring(table: &LockTable, weights: &[u64]) -> Vec<bool> {
             .map(|(n, owner)| {
                 let next = (n + 1) % weights.len();
                 scope.spawn(move || {
-                    let result = lock_briefly(&table, owner, &next.to_be_bytes(), Exclusive);
+                    let result = lock_briefly(table, owner, &next.to_be_bytes(), Exclusive);
                     match result {
                         Ok(_) => true,
                         Err(Error::Deadlock) => false,
@@ -268,7 +268,7 @@ fn a_cycle_through_a_long_queue_is_found() {
         }
         until_waiting(&table, WAITERS);
         let (table, last) = (&table, &last);
-        let victim = scope.spawn(move || lock_briefly(&table, last, b"1", Exclusive));
+        let victim = scope.spawn(move || lock_briefly(table, last, b"1", Exclusive));
         until_waiting(table, WAITERS + 1);
         assert!(table.lock(&a, b"2", Exclusive, LONG).is_ok());
         assert!(matches!(victim.join().unwrap(), Err(Error::Deadlock)));
