@@ -7,13 +7,13 @@
 
 use crate::crash::fail_if;
 use crate::engine::Conditions;
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{Isolation, ToolTrial};
 use crate::server::Instance;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,10 +27,7 @@ const TABLES: &str = include_str!("salvage/tables.sql");
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    trial: Trial,
-    /// The tool [default: strata-tool beside this program]
-    #[arg(long)]
-    tool: Option<PathBuf>,
+    of: ToolTrial,
 }
 
 /// A table, as a server shows it.
@@ -44,23 +41,16 @@ type Content = BTreeMap<String, Shown>;
 
 /// The command `salvage`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("salvage");
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => std::env::current_exe()?.with_file_name("strata-tool"),
-    };
-    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-tool' makes it", tool.display());
-    println!("{} rounds of damage and salvage, seed {seed}", args.trial.rounds);
+    let tool = args.of.tool("strata-tool")?;
+    let (seed, mut rng, folder) = args.of.trial.begin("salvage", "damage and salvage")?;
     let conditions =
         Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra: vec![], strata_extra: vec![] };
-    let origin = Instance::new(&folder.join("origin"), args.trial.engine)?;
+    let origin = Instance::new(&folder.join("origin"), args.of.trial.engine)?;
     let content = fill(&origin, &conditions, &mut rng)?;
-    let fresh = Instance::new(&folder.join("fresh"), args.trial.engine)?;
+    let fresh = Instance::new(&folder.join("fresh"), args.of.trial.engine)?;
     fresh.reset()?;
     let server = fresh.start(&conditions)?;
-    for round in 0..=args.trial.rounds {
+    for round in 0..=args.of.trial.rounds {
         let damaged = folder.join("damaged");
         let _ = fs::remove_dir_all(&damaged);
         fs::create_dir_all(&damaged)?;

@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 #include "errors.h"
 #include "glue.h"
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unistd.h>
@@ -452,7 +453,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (in_transaction(thd))
     trans_register_ha(thd, true, engine, 0);
   /* NOWAIT and WAIT n set the server's timeout for the statement. */
-  ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
+  ulonglong seconds= std::min<ulonglong>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
   uint32_t how= isolation_of(thd);
   if (snapshot_isolation(thd))
@@ -460,6 +461,8 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     how|= STRATA_NO_FOREIGN_KEY_CHECKS;
   int result= strata_statement_begin(*session, how, seconds * 1000000);
+  if (likely(result == STRATA_OK))
+    return 0;
   int error= handler_error(result, thd);
   String text;
   /* The server would say that it cannot lock a file. */
