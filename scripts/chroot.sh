@@ -112,7 +112,11 @@ enter() {
     CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" CARGO_NET_OFFLINE="${CARGO_NET_OFFLINE:-false}" \
     CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}" STRATA_MTR_ROOT="$top/target/$suite/mtr-root" \
     STRATA_MTR_PARALLEL="${STRATA_MTR_PARALLEL:-2}" STRATA_IN_CHROOT="$suite" \
-    bash -c 'cd "$0" && exec "$@"' "$top" "$@"
+    bash -c 'cd "$0" && exec "$@"' "$top" "$@" <&0 &
+  # A first process of a namespace passes over what would end others.
+  inside=$!
+  trap 'kill -KILL $inside 2>/dev/null; exit 143' TERM INT HUP
+  wait $inside
 }
 
 make_root() {
