@@ -1,6 +1,6 @@
 //! The façade: a store that is open. It puts the parts together ([`crate::parts`]) and hands on what is asked of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +15,7 @@ use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Work};
+use crate::inventory::{Holding, Level};
 use crate::io::{BoundedDisk, MemDisk};
 use crate::keyspace::{Keyspace, Keyspaces};
 use crate::lock::LockTable;
@@ -294,6 +295,18 @@ impl Engine {
         let mut found = inventory::indexes(&self.core.tree.states.pin())?;
         found.retain(|&id| !self.core.tree.installer.is_dropped(id));
         Ok(found)
+    }
+
+    /// What each of these indexes has on each level, in their order; `None` is the memory.
+    pub fn holdings(&self, ids: &BTreeSet<IndexId>) -> BTreeMap<(IndexId, Option<u8>), Holding> {
+        let mut found = inventory::holdings(&self.core.tree.states.pin(), ids);
+        found.retain(|(id, _), _| ids.contains(id));
+        found
+    }
+
+    /// The levels of the tree, from level 0 on.
+    pub fn levels(&self) -> Vec<Level> {
+        inventory::levels(&self.core.tree.states.pin())
     }
 
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log,

@@ -1,6 +1,7 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS, STRATA_BUILDS: columns here, in the order of the row layer's cells. */
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS, STRATA_BUILDS, STRATA_TABLES, STRATA_INDEXES, STRATA_LEVELS,
+   STRATA_COMPACTIONS: columns here, in the order of the row layer's cells. */
 
 #include "schema_tables.h"
 #include "errors.h"
@@ -107,6 +108,52 @@ ST_FIELD_INFO build_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), N
                                Column("SECONDS", ULonglong(), NOT_NULL),
                                CEnd()};
 
+ST_FIELD_INFO table_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                               Column("PARTITION_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                               Column("TABLE_ROWS", ULonglong(), NOT_NULL),
+                               Column("DATA_RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DATA_DISK_BYTES", ULonglong(), NOT_NULL),
+                               Column("INDEX_RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("INDEX_DISK_BYTES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("SCHEMA_VERSIONS", ULonglong(), NOT_NULL),
+                               Column("ENCRYPTION_KEY_ID", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO index_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                               Column("PARTITION_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                               Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                               Column("LEVEL", Varchar(8), NOT_NULL),
+                               Column("FILES", ULonglong(), NOT_NULL),
+                               Column("ENTRIES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO level_fields[]= {Column("LEVEL", ULonglong(), NOT_NULL),
+                               Column("SORTED_RUNS", ULonglong(), NOT_NULL),
+                               Column("FILES", ULonglong(), NOT_NULL),
+                               Column("ENTRIES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO compaction_fields[]= {Column("JOB", ULonglong(), NOT_NULL),
+                                    Column("KIND", Varchar(8), NOT_NULL),
+                                    Column("STATE", Varchar(8), NOT_NULL),
+                                    Column("FROM_LEVEL", Varchar(8), NOT_NULL),
+                                    Column("TO_LEVEL", Varchar(8), NOT_NULL),
+                                    Column("REASON", Varchar(64), NOT_NULL),
+                                    Column("SECONDS_SINCE_BEGIN", ULonglong(), NOT_NULL),
+                                    Column("MILLISECONDS", ULonglong(), NOT_NULL),
+                                    Column("BYTES_IN", ULonglong(), NOT_NULL),
+                                    Column("FILES_OUT", ULonglong(), NOT_NULL),
+                                    Column("BYTES_OUT", ULonglong(), NOT_NULL),
+                                    Column("ERROR", Varchar(512), NOT_NULL),
+                                    CEnd()};
+
 template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
@@ -141,5 +188,11 @@ const st_maria_plugin schema_foreign_keys= declare("STRATA_FOREIGN_KEYS", "Forei
                                                    init<foreign_key_fields, STRATA_REPORT_FOREIGN_KEYS>);
 const st_maria_plugin schema_builds= declare("STRATA_BUILDS", "New indexes that are being made by ALTER TABLE",
                                              init<build_fields, STRATA_REPORT_BUILDS>);
+const st_maria_plugin schema_storage[]= {
+    declare("STRATA_TABLES", "What tables and partitions hold", init<table_fields, STRATA_REPORT_TABLES>),
+    declare("STRATA_INDEXES", "What indexes hold, level by level", init<index_fields, STRATA_REPORT_INDEXES>),
+    declare("STRATA_LEVELS", "Levels of the tree", init<level_fields, STRATA_REPORT_LEVELS>),
+    declare("STRATA_COMPACTIONS", "Flushes and merges, running and the last ones",
+            init<compaction_fields, STRATA_REPORT_COMPACTIONS>)};
 
 } // namespace strata

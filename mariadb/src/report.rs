@@ -5,7 +5,7 @@ use crate::store::{StoreHandle, on_store};
 use crate::types::{CCell, CMetric, EmitText};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::LazyLock;
-use strata_row::report::{self, Cell};
+use strata_row::report::{self, Cell, storage};
 use strata_row::{Error, metrics};
 
 /// The names of the figures, in the order of their values.
@@ -62,6 +62,10 @@ pub unsafe extern "C" fn strata_report(
                 3 => metrics::rows(&s.store),
                 4 => report::foreign_keys(&s.store),
                 5 => report::builds(&s.store),
+                6 => storage::tables(&s.store),
+                7 => storage::indexes(&s.store),
+                8 => storage::levels(&s.store),
+                9 => storage::compactions(&s.store),
                 n => return Err(Error::invalid(format!("there is no report {n}"))),
             };
             let Some(emit) = emit else { return Ok(()) };

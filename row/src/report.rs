@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+pub mod storage;
+
 /// A value of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cell {
