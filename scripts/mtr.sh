@@ -71,6 +71,10 @@ build_root() {
     # Suppressed in the tests already, but not when a server is stopped.
     sed -i --follow-symlinks \
       's/^     @global_suppressions,$/&\n     qr|Plugin .* is of maturity level|,/' "$tests/mtr"
+    # The database test has another character set in 11.8; Strata's own tests have one result for all versions.
+    # shellcheck disable=SC2016
+    sed -i --follow-symlinks -E \
+      's/(DATABASE IF NOT EXISTS test CHARACTER SET )(utf8mb4 COLLATE \w+)/\1" . ($ENV{STRATA_TEST_CHARSET} || "\2") . "/' "$tests/mtr"
     printf '%s\n' "$want" >"$root/.version"
   fi
   copy_plugin "$root/lib/mysql/plugin"
@@ -433,6 +437,7 @@ case $cmd in
   strata)
     need_plugin
     lock_root
+    export STRATA_TEST_CHARSET='latin1 COLLATE latin1_swedish_ci'
     run own STRATA --suite=strata "${extra[@]}" "${only[@]}"
     # With --record: bring the results home.
     if [[ " ${extra[*]} " == *" --record "* ]]; then

@@ -137,6 +137,17 @@ bool fits_server();
 /* What the optimizer is told of the engine once, at its start. */
 void install_costs(handlerton *hton);
 
+/* Will the server make a table of its own for an index of vectors? It has a column for references to rows of this one. */
+inline bool has_vector_index(const TABLE_SHARE *share)
+{
+#if MYSQL_VERSION_ID >= 110700
+  return share->total_keys > share->keys;
+#else
+  (void) share;
+  return false;
+#endif
+}
+
 /* The options of CREATE TABLE ... as the parser left them. */
 inline Alter_info *create_alter_info(HA_CREATE_INFO *create_info) { return create_info->alter_info; }
 

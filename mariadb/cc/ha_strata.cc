@@ -235,6 +235,14 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
     return error;
   int result= strata_table_create(strata::store, name, definition.get(), create_info->auto_increment_value, keys.get(),
                                   keys.count(), strata::Ddl(ha_thd()).get());
+  StrataTable *made= nullptr;
+  if (result == STRATA_OK && strata::has_vector_index(form->s))
+    result= strata_table_open(strata::store, name, definition.get(), &made);
+  if (made)
+  {
+    ref_length= strata_ref_length(made); /* otherwise known once the table is open */
+    strata_table_close(made);
+  }
   /* Of what was left over without a definition the server would say that it cannot be created. */
   if (result == STRATA_TABLE_EXISTS)
     my_error(ER_TABLE_EXISTS_ERROR, MYF(0), form->s->table_name.str);
