@@ -57,6 +57,7 @@ pub struct Args {
 }
 
 struct Bench {
+    server_options: Vec<String>,
     args: Args,
     tool: PathBuf,
     source: Side,
@@ -108,6 +109,7 @@ pub fn run(args: Args) -> Result<()> {
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
     println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut bench = Bench {
+        server_options: args.trial.server_options()?,
         tool,
         source,
         copy,
@@ -144,12 +146,13 @@ pub fn run(args: Args) -> Result<()> {
 
 impl Bench {
     fn conditions(&self, side: &Side) -> Conditions {
-        let further = vec![
+        let mut further = self.server_options.clone();
+        further.extend([
             "slave-net-timeout=10".to_string(),
             // Of two engines, the rows' and that of the position (InnoDB), and not logged by the copy: the command `replica` has
             // positions in the rows' engine.
             "slave-parallel-threads=4".into(),
-        ];
+        ]);
         side.conditions(self.args.trial.cache_mb, further)
     }
 
