@@ -18,6 +18,7 @@ use crate::definer::{self, Definer};
 use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
+use crate::meter::settle;
 use crate::options::{Trial, seed_of_now};
 use crate::server::{Instance, Server};
 use crate::side::{Side, catch_up};
@@ -363,6 +364,8 @@ impl Bench {
             "CREATE TABLE {TWINS}.marks (n INT PRIMARY KEY, filler VARBINARY(600)) ENGINE=STRATA"
         ))?;
         let (full, more) = (self.backups.join("quiet"), self.backups.join("more"));
+        // What the load has left to merge would be in the incremental backup, too.
+        settle(server.pid())?;
         self.back_up(&full, None)?;
         let bytes = "RANDOM_BYTES(500)";
         conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM {TWINS}.seq_1_to_{ROWS}"))?;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! table collation N [comment 'C'] [versioned A B] [period NAME A B]
-//! column NAME type N length N[.DECIMALS] collation N [unsigned zerofill null invisible compressed ...] [default HEX|NULL|now|(X)]
+//! column NAME type N length N[.DECIMALS] collation N [unsigned zerofill null invisible compressed ...] [default HEX+ZEROS|NULL|now|(X)]
 //! key NAME COLUMN:BYTES...
 //! check NAME (X)
 //! partitions ...
@@ -51,8 +51,10 @@ fn column_text(column: &FrmColumn) -> String {
         }
         (Some(None), ..) => text.push_str(" default NULL"),
         (Some(Some(bytes)), ..) => {
-            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            let _ = write!(text, " default {digits}");
+            // Zeros behind a text that is shorter than its column are counted.
+            let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let digits: String = bytes[..len].iter().map(|byte| format!("{byte:02x}")).collect();
+            let _ = write!(text, " default {digits}+{}", bytes.len() - len);
         }
         (None, None, false) => {}
     }
