@@ -40,10 +40,10 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint \
-        unit profile sql-test slice suites baseline check-isolation lab lab-redmine bench bench-test clean distclean FORCE
+        unit profile deb deb-test sql-test slice suites baseline check-isolation lab lab-redmine bench bench-test clean distclean FORCE
 
 help:
-	@echo 'make setup      installs what is needed on Debian 12 (as root), unpacks headers'
+	@echo 'make setup      installs what is needed on Debian 12 or 13 (as root), unpacks headers'
 	@echo 'make quick      format, lints, tests of engine and row layer; no server; under three minutes'
 	@echo 'make plugin     builds $(plugin_so)'
 	@echo 'make plugin-dev builds it quickly and slower to run: no optimization across crates, no recorded profile'
@@ -62,6 +62,8 @@ help:
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
 	@echo 'make clean      removes what the build made and the private server'
+	@echo 'make deb        the Debian package mariadb-plugin-strata, in target/deb (as root if tools for it are missing)'
+	@echo 'make deb-test   installs, upgrades, removes and purges it in a fresh Debian made by debootstrap (as root)'
 	@echo 'make uninstall  takes back what setup changed on the machine (as root)'
 
 setup:
@@ -134,6 +136,12 @@ unit:
 
 profile: plugin
 	@scripts/profile.sh
+
+deb:
+	@scripts/deb.sh
+
+deb-test: deb
+	@scripts/deb-test.sh
 
 sql-test: plugin
 	scripts/mtr.sh strata

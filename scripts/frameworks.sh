@@ -20,6 +20,8 @@
 # InnoDB (scripts/rename-engine.pl). Django asks for the engine's name, and does some things with InnoDB only; with
 # --renamed, in a copy, with the engine under test as well. InnoDB is measured in a server without the plugin.
 # Results are in target/frameworks/results: FRAMEWORK-E.tsv (outcome, test, reason), and FRAMEWORK-E.out.
+# Functions run_* are called by the name of what is run.
+# shellcheck disable=SC2317
 set -euo pipefail
 me=frameworks
 # shellcheck source=scripts/lib.sh
@@ -84,8 +86,10 @@ sources() {
 }
 
 need_set_up() {
-  [ -f "$dir/src/django-$django_version/.complete" ] && [ -f "$dir/src/sqlalchemy-$sqlalchemy_version/.complete" ] ||
-    die "run 'scripts/frameworks.sh --set-up' first"
+  local source
+  for source in "django-$django_version" "sqlalchemy-$sqlalchemy_version"; do
+    [ -f "$dir/src/$source/.complete" ] || die "run 'scripts/frameworks.sh --set-up' first"
+  done
 }
 
 #---------------------------------------------------------------- a run
@@ -199,7 +203,7 @@ for framework in "${frameworks[@]}"; do
     run "$framework" "$engine" "$@"
     continue
   fi
-  [ -z "$rerun" ] && [ -f "$results/$framework-InnoDB.tsv" ] || run "$framework" InnoDB "$@"
+  if [ -n "$rerun" ] || [ ! -f "$results/$framework-InnoDB.tsv" ]; then run "$framework" InnoDB "$@"; fi
   run "$framework" STRATA "$@"
   "$python" "$top/scripts/frameworks/compare.py" "$framework" "$results/$framework"-{InnoDB,STRATA}.tsv || lost=1
 done

@@ -14,6 +14,8 @@
 #                                         in the same way the tests of those suites that take
 #                                         the default engine. After a run with InnoDB its
 #                                         failures are excused
+#   mtr.sh vector [--engine=E] [TEST...]  the server's tests of VECTOR indexes (11.8), as copies that
+#                                         name E where they name InnoDB
 #   mtr.sh slice [--engine=E]             the tests in mysql-test/slice.list
 #   mtr.sh compare [--rerun-innodb]       se and engines with Strata and InnoDB, as a table
 #                                         in target/suites-report.txt
@@ -45,26 +47,27 @@ baseline=$top/mysql-test/baseline/innodb-$MARIADB_VERSION.txt
 in_root() {
   local id
   root=$1
-  tests=$root/share/mysql/mysql-test
+  tests=$root/${MARIADB_TEST_DIR#/usr/}
   id=$(printf '%s' "$root" | cksum | cut -d' ' -f1)
   var=${STRATA_MTR_VAR:-/tmp/strata-mtr.$(id -u)/$id}
 }
 in_root "${STRATA_MTR_ROOT:-$top/target/mtr-root}"
 
 build_root() {
-  local want="$MARIADB_PACKAGE_VERSION" f
+  local want="$MARIADB_PACKAGE_VERSION" share f
+  share=$(dirname "$MARIADB_TEST_DIR")
   if [ "$(cat "$root/.version" 2>/dev/null)" != "$want" ]; then
     say "copying the test tree of $want"
     rm -rf "$root"
-    mkdir -p "$root/lib/mysql/plugin" "$root/share/mysql"
+    mkdir -p "$root/lib/mysql/plugin" "$(dirname "$tests")"
     ln -s /usr/bin "$root/bin"
     ln -s /usr/sbin "$root/sbin"
     ln -s "/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)" "$root/lib/"
     ln -s "$MARIADB_PLUGIN_DIR"/*.so "$root/lib/mysql/plugin/"
-    for f in /usr/share/mysql/*; do
-      [ "$(basename "$f")" = mysql-test ] || ln -s "$f" "$root/share/mysql/"
+    for f in "$share"/*; do
+      [ "$f" = "$MARIADB_TEST_DIR" ] || ln -s "$f" "$(dirname "$tests")/"
     done
-    cp -a "$MARIADB_TEST_DIR" "$root/share/mysql/"
+    cp -a "$MARIADB_TEST_DIR" "$tests"
     # Suppressed in the tests already, but not when a server is stopped.
     sed -i --follow-symlinks \
       's/^     @global_suppressions,$/&\n     qr|Plugin .* is of maturity level|,/' "$tests/mtr"
@@ -285,6 +288,21 @@ run_features() {
   done
 }
 
+# The server's tests of VECTOR indexes as a suite of their own: without those of other engines, of a debug build, and of links to
+# tables' files.
+vector_root() {
+  local dir=$tests/suite/vector f
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  for f in "$MARIADB_TEST_DIR"/main/vector*; do
+    case $(basename "$f") in
+      vector.combinations | vector,* | vector_aria.* | vector_debug.* | vector_symlink.*) ;;
+      *) cp "$f" "$dir/" ;;
+    esac
+  done
+  [ "$1" = InnoDB ] || "$top/scripts/rename-engine.pl" InnoDB "$1" "$dir"/*
+}
+
 # Of the tests on standard input those of the SUITEs and TESTs given; all without any.
 chosen() {
   [ $# -gt 0 ] || { cat; return; }
@@ -447,6 +465,17 @@ case $cmd in
     else
       verdict "${name:-$cmd}-$engine"
     fi
+    ;;
+  vector)
+    [ -f "$MARIADB_TEST_DIR/main/vector.test" ] || die "MariaDB $MARIADB_VERSION has no VECTOR indexes"
+    load=(--mysqld=--plugin-load-add=ha_strata.so)
+    if [ "$engine" = InnoDB ]; then load=(); else need_plugin; fi
+    in_root "$root-renamed"
+    lock_root
+    vector_root "$engine"
+    run vector "$engine" --suite=vector --mysqld="--default-storage-engine=$engine" --mysqld=--innodb --mysqld=--partition \
+      "${load[@]}" "${extra[@]}" "${only[@]}"
+    verdict "vector-$engine"
     ;;
   slice)
     [ "$engine" = InnoDB ] || need_plugin

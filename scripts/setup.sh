@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Gets a fresh Debian 12 ready to build and test Strata.
+# Gets a fresh Debian 12 or 13 ready to build and test Strata.
 #
-# - picks the newest MariaDB 10.11 of which both the binary packages and the
-#   source can be had (a storage engine must be compiled against exactly the
-#   version that loads it), and installs it without starting the system server;
+# - picks the newest MariaDB of the release's series (10.11 or 11.8) of which
+#   both the binary packages and the source can be had (a storage engine must be
+#   compiled against exactly the version that loads it), and installs it without
+#   starting the system server. One that is installed is taken as it is; when a
+#   security update has replaced it, the next run takes that;
 # - unpacks the server's headers, which Debian does not ship, to target/server;
 # - writes target/server/env.mk, which make includes and shells source;
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
-# tests that open the lab's pages: Chromium; with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio.
+# tests that open the lab's pages: Chromium; with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio;
+# with 'chroot' for scripts/chroot.sh: debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and
+# what else packages are made with.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
@@ -23,10 +27,18 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 dest=$top/target/server
 cache=${STRATA_CACHE:-/var/cache/strata}
 marker=/var/lib/strata-setup/version
+# Older set-ups kept the server at one version with this file, which kept security updates away, too.
+former_pin=/etc/apt/preferences.d/strata-mariadb.pref
 # What scripts/uninstall.sh takes back: packages that were not there before, and former versions of replaced ones.
 records=/var/lib/strata-setup
 min_cargo=1.88
-series=10.11
+# The series of the server that this release of Debian has.
+codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+case $codename in
+  bookworm) series=10.11 ;;
+  trixie) series=11.8 ;;
+  *) series= ;;
+esac
 
 # All of these come from one source package and must be of one version.
 server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
@@ -39,11 +51,14 @@ browser_pkgs=(chromium fonts-dejavu-core)
 # An application to measure, with its gems, and what loads the disk beside it. Without dbconfig's help: it would ask for a server
 # of the system and make a database there, while the lab has servers of its own.
 redmine_pkgs=(redmine redmine-mysql dbconfig-no-thanks fio)
+chroot_pkgs=(debootstrap)
+deb_pkgs=(debhelper fakeroot help2man lintian po-debconf)
 
 say() { printf 'setup: %s\n' "$*"; }
+# Status 3: the archive has not what is needed, and nothing here changes that.
 die() {
   printf 'setup: %s\n' "$@" >&2
-  exit 1
+  exit "${status:-1}"
 }
 
 # The version of an installed package, or nothing.
@@ -52,10 +67,10 @@ installed() {
     awk '$1 == "ii" { print $2 }' || true
 }
 
-# 1:10.11.18-0+deb12u1 -> 10.11.18
+# 1:10.11.18-0+deb12u1 -> 10.11.18, 1:11.8.9+ds-0+deb13u1 -> 11.8.9
 short() {
   local v=${1#*:}
-  printf '%s\n' "${v%%-*}"
+  printf '%s\n' "${v%%[-+]*}"
 }
 
 need_root() {
@@ -84,8 +99,10 @@ check_cargo() {
 # Nothing to do when the checkout's env.mk is for what is installed.
 up_to_date() {
   local want pkg
+  [ ! -f "$former_pin" ] || [ "$(id -u)" != 0 ] || return 1
   [ -f "$dest/env.mk" ] && [ -f "$dest/src/sql/handler.h" ] &&
     [ -f "$dest/gen/probes_mysql_nodtrace.h" ] || return 1
+  grep -q STRATA_SERVER_BUILD= "$dest/env.mk" || return 1
   # env.mk of another place (a moved or copied checkout) does not count.
   grep -qxF "STRATA_SERVER_DIR='$dest'" "$dest/env.sh" 2>/dev/null || return 1
   want=$(sed -n "s/^MARIADB_PACKAGE_VERSION='\(.*\)'$/\1/p" "$dest/env.sh")
@@ -117,14 +134,13 @@ apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"; 
 # Source entries for every binary entry of this Debian release, derived from
 # the machine's own list, in a file of their own.
 enable_source_lists() {
-  local codename f tmp
+  local f tmp
   local out=/etc/apt/sources.list.d/strata-src.sources
   local out_list=/etc/apt/sources.list.d/strata-src.list
-  codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
   if source_in_series; then
     return
   fi
-  say "enabling the source lists"
+  say "enabling the source lists: $out, or .list"
   tmp=$(mktemp)
   for f in /etc/apt/sources.list.d/*.sources; do
     if [ ! -f "$f" ] || [ "$f" = "$out" ]; then continue; fi
@@ -247,7 +263,7 @@ choose_version() {
     version=$cand
     return
   done
-  die "no version of MariaDB $series${MARIADB_VERSION:+ (asked for: $MARIADB_VERSION)} has both its binaries and its source within reach." \
+  status=3 die "no version of MariaDB $series${MARIADB_VERSION:+ (asked for: $MARIADB_VERSION)} has both its binaries and its source within reach." \
     "Versions tried: ${cands[*]:-none}"
 }
 
@@ -295,6 +311,7 @@ record_packages() {
   rm -f "$now" "$1"
 }
 
+apt_options=()
 # apt-get install, with services kept from starting; what it brings is recorded.
 apt_install() {
   local before
@@ -302,7 +319,7 @@ apt_install() {
   before=$(mktemp)
   all_packages >"$before"
   block_services
-  if ! apt_get install -y --no-install-recommends --allow-downgrades "$@" \
+  if ! apt_get install -y --no-install-recommends --allow-downgrades "${apt_options[@]}" "$@" \
     >"$top/target/setup.log" 2>&1; then
     tail -n 30 "$top/target/setup.log" >&2
     record_packages "$before"
@@ -323,8 +340,9 @@ install_tools() {
 install_server() {
   local pkg have missing=()
   have=$(installed mariadb-server)
-  if [ -n "$have" ] && [ "$have" != "$version" ] &&
-    [ "${STRATA_REPLACE_SERVER:-0}" != 1 ] && [ ! -f "$marker" ]; then
+  # What set-up installed itself it also moves on, but never back: the newer one may be there for the sake of security.
+  if [ -n "$have" ] && [ "$have" != "$version" ] && [ "${STRATA_REPLACE_SERVER:-0}" != 1 ] &&
+    { [ ! -f "$marker" ] || dpkg --compare-versions "$have" gt "$version"; }; then
     die "MariaDB $have is installed, but Strata can only be built for $version here." \
       "To replace the installed server: STRATA_REPLACE_SERVER=1 scripts/setup.sh"
   fi
@@ -332,15 +350,14 @@ install_server() {
     [ "$(installed "$pkg")" = "$version" ] || missing+=("$pkg=$version")
   done
   if [ ${#missing[@]} -gt 0 ]; then
-    # Libraries of the same source have to follow, and later upgrades must not
-    # move the server away from the version the plugin was built for.
-    cat >/etc/apt/preferences.d/strata-mariadb.pref <<PREF
-Explanation: written by Strata's scripts/setup.sh: an engine fits one server version only
-Package: src:mariadb
-Pin: version $version
-Pin-Priority: 1001
-PREF
+    # Libraries of the same source have to follow: for this call alone apt prefers their version.
+    preferences=$(mktemp)
+    printf 'Package: src:mariadb\nPin: version %s\nPin-Priority: 1001\n' "$version" >"$preferences"
+    chmod 644 "$preferences"
+    apt_options=(-o "Dir::Etc::Preferences=$preferences")
     apt_install "${missing[@]}"
+    apt_options=()
+    rm -f "$preferences"
   fi
   if [ -z "$have" ]; then
     mkdir -p "$(dirname "$marker")"
@@ -351,25 +368,31 @@ PREF
 #---------------------------------------------------------------- the checkout's part
 
 write_checkout() {
-  local v inc services sysinc=/usr/include/mariadb/server
+  local v inc services tests build_id sysinc=/usr/include/mariadb/server
   v=$(short "$version")
   mkdir -p "$dest"
   rm -rf "$dest/src" "$dest/gen" "$dest/env.mk" "$dest/env.sh"
   cp -r "$cache/mariadb-$v/src" "$cache/mariadb-$v/gen" "$dest/"
   services=$(dpkg -L libmariadb-dev | sed -n '/\/libmysqlservices\.a$/p')
   [ -n "$services" ] || die "libmysqlservices.a is not in libmariadb-dev"
+  # Its place has another name in each series.
+  tests=$(dpkg -L mariadb-test | sed -n 's,/mtr$,,p')
+  [ -n "$tests" ] || die "there is no mtr in mariadb-test"
   grep -q "MYSQL_SERVER_VERSION.*\"$v-MariaDB\"" "$sysinc/mysql_version.h" ||
     die "the installed headers in $sysinc are not of $v"
   inc="-I$dest/gen -I$sysinc -I$dest/src/sql -I$dest/src/include"
   inc+=" -I$dest/src/wsrep-lib/include -I$dest/src/wsrep-lib/wsrep-API/v26"
   local flags="-std=gnu++17 -fPIC -DMYSQL_DYNAMIC_PLUGIN -DMYSQL_SERVER=1 -DHAVE_CONFIG_H"
   flags+=" -D_FILE_OFFSET_BITS=64 -DDBUG_OFF"
+  # The plugin compares it with that of the server that loads it.
+  build_id=$(LC_ALL=C readelf -n /usr/sbin/mariadbd | sed -n 's/^ *Build ID: //p')
+  flags+=" -DSTRATA_SERVER_BUILD=$build_id"
   # One set of values, in both make's and the shell's spelling.
   local names=(STRATA_SERVER_DIR MARIADB_VERSION MARIADB_PACKAGE_VERSION MARIADB_CXXFLAGS
     MARIADB_INCLUDES MARIADB_SERVICES_LIB MARIADB_LIBS MARIADBD MARIADB_PLUGIN_DIR
     MARIADB_TEST_DIR)
   local values=("$dest" "$v" "$version" "$flags" "$inc" "$services" "-lpthread -ldl -lm -lgcc_s"
-    /usr/sbin/mariadbd /usr/lib/mysql/plugin /usr/share/mysql/mysql-test)
+    /usr/sbin/mariadbd /usr/lib/mysql/plugin "$tests")
   local i
   {
     printf '# Written by scripts/setup.sh; for make.\n'
@@ -390,6 +413,7 @@ group=()
 case ${1:-} in
   bench) group=("${bench_pkgs[@]}") ;;
   browser) group=("${browser_pkgs[@]}") ;;
+  chroot) group=("${chroot_pkgs[@]}") ;;
   redmine) group=("${redmine_pkgs[@]}") ;;
 esac
 if [ ${#group[@]} -gt 0 ]; then
@@ -404,6 +428,7 @@ if [ ${#group[@]} -gt 0 ]; then
   done
   exit 0
 fi
+if [ "${1:-}" = deb ]; then tool_pkgs+=("${deb_pkgs[@]}"); fi
 if up_to_date; then
   [ "${1:-}" = --quiet ] || say "ready: MariaDB $(sed -n "s/^MARIADB_VERSION='\(.*\)'$/\1/p" "$dest/env.sh"), $(cargo --version)"
   exit 0
@@ -412,8 +437,15 @@ fi
 if [ ! -f /etc/debian_version ] || ! command -v apt-get >/dev/null; then
   die "this script installs Debian packages, and this is no Debian."
 fi
+[ -n "$series" ] || die "this is Debian '$codename'; set-up knows bookworm (12) with MariaDB 10.11 and trixie (13) with 11.8."
 mkdir -p "$top/target"
 need_root "packages or headers are missing."
+say "this installs Debian packages (named below), adds source entries to apt if it has none for this release, and keeps the" \
+  "server's headers in $cache; it records what it changes in $records. 'make uninstall' takes it back."
+if [ -f "$former_pin" ] && grep -q "Strata's scripts/setup.sh" "$former_pin"; then
+  say "removing $former_pin: the server gets security updates again, and the plugin is rebuilt for them"
+  rm -f "$former_pin"
+fi
 if [ -z "$(apt-cache madison mariadb-server 2>/dev/null)" ]; then
   say "apt-get update"
   apt_get update

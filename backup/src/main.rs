@@ -49,12 +49,7 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Verify(args) => verify::run(&args),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-            eprintln!("strata-backup: {}", causes.join(": "));
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    eprintln!("strata-backup: {error:#}");
+    ExitCode::FAILURE
 }

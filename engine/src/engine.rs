@@ -1,8 +1,12 @@
 //! The façade: a store that is open. It puts the parts together ([`crate::parts`]) and hands on what is asked of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+mod encryption;
+mod prepared;
+mod upkeep;
 
 use crate::background::{self, Threads};
 use crate::base::value::ValueOut;
@@ -10,10 +14,9 @@ use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
-use crate::crypt::SYSTEM_KEY;
 use crate::event::{FlushReason, Work};
+use crate::inventory::{Holding, Level};
 use crate::io::{BoundedDisk, MemDisk};
-use crate::journal::Durable;
 use crate::keyspace::{Keyspace, Keyspaces};
 use crate::lock::LockTable;
 use crate::manifest::{FEATURES, Feature};
@@ -30,10 +33,6 @@ use crate::{inventory, metrics, read, recover, write};
 
 /// Work of the layer above that is done now and then. The handle it gets does not keep the store open.
 pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
-
-/// What memtables may hold, insertions and bytes, that a close leaves to the log: replaying it takes a start no longer than a
-/// flush's syncs take the close.
-const REPLAYED_MAX: (u64, u64) = (4096, 4 << 20);
 
 /// An open store. Cheap to clone, and shared by any number of threads. It ends when the last of its clones, snapshots, transactions
 /// and ranges drops; [`Engine::close`] tells what comes of that.
@@ -298,6 +297,18 @@ impl Engine {
         Ok(found)
     }
 
+    /// What each of these indexes has on each level, in their order; `None` is the memory.
+    pub fn holdings(&self, ids: &BTreeSet<IndexId>) -> BTreeMap<(IndexId, Option<u8>), Holding> {
+        let mut found = inventory::holdings(&self.core.tree.states.pin(), ids);
+        found.retain(|(id, _), _| ids.contains(id));
+        found
+    }
+
+    /// The levels of the tree, from level 0 on.
+    pub fn levels(&self) -> Vec<Level> {
+        inventory::levels(&self.core.tree.states.pin())
+    }
+
     /// Where the newest version of a key is stored, for reports of damage in it: a file, or memory, which came out of the log,
     /// whose directory this is then.
     pub fn place_of(&self, key: &[u8]) -> PathBuf {
@@ -434,134 +445,11 @@ impl Engine {
     }
 }
 
-/// Work that is done in the background anyhow, now.
-impl Engine {
-    /// Seals the active memtable and waits until everything is in SSTs.
-    pub fn flush(&self) -> Result<()> {
-        self.flush_with(&|| Ok(()))
-    }
-
-    fn flush_with(&self, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.flush_for(FlushReason::Asked, tick)
-    }
-
-    fn flush_for(&self, reason: FlushReason, tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.core.journal.committer.seal(reason);
-        background::flush_and_wait(&self.core, tick)
-    }
-
-    /// Whether the next opening would have more to do with the log of what is in memory than a flush has.
-    fn is_long_to_replay(&self) -> bool {
-        let state = self.core.tree.states.load();
-        let (versions, bytes) = state.memtables().fold((0, 0), |(versions, bytes), mem| {
-            (versions + mem.table.version_count(), bytes + mem.table.arena_bytes() as u64)
-        });
-        self.threads.is_some() && (versions > REPLAYED_MAX.0 || bytes > REPLAYED_MAX.1)
-    }
-
-    /// Flushes, then merges everything in `[lower, upper)` down to the last level.
-    pub fn compact_range(&self, lower: &[u8], upper: &[u8]) -> Result<()> {
-        self.compact_range_with(lower, upper, &|| Ok(()))
-    }
-
-    /// As `compact_range`; `tick` is called again and again, and its error ends the work. What was merged by then stays.
-    pub fn compact_range_with(&self, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.flush_with(tick)?;
-        background::compact_range(&self.core, lower, upper, tick)
-    }
-
-    /// As [`Engine::compact_range`], of all keys of a keyspace: what was deleted or overwritten, and no snapshot needs, is gone then.
-    ///
-    /// Errors: `NoKeyspace` and `Invalid` for a keyspace that is not one; `Io`, `Corruption` and `Poisoned` if it fails.
-    pub fn compact(&self, keyspace: &Keyspace) -> Result<()> {
-        let id = self.keyspaces.index_of(keyspace)?;
-        self.compact_range(&id.prefix(), &IndexId(id.0 + 1).prefix())
-    }
-
-    /// Waits until no compaction is running or due (tests, benchmarks).
-    pub fn wait_idle(&self) -> Result<()> {
-        background::wait_idle(&self.core)
-    }
-
-    /// Everything committed so far is durable when this returns.
-    pub fn sync(&self) -> Result<()> {
-        self.core.journal.log.sync(self.core.journal.log.records_end())
-    }
-}
-
 /// For a [layer](crate::layer) above.
 impl Engine {
     /// Everything committed so far is as durable as the store's setting says when this returns.
     pub fn make_durable(&self) -> Result<()> {
         self.core.journal.make_durable(self.core.journal.log.end())
-    }
-
-    /// Ids of prepared transactions that no session holds.
-    pub fn prepared(&self) -> Vec<Vec<u8>> {
-        self.core.journal.detached()
-    }
-
-    /// Whether a prepared transaction, with or without a session, writes to one of these indexes.
-    pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
-        self.core.journal.committer.prepared_writes(indexes)
-    }
-
-    /// Whether a transaction that was prepared when the store was opened has not ended. It holds the locks of what it wrote, and not
-    /// those of what it only read with locks.
-    pub fn has_recovered(&self) -> bool {
-        self.core.journal.has_recovered()
-    }
-
-    /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
-    pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
-        let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
-        let core = &self.core;
-        let sound = if prepared.is_recovered { recover::check_spilled(core, prepared.id) } else { Ok(()) };
-        let ordered = match sound.and_then(|()| core.order(|committer| committer.order_prepared(prepared.id))) {
-            Ok(ordered) => ordered,
-            Err(error) => {
-                // Still prepared, in the log as in memory.
-                core.journal.put_back(xid, prepared);
-                return Err(error);
-            }
-        };
-        core.finish_commit(&ordered, None, Some(&prepared.owner), Durable::Synced)?;
-        core.journal.ended(&prepared);
-        Ok(true)
-    }
-
-    /// Rolls back a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
-    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<bool> {
-        let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
-        let core = &self.core;
-        match core.undo_prepared(prepared.id) {
-            Ok(undone) => {
-                core.finish_rollback(&undone, &prepared.owner, Durable::Synced)?;
-                core.journal.ended(&prepared);
-                core.give_up_files(&undone.batch);
-                core.crash_point(CrashPoint::RolledBack);
-                Ok(true)
-            }
-            Err(error) => {
-                core.journal.put_back(xid, prepared);
-                Err(error)
-            }
-        }
-    }
-
-    /// Gives a transaction listed by `prepared` another id; durable when this returns. False if there is none of this id. It
-    /// is an error if another one has the new id.
-    pub fn rename_prepared(&self, xid: &[u8], to: &[u8]) -> Result<bool> {
-        let core = &self.core;
-        if core.journal.committer.is_prepared(to) {
-            return Err(Error::Invalid("a prepared transaction has the new id already".into()));
-        }
-        let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
-        let renamed = core.journal.committer.rename_prepared(prepared.id, to);
-        let now = if renamed.is_ok() { to } else { xid };
-        core.journal.put_back(now, prepared);
-        core.journal.log.sync(renamed?)?;
-        Ok(true)
     }
 }
 
@@ -586,43 +474,6 @@ impl Engine {
 
 /// For a [layer](crate::layer) above.
 impl Engine {
-    /// Says under which master key the files of indexes are encrypted: durably, when this returns. It holds for files that are
-    /// written from then on; those that there are are written anew in the background. Nothing is done where it is so already.
-    ///
-    /// # Errors
-    /// [`Error::Key`] if there is no such key, or not that of the system, which the manifest needs then; [`Error::Io`],
-    /// [`Error::Poisoned`]. Nothing has changed.
-    pub fn set_index_encryption(&self, ids: &[IndexId], key: Option<u32>) -> Result<()> {
-        let core = &self.core;
-        let now = core.settings.encryptions();
-        let changes: Vec<_> = ids.iter().filter(|id| now.get(id).copied() != key).map(|&id| (id, key)).collect();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        for id in key.into_iter().chain(key.map(|_| SYSTEM_KEY)) {
-            core.tree.ssts.keys.require(id, &core.tree.ssts.dir)?;
-        }
-        core.tree.installer.encrypt(changes, |all| core.settings.set_encryptions(all))?;
-        // Who keeps house finds what there is to do.
-        core.board.wake_cleaner();
-        Ok(())
-    }
-
-    /// Fails unless there is a key of this number to encrypt with.
-    pub fn require_key(&self, id: u32) -> Result<()> {
-        self.core.tree.ssts.keys.require(id, &self.core.tree.ssts.dir)
-    }
-
-    /// Whether the log is encrypted.
-    pub fn encrypts_log(&self) -> bool {
-        self.core.options.encrypt_log
-    }
-
-    /// The master key under which the files of an index are encrypted, if they are.
-    pub fn index_encryption(&self, id: IndexId) -> Option<u32> {
-        self.core.settings.encryption(id)
-    }
-
     /// Chooses the compression of an index's future tables.
     pub fn set_index_compression(&self, id: IndexId, compression: Option<Compression>) {
         self.core.settings.set_compression(id, compression);

@@ -1,12 +1,14 @@
-//! Of which indexes a store holds keys, told from what is in memory: the descriptions of SSTs and the memtables.
+//! Of which indexes a store holds keys, and how much of each on which level, told from what is in memory: the descriptions of SSTs
+//! and the memtables. No file is read.
 //!
 //! The engine does not know which indexes there ought to be. Who does asks once, when the store is opened, and drops those
 //! that nobody owns: what a defect, or a transaction that wrote to an index after its drop, has left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::{IndexId, Result};
 use crate::iter::VersionIter;
+use crate::manifest::LEVELS;
 use crate::state::ReadState;
 
 /// All indexes with keys in SSTs or memtables. Writes of open and prepared transactions do not count. One seek per index
@@ -28,4 +30,74 @@ pub(crate) fn indexes(state: &ReadState) -> Result<BTreeSet<IndexId>> {
         }
     }
     Ok(found)
+}
+
+/// What a level holds of an index.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Holding {
+    /// SSTs that have keys of it; 0 in memory.
+    pub files: u64,
+    /// Versions, tombstones included; in memory an estimate.
+    pub entries: u64,
+    /// Tombstones; 0 in memory, where nobody counts them.
+    pub tombstones: u64,
+    /// Bytes of keys and values, not compressed.
+    pub raw_bytes: u64,
+    /// Bytes on disk; of a file with several indexes the part that is due to this one. 0 in memory.
+    pub bytes: u64,
+}
+
+/// What each index has on each level; `None` is the memory, memtables that are being flushed among it. An index without entries on a
+/// level is not named there.
+pub(crate) fn holdings(state: &ReadState, ids: &BTreeSet<IndexId>) -> BTreeMap<(IndexId, Option<u8>), Holding> {
+    /// Keys of a memtable that are looked at for the estimate.
+    const SAMPLE: u64 = 128;
+    let mut found: BTreeMap<(IndexId, Option<u8>), Holding> = BTreeMap::new();
+    for mem in state.memtables() {
+        let mean = mem.table.bytes() as u64 / mem.table.key_count().max(1);
+        for &id in ids {
+            let entries = mem.table.estimate_keys(&id.prefix(), &IndexId(id.0 + 1).prefix(), SAMPLE);
+            if entries > 0 {
+                let holding = found.entry((id, None)).or_default();
+                holding.entries += entries;
+                holding.raw_bytes += entries * mean;
+            }
+        }
+    }
+    for (level, file) in state.version.files() {
+        for id in file.meta.indexes() {
+            let Some(part) = file.meta.part_of(id) else { continue };
+            let holding = found.entry((id, Some(level))).or_default();
+            holding.files += 1;
+            holding.entries += part.entries;
+            holding.tombstones += part.tombstones;
+            holding.raw_bytes += part.raw_bytes;
+            holding.bytes += file.meta.bytes_of(part.raw_bytes);
+        }
+    }
+    found
+}
+
+/// A level of the tree.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Level {
+    /// Sorted runs, each of which a read may have to look into.
+    pub sorted_runs: u64,
+    /// All that it holds, of all indexes.
+    pub holds: Holding,
+}
+
+/// The levels, from level 0 on.
+pub(crate) fn levels(state: &ReadState) -> Vec<Level> {
+    let mut levels = [Level::default(); LEVELS];
+    for (level, file) in state.version.files() {
+        let Level { sorted_runs, holds } = &mut levels[usize::from(level)];
+        *sorted_runs = if level == 0 { state.version.sublevels().len() as u64 } else { 1 };
+        holds.files += 1;
+        holds.entries += file.meta.entries;
+        holds.tombstones += file.meta.tombstones;
+        holds.raw_bytes += file.meta.raw_bytes;
+        holds.bytes += file.meta.file_bytes;
+    }
+    levels.to_vec()
 }

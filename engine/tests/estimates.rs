@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use common::{key, open};
@@ -59,4 +60,34 @@ fn mostly_in_memory() {
     for from in (0..5000).step_by(500) {
         check(&engine, "in the middle", &key(20, from), &key(20, from + 1000), 500..=1500);
     }
+}
+
+/// What indexes and levels hold is told from descriptions of files and from memtables, in the same figures.
+#[test]
+fn holdings_and_levels_add_up() {
+    let engine = open(&MemDisk::new()).unwrap();
+    let ids = BTreeSet::from([IndexId(20), IndexId(21)]);
+    put(&engine, 20, 0..1000);
+    put(&engine, 21, 0..10);
+    let held = engine.holdings(&ids);
+    assert_eq!(held.keys().copied().collect::<Vec<_>>(), [(IndexId(20), None), (IndexId(21), None)]);
+    assert_eq!((held[&(IndexId(21), None)].entries, held[&(IndexId(21), None)].files), (10, 0));
+    engine.compact_range(&IndexId(0).prefix(), &IndexId(100).prefix()).unwrap();
+    put(&engine, 20, 1000..1010);
+    engine.write(&[(key(20, 0), None)], false).unwrap();
+    engine.flush().unwrap();
+    let held = engine.holdings(&ids);
+    let last = Some(6);
+    assert_eq!((held[&(IndexId(20), last)].entries, held[&(IndexId(20), last)].tombstones), (1000, 0));
+    assert_eq!((held[&(IndexId(21), last)].entries, held[&(IndexId(21), last)].files), (10, 1));
+    let upper = held.iter().filter(|((id, level), _)| *id == IndexId(20) && *level != last).map(|(_, held)| held);
+    assert_eq!(upper.fold((0, 0), |sum, held| (sum.0 + held.entries, sum.1 + held.tombstones)), (11, 1));
+    let levels = engine.levels();
+    let metrics = engine.metrics();
+    for (number, level) in levels.iter().enumerate() {
+        assert_eq!((level.holds.files, level.holds.bytes), (metrics.level_files[number], metrics.level_bytes[number]));
+        assert_eq!(level.sorted_runs > 0, level.holds.files > 0);
+    }
+    assert_eq!(levels.iter().map(|level| level.holds.entries).sum::<u64>(), 1021);
+    assert!(engine.holdings(&BTreeSet::new()).is_empty());
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{DIR, Map, Rng, dump, key, options, value};
+use common::{DIR, Map, Rng, dump, key, no_orphans, options, value};
 use parking_lot::Mutex;
-use strata_engine::io::{Disk, FaultKind, MemDisk};
+use strata_engine::io::{FaultKind, MemDisk};
 use strata_engine::layer::{CrashPoint, IndexId, SameKey};
 use strata_engine::{Engine, Error, Options, Result};
 
@@ -39,22 +39,6 @@ fn entries(rng: &mut Rng, count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         all.swap(at, rng.below(at as u64 + 1) as usize);
     }
     all
-}
-
-/// Table files in the directory that the store does not name, once what goes has gone.
-fn no_orphans(engine: &Engine, disk: &MemDisk) {
-    let there = || {
-        let names = disk.list(Path::new(DIR)).unwrap();
-        names.iter().filter(|name| name.extension().is_some_and(|end| end == "sst")).count() as u64
-    };
-    let named = || engine.metrics().level_files.iter().sum::<u64>();
-    for _ in 0..500 {
-        if there() == named() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    panic!("{} files are there, {} are named", there(), named());
 }
 
 #[test]

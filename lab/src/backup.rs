@@ -19,7 +19,7 @@ use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
 use crate::meter::settle;
-use crate::options::{Trial, seed_of_now};
+use crate::options::ToolTrial;
 use crate::server::{Instance, Server};
 use crate::side::{Side, catch_up};
 use crate::tpcc::Scale;
@@ -28,8 +28,8 @@ use crate::tpcc::drive::{Load, drive};
 use anyhow::{Context, Result, bail, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -48,10 +48,7 @@ const TWINS: &str = "twins";
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    trial: Trial,
-    /// The tool [default: strata-backup beside this program]
-    #[arg(long)]
-    tool: Option<PathBuf>,
+    of: ToolTrial,
     /// At the end also the size of an incremental backup, and recovery to a position
     #[arg(long)]
     position: bool,
@@ -97,33 +94,26 @@ struct Course {
 
 /// The command `backup`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("backup");
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => std::env::current_exe()?.with_file_name("strata-backup"),
-    };
-    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-backup' makes it", tool.display());
+    let tool = args.of.tool("strata-backup")?;
+    let (seed, mut rng, folder) = args.of.trial.begin("backup", "backup and restore")?;
     crate::paths::need_program("mariadb-backup")?;
-    let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
+    let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.of.trial.engine, number, &mut rng);
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
-    println!("{}: {} rounds of backup and restore, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut bench = Bench {
-        server_options: args.trial.server_options()?,
+        server_options: args.of.trial.server_options()?,
         tool,
         source,
         copy,
         backups: folder.join("backups"),
         scale: Scale::small(1),
-        writers: (1..=args.trial.threads).map(|number| Writer::new(number, seed)).collect(),
+        writers: (1..=args.of.trial.threads).map(|number| Writer::new(number, seed)).collect(),
         definers: vec![Definer::new(1, seed)],
         twins: 0,
         rng,
         args,
     };
     let mut server = bench.prepare()?;
-    for round in 1..=bench.args.trial.rounds {
+    for round in 1..=bench.args.of.trial.rounds {
         let kind = KINDS[(round as usize - 1) % KINDS.len()];
         server = bench.round(server, round, kind).with_context(|| {
             format!(
@@ -139,8 +129,8 @@ pub fn run(args: Args) -> Result<()> {
     server.stop()?;
     println!(
         "{}: {} rounds, each restored server equals its source",
-        bench.args.trial.engine.title(),
-        bench.args.trial.rounds
+        bench.args.of.trial.engine.title(),
+        bench.args.of.trial.rounds
     );
     Ok(())
 }
@@ -154,7 +144,7 @@ impl Bench {
             // positions in the rows' engine.
             "slave-parallel-threads=4".into(),
         ]);
-        side.conditions(self.args.trial.cache_mb, further)
+        side.conditions(self.args.of.trial.cache_mb, further)
     }
 
     fn prepare(&mut self) -> Result<Server> {
@@ -237,13 +227,7 @@ impl Bench {
         kill: Option<(Kind, Duration)>,
         streamed: bool,
     ) -> Result<(Course, bool)> {
-        let load = Load {
-            scale: self.scale,
-            threads: self.args.trial.threads,
-            seconds: 3600,
-            seed: u64::from(self.rng.random::<u32>()),
-            rate: None,
-        };
+        let load = Load::until_stopped(self.scale, self.args.of.trial.threads, self.rng.random::<u32>().into());
         let (control, stop, done, defined) =
             (Control::default(), AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         let longest_us = AtomicU64::new(0);

@@ -4,8 +4,10 @@ use crate::encryption;
 use crate::engine::{Conditions, Kind};
 use crate::paths;
 use crate::server::Instance;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -162,5 +164,34 @@ impl Trial {
     /// Options of its servers.
     pub fn server_options(&self) -> Result<Vec<String>> {
         if self.encrypted { encryption::options(self.engine) } else { Ok(Vec::new()) }
+    }
+
+    /// Begins it with a line that says so: its seed, a generator of that, and the folder of this name.
+    pub fn begin(&self, name: &str, what: &str) -> Result<(u64, SmallRng, PathBuf)> {
+        let seed = self.seed.unwrap_or_else(seed_of_now);
+        println!("{}: {} rounds of {what}, seed {seed}", self.engine.title(), self.rounds);
+        Ok((seed, SmallRng::seed_from_u64(seed), self.site.folder()?.join(name)))
+    }
+}
+
+/// Options of trials of a tool.
+#[derive(Args, Clone, Debug)]
+pub struct ToolTrial {
+    #[command(flatten)]
+    pub trial: Trial,
+    /// The tool [default: the one beside this program]
+    #[arg(long)]
+    tool: Option<PathBuf>,
+}
+
+impl ToolTrial {
+    /// The tool: the program that was given, else that of this name.
+    pub fn tool(&self, name: &str) -> Result<PathBuf> {
+        let path = match &self.tool {
+            Some(path) => path.clone(),
+            None => std::env::current_exe()?.with_file_name(name),
+        };
+        ensure!(path.is_file(), "there is no {}; 'cargo build --release -p {name}' makes it", path.display());
+        Ok(path)
     }
 }

@@ -27,7 +27,7 @@ use crate::engine::Conditions;
 use crate::held::{self, Held};
 use crate::leaks;
 use crate::ledger::{self, Writer};
-use crate::options::{Trial, seed_of_now};
+use crate::options::Trial;
 use crate::server::{Instance, Server};
 use crate::side::{PATIENCE, Side, catch_up};
 use crate::tpcc::bench::load_warehouses;
@@ -36,8 +36,8 @@ use crate::tpcc::txn::Order;
 use crate::tpcc::{Scale, check};
 use anyhow::{Context, Result, ensure};
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -85,12 +85,9 @@ struct Pair {
 
 /// The command `replica`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("replica");
+    let (seed, mut rng, folder) = args.trial.begin("replica", "a replica that is killed")?;
     let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.trial.engine, number, &mut rng);
     let (source, replica) = (side(1, "source")?, side(2, "replica")?);
-    println!("{}: {} rounds with a replica, seed {seed}", args.trial.engine.title(), args.trial.rounds);
     let mut pair = Pair {
         source,
         replica,
@@ -191,13 +188,7 @@ impl Pair {
             let step = STEPS[self.rng.random_range(0..STEPS.len())];
             format!("{step}:{}", self.rng.random_range(1..400))
         });
-        let load = Load {
-            scale: self.scale,
-            threads: self.args.trial.threads,
-            seconds: 3600,
-            seed: u64::from(self.rng.random::<u32>()),
-            rate: None,
-        };
+        let load = Load::until_stopped(self.scale, self.args.trial.threads, self.rng.random::<u32>().into());
         self.held.prepare(&self.source.instance, HELD)?;
         self.catch_up()?;
         let (control, stop, done) = (Control::default(), AtomicBool::new(false), AtomicU64::new(0));

@@ -7,13 +7,13 @@
 
 use crate::crash::fail_if;
 use crate::engine::Conditions;
-use crate::options::{Isolation, Trial, seed_of_now};
+use crate::options::{Isolation, ToolTrial};
 use crate::server::Instance;
 use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -28,10 +28,7 @@ const TABLES: &str = include_str!("salvage/tables.sql");
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    trial: Trial,
-    /// The tool [default: strata-tool beside this program]
-    #[arg(long)]
-    tool: Option<PathBuf>,
+    of: ToolTrial,
 }
 
 /// A table, as a server shows it.
@@ -45,23 +42,16 @@ type Content = BTreeMap<String, Shown>;
 
 /// The command `salvage`.
 pub fn run(args: Args) -> Result<()> {
-    let seed = args.trial.seed.unwrap_or_else(seed_of_now);
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let folder = args.trial.site.folder()?.join("salvage");
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => std::env::current_exe()?.with_file_name("strata-tool"),
-    };
-    ensure!(tool.is_file(), "there is no {}; 'cargo build --release -p strata-tool' makes it", tool.display());
-    println!("{} rounds of damage and salvage, seed {seed}", args.trial.rounds);
-    let extra = args.trial.server_options()?;
+    let tool = args.of.tool("strata-tool")?;
+    let (seed, mut rng, folder) = args.of.trial.begin("salvage", "damage and salvage")?;
+    let extra = args.of.trial.server_options()?;
     let conditions = Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] };
-    let origin = Instance::new(&folder.join("origin"), args.trial.engine)?;
+    let origin = Instance::new(&folder.join("origin"), args.of.trial.engine)?;
     let content = fill(&origin, &conditions, &mut rng)?;
-    let fresh = Instance::new(&folder.join("fresh"), args.trial.engine)?;
+    let fresh = Instance::new(&folder.join("fresh"), args.of.trial.engine)?;
     fresh.reset()?;
     let server = fresh.start(&conditions)?;
-    for round in 0..=args.trial.rounds {
+    for round in 0..=args.of.trial.rounds {
         let damaged = folder.join("damaged");
         let _ = fs::remove_dir_all(&damaged);
         fs::create_dir_all(&damaged)?;
@@ -69,7 +59,7 @@ pub fn run(args: Args) -> Result<()> {
         let status = Command::new("cp").arg("-a").arg(origin.data().join("#strata")).arg(&store).status()?;
         ensure!(status.success(), "the store cannot be copied");
         let what = if round == 0 { "nothing".to_owned() } else { damage(&store, &mut rng)? };
-        let keys = args.trial.encrypted.then(|| origin.key_file());
+        let keys = args.of.trial.encrypted.then(|| origin.key_file());
         let told = salvage(&tool, &store, &origin.data(), &damaged.join("out"), keys.as_deref())
             .with_context(|| format!("round {round}, {what}, seed {seed}"))?;
         let mut conn = fresh.connect(None)?;

@@ -57,10 +57,10 @@ bool Alteration::find_indexes(const TABLE *table, const TABLE *altered, const Al
     }
     const LEX_CSTRING *name= &key.name;
     for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
-      if (!lex_string_cmp(system_charset_info, &pair.new_key->name, &key.name))
+      if (same_name(pair.new_key->name, key.name))
         name= &pair.old_key->name;
     uint from= 0;
-    while (from < table->s->keys && lex_string_cmp(system_charset_info, &table->key_info[from].name, name))
+    while (from < table->s->keys && !same_name(table->key_info[from].name, *name))
       from++;
     if (from == table->s->keys)
       return false;

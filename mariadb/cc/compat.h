@@ -27,11 +27,27 @@
 #error "Strata needs MariaDB 10.11 or newer"
 #endif
 
-/* From 11.7 on the callbacks of the handlerton that act on a connection have lost their first argument. */
+/* From 11.7 on what takes part in transactions need not be an engine: those callbacks have lost their first argument, the handlerton.
+   (The others keep it, kill_query among them.) */
 #if MYSQL_VERSION_ID >= 110700
 #define HTON_FIRST
 #else
 #define HTON_FIRST handlerton *,
+#endif
+
+/* From 11.4 on estimates of ranges are told how many rows are wanted at most, and the hints around a copy have other names. */
+#if MYSQL_VERSION_ID >= 110400
+#define MRR_LIMIT_PARAMETER ha_rows limit,
+#define MRR_LIMIT limit,
+#define STRATA_EXTRA_BEGIN_COPY HA_EXTRA_BEGIN_ALTER_COPY
+#define STRATA_EXTRA_END_COPY HA_EXTRA_END_ALTER_COPY
+#define STRATA_EXTRA_ABORT_COPY HA_EXTRA_ABORT_ALTER_COPY
+#else
+#define MRR_LIMIT_PARAMETER
+#define MRR_LIMIT
+#define STRATA_EXTRA_BEGIN_COPY HA_EXTRA_BEGIN_COPY
+#define STRATA_EXTRA_END_COPY HA_EXTRA_END_COPY
+#define STRATA_EXTRA_ABORT_COPY HA_EXTRA_ABORT_COPY
 #endif
 
 /* As innodb_snapshot_isolation of the same version. */
@@ -83,6 +99,43 @@ inline bool holds_positions(const TABLE_SHARE *share)
   return share->db.length == MYSQL_SCHEMA_NAME.length && !memcmp(share->db.str, MYSQL_SCHEMA_NAME.str, share->db.length) &&
          share->table_name.length >= name.length && !memcmp(share->table_name.str, name.str, name.length);
 }
+
+/* Are two names of columns, indexes or the like the same? */
+inline bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b)
+{
+#if MYSQL_VERSION_ID >= 110400
+  return system_charset_info->streq(a, b);
+#else
+  return !lex_string_cmp(system_charset_info, &a, &b);
+#endif
+}
+
+/* A name of a database or table in small letters. */
+inline void lower_name(char (&to)[SAFE_NAME_LEN + 1], const char *name)
+{
+#if MYSQL_VERSION_ID >= 110400
+  system_charset_info->casedn_z(name, strlen(name), to, sizeof to);
+#else
+  strmake_buf(to, name);
+  my_casedn_str(system_charset_info, to);
+#endif
+}
+
+/* The values of an enumeration. The structure has grown. */
+template <size_t N> TYPELIB type_of(const char *(&names)[N])
+{
+  TYPELIB type= {};
+  type.count= (uint) N - 1;
+  type.name= "";
+  type.type_names= names;
+  return type;
+}
+
+/* Is this server the build of which the plugin has the structures in memory? If not it has been said in the error log. */
+bool fits_server();
+
+/* What the optimizer is told of the engine once, at its start. */
+void install_costs(handlerton *hton);
 
 /* The options of CREATE TABLE ... as the parser left them. */
 inline Alter_info *create_alter_info(HA_CREATE_INFO *create_info) { return create_info->alter_info; }

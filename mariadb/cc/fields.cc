@@ -71,17 +71,12 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
     integer(column, field, true);
     return true;
   case MYSQL_TYPE_TIME:
-    if (has_fraction(field))
-      sortable_bytes(column, field);
-    else
-      integer(column, field, false);
-    return true;
   case MYSQL_TYPE_TIMESTAMP:
   case MYSQL_TYPE_DATETIME:
     if (has_fraction(field))
       sortable_bytes(column, field);
     else
-      integer(column, field, true);
+      integer(column, field, field->type() != MYSQL_TYPE_TIME);
     return true;
   case MYSQL_TYPE_FLOAT:
     column->type= STRATA_FLOAT;

@@ -182,10 +182,8 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
     const char *parent_db= db.str, *parent_table= clause->ref_table.str;
     if (lower_case_table_names)
     {
-      strmake_buf(lower_db, parent_db);
-      strmake_buf(lower_table, parent_table);
-      my_casedn_str(system_charset_info, lower_db);
-      my_casedn_str(system_charset_info, lower_table);
+      lower_name(lower_db, parent_db);
+      lower_name(lower_table, parent_table);
       parent_db= lower_db;
       parent_table= lower_table;
     }

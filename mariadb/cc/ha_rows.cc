@@ -365,13 +365,13 @@ void ha_strata::cancel_pushed_rowid_filter()
 }
 
 ha_rows ha_strata::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *seq_param, uint ranges,
-                                               uint *buffer_size, uint *flags, Cost_estimate *cost)
+                                               uint *buffer_size, uint *flags, MRR_LIMIT_PARAMETER Cost_estimate *cost)
 {
   mrr_.init(this, table);
   /* Sorted batches would lock rows that the statement then does not ask for. */
   if (locking_.lock != STRATA_LOCK_NONE)
     *flags|= HA_MRR_USE_DEFAULT_IMPL;
-  return mrr_.dsmrr_info_const(index, seq, seq_param, ranges, buffer_size, flags, cost);
+  return mrr_.dsmrr_info_const(index, seq, seq_param, ranges, buffer_size, flags, MRR_LIMIT cost);
 }
 
 ha_rows ha_strata::multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_size,

@@ -423,7 +423,7 @@ int ha_strata::extra(ha_extra_function operation)
 {
   switch (operation)
   {
-  case HA_EXTRA_BEGIN_COPY:
+  case STRATA_EXTRA_BEGIN_COPY:
   {
     if (server_checks_keys(table) || (is_related() && strata_table_relation(table_, STRATA_IS_CHECKED)))
       return 0;
@@ -431,8 +431,8 @@ int ha_strata::extra(ha_extra_function operation)
     bulk_= result == STRATA_OK;
     return handler_error(result, thd());
   }
-  case HA_EXTRA_END_COPY: return bulk_ ? end_bulk(false) : 0; /* INSERT ... SELECT ends what it has not begun */
-  case HA_EXTRA_ABORT_COPY: return bulk_ ? end_bulk(true) : 0;
+  case STRATA_EXTRA_END_COPY: return bulk_ ? end_bulk(false) : 0; /* INSERT ... SELECT ends what it has not begun */
+  case STRATA_EXTRA_ABORT_COPY: return bulk_ ? end_bulk(true) : 0;
   default: return 0;
   }
 }

@@ -101,7 +101,7 @@ public:
   bool rowid_filter_push(Rowid_filter *filter) override;
   void cancel_pushed_rowid_filter() override;
   ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *seq_param, uint ranges, uint *buffer_size,
-                                      uint *flags, Cost_estimate *cost) override;
+                                      uint *flags, MRR_LIMIT_PARAMETER Cost_estimate *cost) override;
   ha_rows multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_size, uint *flags,
                                 Cost_estimate *cost) override;
   int multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_param, uint ranges, uint mode, HANDLER_BUFFER *buffer) override;

@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 #include "errors.h"
 #include "glue.h"
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unistd.h>
@@ -186,7 +187,7 @@ int close_connection(HTON_FIRST THD *thd)
 }
 
 /* Runs on the killer's thread, under LOCK_thd_data, which keeps close_connection() away. */
-void kill_query(HTON_FIRST THD *thd, thd_kill_levels)
+void kill_query(handlerton *, THD *thd, thd_kill_levels)
 {
   if (Connection *connection= connection_of(thd))
     strata_session_kill(connection->session);
@@ -257,7 +258,7 @@ void collect_xid(void *to, const uint8_t *xid, size_t length)
   static_cast<std::vector<std::string> *>(to)->emplace_back(reinterpret_cast<const char *>(xid), length);
 }
 
-int recover(handlerton *, XID *list, uint capacity)
+int recover(HTON_FIRST XID *list, uint capacity)
 {
   if (!store || !list || !capacity)
     return 0;
@@ -298,8 +299,8 @@ int finish_by_xid(XID *xid, int (*finish)(StrataStore *, const uint8_t *, size_t
   }
 }
 
-int commit_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_commit_by_xid); }
-int rollback_by_xid(handlerton *, XID *xid) { return finish_by_xid(xid, strata_rollback_by_xid); }
+int commit_by_xid(HTON_FIRST XID *xid) { return finish_by_xid(xid, strata_commit_by_xid); }
+int rollback_by_xid(HTON_FIRST XID *xid) { return finish_by_xid(xid, strata_rollback_by_xid); }
 
 /* ---- the whole database ---- */
 
@@ -452,7 +453,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (in_transaction(thd))
     trans_register_ha(thd, true, engine, 0);
   /* NOWAIT and WAIT n set the server's timeout for the statement. */
-  ulonglong seconds= MY_MIN((ulonglong) lock_wait_timeout(thd), (ulonglong) thd->variables.lock_wait_timeout);
+  ulonglong seconds= std::min<ulonglong>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout);
   *no_wait= seconds == 0;
   uint32_t how= isolation_of(thd);
   if (snapshot_isolation(thd))
@@ -460,6 +461,8 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     how|= STRATA_NO_FOREIGN_KEY_CHECKS;
   int result= strata_statement_begin(*session, how, seconds * 1000000);
+  if (likely(result == STRATA_OK))
+    return 0;
   int error= handler_error(result, thd);
   String text;
   /* The server would say that it cannot lock a file. */

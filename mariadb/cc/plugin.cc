@@ -138,7 +138,7 @@ MYSQL_SYSVAR_UINT(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | 
 MYSQL_SYSVAR_BOOL(encrypt_log, encrypt_log, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                   "Encrypt the write-ahead log, under key 1 of the server's encryption plugin.", nullptr, nullptr, FALSE);
 const char *encrypt_tables_names[]= {"OFF", "ON", "FORCE", nullptr};
-TYPELIB encrypt_tables_type= {array_elements(encrypt_tables_names) - 1, "", encrypt_tables_names, nullptr};
+TYPELIB encrypt_tables_type= type_of(encrypt_tables_names);
 MYSQL_SYSVAR_ENUM(encrypt_tables, encrypt_tables, PLUGIN_VAR_OPCMDARG,
                   "Encrypt tables that do not say ENCRYPTED=YES or NO. With FORCE new tables with ENCRYPTED=NO are refused.",
                   nullptr, update_encrypt_tables, 0, &encrypt_tables_type);
@@ -191,6 +191,8 @@ handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root
 
 int init(void *p)
 {
+  if (!fits_server())
+    return 1;
   handlerton *hton= static_cast<handlerton *>(p);
   engine= hton;
   hton->create= create_handler;
@@ -198,6 +200,7 @@ int init(void *p)
                HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
   hton->table_options= table_options;
   install_transaction_hooks(hton);
+  install_costs(hton);
   ignore_db_dirs_append(DIRECTORY);
 
   StrataCallbacks callbacks= {};
@@ -306,5 +309,6 @@ maria_declare_plugin(strata){
     "0.1",
     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics,
-    strata::schema_foreign_keys, strata::schema_builds
+    strata::schema_foreign_keys, strata::schema_builds, strata::schema_storage[0], strata::schema_storage[1],
+    strata::schema_storage[2], strata::schema_storage[3]
     maria_declare_plugin_end;

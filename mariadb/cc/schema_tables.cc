@@ -1,6 +1,7 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS, STRATA_BUILDS: columns here, in the order of the row layer's cells. */
+/* STRATA_LOCKS, STRATA_LOCK_WAITS, STRATA_TRX, STRATA_METRICS, STRATA_FOREIGN_KEYS, STRATA_BUILDS, STRATA_TABLES, STRATA_INDEXES, STRATA_LEVELS,
+   STRATA_COMPACTIONS: columns here, in the order of the row layer's cells. */
 
 #include "schema_tables.h"
 #include "errors.h"
@@ -21,6 +22,7 @@ struct Filling
 {
   THD *thd;
   TABLE *table;
+  void (*last)(const StrataCell *cells, Field *field); /* stores a last column that is not among the cells */
   bool failed;
 };
 
@@ -38,14 +40,16 @@ void store_row(void *to, const StrataCell *cells, size_t count)
     else
       table->field[i]->store((longlong) cells[i].number, true);
   }
+  if (filling->last)
+    filling->last(cells, table->field[table->s->fields - 1]);
   filling->failed= schema_table_store_record(filling->thd, table);
 }
 
-int fill(THD *thd, TABLE_LIST *tables, uint32_t report)
+int fill(THD *thd, TABLE_LIST *tables, uint32_t report, void (*last)(const StrataCell *, Field *))
 {
   if (!store || check_global_access(thd, PROCESS_ACL, true))
     return 0;
-  Filling filling= {thd, tables->table, false};
+  Filling filling= {thd, tables->table, last, false};
   int result= strata_report(store, report, store_row, &filling);
   if (result != STRATA_OK)
     log_error("a report");
@@ -79,7 +83,22 @@ ST_FIELD_INFO transaction_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
                                      Column("CHANGES", ULonglong(), NOT_NULL),
                                      Column("ROW_LOCKS", ULonglong(), NOT_NULL),
                                      Column("STATE", Varchar(8), NOT_NULL),
+                                     Column("XID", Varchar(300), NOT_NULL),
+                                     Column("QUERY", Varchar(1024), NOT_NULL),
                                      CEnd()};
+
+/* The statement that a connection runs at this moment: the last column of a transaction. */
+void store_query(const StrataCell *cells, Field *field)
+{
+  char text[1024];
+  size_t length= 0;
+  if (THD *thd= cells[1].number ? find_thread_by_id((longlong) cells[1].number) : nullptr)
+  {
+    length= thd_query_safe(thd, text, sizeof(text));
+    mysql_mutex_unlock(&thd->LOCK_thd_kill);
+  }
+  field->store(text, length, system_charset_info);
+}
 
 ST_FIELD_INFO metric_fields[]= {Column("NAME", Varchar(64), NOT_NULL),
                                 Column("SUBSYSTEM", Varchar(16), NOT_NULL),
@@ -107,7 +126,56 @@ ST_FIELD_INFO build_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), N
                                Column("SECONDS", ULonglong(), NOT_NULL),
                                CEnd()};
 
-template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
+ST_FIELD_INFO table_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                               Column("PARTITION_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                               Column("TABLE_ROWS", ULonglong(), NOT_NULL),
+                               Column("DATA_RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DATA_DISK_BYTES", ULonglong(), NOT_NULL),
+                               Column("INDEX_RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("INDEX_DISK_BYTES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("SCHEMA_VERSIONS", ULonglong(), NOT_NULL),
+                               Column("ENCRYPTION_KEY_ID", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO index_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
+                               Column("PARTITION_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
+                               Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+                               Column("LEVEL", Varchar(8), NOT_NULL),
+                               Column("FILES", ULonglong(), NOT_NULL),
+                               Column("ENTRIES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO level_fields[]= {Column("LEVEL", ULonglong(), NOT_NULL),
+                               Column("SORTED_RUNS", ULonglong(), NOT_NULL),
+                               Column("FILES", ULonglong(), NOT_NULL),
+                               Column("ENTRIES", ULonglong(), NOT_NULL),
+                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
+                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
+                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               CEnd()};
+
+ST_FIELD_INFO compaction_fields[]= {Column("JOB", ULonglong(), NOT_NULL),
+                                    Column("KIND", Varchar(8), NOT_NULL),
+                                    Column("STATE", Varchar(8), NOT_NULL),
+                                    Column("FROM_LEVEL", Varchar(8), NOT_NULL),
+                                    Column("TO_LEVEL", Varchar(8), NOT_NULL),
+                                    Column("REASON", Varchar(64), NOT_NULL),
+                                    Column("SECONDS_SINCE_BEGIN", ULonglong(), NOT_NULL),
+                                    Column("MILLISECONDS", ULonglong(), NOT_NULL),
+                                    Column("BYTES_IN", ULonglong(), NOT_NULL),
+                                    Column("FILES_OUT", ULonglong(), NOT_NULL),
+                                    Column("BYTES_OUT", ULonglong(), NOT_NULL),
+                                    Column("ERROR", Varchar(512), NOT_NULL),
+                                    CEnd()};
+
+template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *)
+{
+  return fill(thd, tables, REPORT, REPORT == STRATA_REPORT_TRANSACTIONS ? store_query : nullptr);
+}
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
 {
@@ -141,5 +209,11 @@ const st_maria_plugin schema_foreign_keys= declare("STRATA_FOREIGN_KEYS", "Forei
                                                    init<foreign_key_fields, STRATA_REPORT_FOREIGN_KEYS>);
 const st_maria_plugin schema_builds= declare("STRATA_BUILDS", "New indexes that are being made by ALTER TABLE",
                                              init<build_fields, STRATA_REPORT_BUILDS>);
+const st_maria_plugin schema_storage[]= {
+    declare("STRATA_TABLES", "What tables and partitions hold", init<table_fields, STRATA_REPORT_TABLES>),
+    declare("STRATA_INDEXES", "What indexes hold, level by level", init<index_fields, STRATA_REPORT_INDEXES>),
+    declare("STRATA_LEVELS", "Levels of the tree", init<level_fields, STRATA_REPORT_LEVELS>),
+    declare("STRATA_COMPACTIONS", "Flushes and merges, running and the last ones",
+            init<compaction_fields, STRATA_REPORT_COMPACTIONS>)};
 
 } // namespace strata

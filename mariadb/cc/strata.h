@@ -232,7 +232,8 @@ int strata_checkpoint_finish(StrataCheckpoint *checkpoint, const char *note); /*
 void strata_checkpoint_free(StrataCheckpoint *checkpoint); /* null: nothing */
 /* Tables of information_schema: emit is called once per row. */
 enum StrataReport { STRATA_REPORT_LOCKS = 0, STRATA_REPORT_LOCK_WAITS = 1, STRATA_REPORT_TRANSACTIONS = 2, STRATA_REPORT_METRICS = 3,
-                    STRATA_REPORT_FOREIGN_KEYS = 4, STRATA_REPORT_BUILDS = 5 };
+                    STRATA_REPORT_FOREIGN_KEYS = 4, STRATA_REPORT_BUILDS = 5, STRATA_REPORT_TABLES = 6,
+                    STRATA_REPORT_INDEXES = 7, STRATA_REPORT_LEVELS = 8, STRATA_REPORT_COMPACTIONS = 9 };
 typedef struct { const char *text; size_t len; uint64_t number; } StrataCell; /* a number if text is NULL */
 int strata_report(StrataStore *store, uint32_t which, void (*emit)(void *ctx, const StrataCell *cells, size_t count), void *ctx);
 /* The figures of STRATA_REPORT_METRICS, without rows. Fills at most cap entries; returns how many there are. */

@@ -6,57 +6,40 @@ use crate::store::{StoreHandle, TableHandle, on_store};
 use crate::types::{CAlteration, CCallbacks};
 use std::ffi::{c_char, c_int};
 use strata_row::catalog::alter::Source;
-use strata_row::def::TableDef;
-use strata_row::foreign::Statement;
 use strata_row::rowcode::Record;
 use strata_row::store::Alteration;
 use strata_row::{Error, Result};
 
 /// A `StrataAlteration` in the row layer's terms.
-pub(crate) struct Asked {
-    def: TableDef,
-    sources: Vec<Source>,
-    kept: Vec<Option<usize>>,
-    statement: Statement,
-    rebuilds: bool,
-    converts: bool,
+unsafe fn alteration_of(alteration: *const CAlteration, calls: &CCallbacks) -> Result<Alteration> {
+    // SAFETY: the header promises arrays of the lengths that the definition says, and a record of it.
+    unsafe {
+        let alteration = reference(alteration)?;
+        let def = table_def(alteration.def, calls)?;
+        if alteration.record.is_null() {
+            return Err(Error::invalid("null pointer"));
+        }
+        let record = Record::new(bytes(alteration.record, def.record_bytes as usize));
+        let source = |(column, kept): (usize, &i32)| match usize::try_from(*kept) {
+            Ok(kept) => Ok(Source::Kept(kept)),
+            Err(_) => Source::added(&def, column, record),
+        };
+        let columns = bytes(alteration.columns, def.columns.len());
+        let sources = columns.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
+        let indexes = bytes(alteration.indexes, def.indexes.len());
+        let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
+        let (rebuilds, converts) = (alteration.rebuilds != 0, alteration.converts != 0);
+        Ok(Alteration { statement: statement(alteration.ddl)?, def, sources, kept, rebuilds, converts })
+    }
 }
 
-impl Asked {
-    /// Translates it.
-    pub unsafe fn of(alteration: *const CAlteration, calls: &CCallbacks) -> Result<Asked> {
-        // SAFETY: the header promises arrays of the lengths that the definition says, and a record of it.
-        unsafe {
-            let alteration = reference(alteration)?;
-            let def = table_def(alteration.def, calls)?;
-            if alteration.record.is_null() {
-                return Err(Error::invalid("null pointer"));
-            }
-            let record = Record::new(bytes(alteration.record, def.record_bytes as usize));
-            let source = |(column, kept): (usize, &i32)| match usize::try_from(*kept) {
-                Ok(kept) => Ok(Source::Kept(kept)),
-                Err(_) => Source::added(&def, column, record),
-            };
-            let columns = bytes(alteration.columns, def.columns.len());
-            let sources = columns.iter().enumerate().map(source).collect::<Result<Vec<Source>>>()?;
-            let indexes = bytes(alteration.indexes, def.indexes.len());
-            let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
-            let (rebuilds, converts) = (alteration.rebuilds != 0, alteration.converts != 0);
-            Ok(Asked { statement: statement(alteration.ddl)?, def, sources, kept, rebuilds, converts })
-        }
-    }
-
-    /// The same, borrowed.
-    pub fn alteration(&self) -> Alteration<'_> {
-        Alteration {
-            def: &self.def,
-            sources: &self.sources,
-            kept: &self.kept,
-            statement: &self.statement,
-            rebuilds: self.rebuilds,
-            converts: self.converts,
-        }
-    }
+/// Does what an ALTER asks of a store.
+pub(crate) unsafe fn on_alteration(
+    store: *mut StoreHandle,
+    alteration: *const CAlteration,
+    what: impl FnOnce(&StoreHandle, &Alteration) -> Result<()>,
+) -> c_int {
+    unsafe { on_store(store, |s| what(s, &alteration_of(alteration, &s.calls)?)) }
 }
 
 /// See the header.
@@ -67,12 +50,10 @@ pub unsafe extern "C" fn strata_alter_check(
     alteration: *const CAlteration,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
+        on_alteration(store, alteration, |s, alteration| {
             s.store.engine().check()?;
-            let asked = Asked::of(alteration, &s.calls)?;
-            let alteration = asked.alteration();
             let table = alteration.of(&reference(table)?.table);
-            s.store.check_alteration(table, &alteration, &|| s.calls.is_killed())
+            s.store.check_alteration(table, alteration, &|| s.calls.is_killed())
         })
     }
 }
@@ -86,13 +67,11 @@ pub unsafe extern "C" fn strata_alter_tables(
     alteration: *const CAlteration,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
+        on_alteration(store, alteration, |s, alteration| {
             s.store.engine().check()?;
-            let asked = Asked::of(alteration, &s.calls)?;
-            let alteration = asked.alteration();
             let one = |table: &*const TableHandle| Ok(alteration.of(&reference(*table)?.table));
             let tables = bytes(tables, count).iter().map(one).collect::<Result<Vec<_>>>()?;
-            s.store.alter_tables(&tables, &alteration, &|| s.calls.is_killed())
+            s.store.alter_tables(&tables, alteration, &|| s.calls.is_killed())
         })
     }
 }

@@ -1,8 +1,8 @@
 //! New indexes of a table that others go on to change.
 
-use crate::alter::Asked;
+use crate::alter::on_alteration;
 use crate::outcome::{bytes, code, guard, guard_value, reference, store_out};
-use crate::store::{StoreHandle, TableHandle, on_store};
+use crate::store::{StoreHandle, TableHandle};
 use crate::types::{CAlteration, CCallbacks, CRows};
 use std::cell::RefCell;
 use std::ffi::{CString, c_int};
@@ -62,12 +62,10 @@ pub unsafe extern "C" fn strata_build_begin(
     out: *mut *mut BuildHandle,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
+        on_alteration(store, alteration, |s, alteration| {
             let table = &reference(table)?.table;
-            let asked = Asked::of(alteration, &s.calls)?;
-            let alteration = asked.alteration();
-            let record_bytes = [&table.def, alteration.def].map(|def| def.record_bytes as usize);
-            let build = Build::begin(table, &alteration, &|| s.calls.is_killed())?;
+            let record_bytes = [&table.def, &alteration.def].map(|def| def.record_bytes as usize);
+            let build = Build::begin(table, alteration, &|| s.calls.is_killed())?;
             let handle = BuildHandle { build: RefCell::new(Some(build)), calls: s.calls, record_bytes };
             store_out(out, Box::into_raw(Box::new(handle)))
         })
@@ -130,14 +128,13 @@ pub unsafe extern "C" fn strata_build_commit(
     alteration: *const CAlteration,
 ) -> c_int {
     unsafe {
-        on_store(store, |s| {
-            let asked = Asked::of(alteration, &s.calls)?;
+        on_alteration(store, alteration, |s, alteration| {
             let take = |build: &*const BuildHandle| {
                 let build = reference(*build)?.build.borrow_mut().take();
                 build.ok_or_else(|| Error::invalid("the build is over"))
             };
             let builds = bytes(builds, count).iter().map(take).collect::<Result<Vec<Build>>>()?;
-            Build::commit(builds, &asked.alteration(), &|| s.calls.is_killed())
+            Build::commit(builds, alteration, &|| s.calls.is_killed())
         })
     }
 }

@@ -1,11 +1,13 @@
 //! The names of the engine that this crate uses, in one place.
 
 pub use strata_engine::crypt::{KeyProvider, KeyVersion, SYSTEM_KEY};
+#[cfg(test)]
+pub(crate) use strata_engine::event::{FlushReason, MergeReason};
 pub use strata_engine::layer::{
-    Backoff, CrashPoint, Cursor, Deadlock, Feature, Figure, GrantKind, Granted, IndexId, LockInfo, LockKind, LockMode,
-    LockOwner, Metric, Moment, Need, NotedKeys, RangeEstimate, RangeGrant, ReadPoint, Renewal, SameKey, Savepoint,
-    SeqNo, Sorter, Subsystem, Tick, Txn, Unit, Unread, ValueBuf, ValueOut, Wait, WaitInfo, WriteOp, codec, limits,
-    metrics as engine_metrics,
+    Backoff, CrashPoint, Cursor, Deadlock, Feature, Figure, GrantKind, Granted, Holding, IndexId, Level, LockInfo,
+    LockKind, LockMode, LockOwner, Metric, Moment, Need, NotedKeys, RangeEstimate, RangeGrant, ReadPoint, Renewal,
+    SameKey, Savepoint, SeqNo, Sorter, Subsystem, Tick, Txn, Unit, Unread, ValueBuf, ValueOut, Wait, WaitInfo, WriteOp,
+    codec, limits, metrics as engine_metrics,
 };
 pub use strata_engine::{
     Checkpoint, Compression, Durability, Engine, Error, Event, Metrics, Options, Result, Severity,

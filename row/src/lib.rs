@@ -13,6 +13,7 @@ mod changes;
 mod history;
 mod follow;
 pub mod progress;
+pub mod jobs;
 pub mod auto_increment;
 pub mod isolation;
 pub mod kill_switch;

@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+pub mod storage;
+
 /// A value of a report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cell {
@@ -212,8 +214,9 @@ pub fn lock_waits(store: &Store) -> Vec<Row> {
     rows
 }
 
-/// Open transactions: number, connection, seconds, isolation level, changes, row locks, state.
-pub fn transactions(store: &Store) -> Vec<Row> {
+/// Open transactions: number, connection, seconds, isolation level, changes, row locks, state, id. Those that are prepared and that no
+/// session holds come last: only they have an id, as `show_xid` shows it; since when they are there nobody knows.
+pub fn transactions(store: &Store, show_xid: &dyn Fn(&[u8]) -> String) -> Vec<Row> {
     let waiting: Vec<u64> = store.engine().locks().waits().into_iter().map(|w| w.owner).collect();
     let now = store.engine().now_us();
     let open = store.sessions().into_iter().filter_map(|s| s.transaction());
@@ -226,8 +229,21 @@ pub fn transactions(store: &Store) -> Vec<Row> {
             Cell::Number(t.owner.weight()),
             Cell::Number(t.owner.lock_count() as u64),
             text(if waiting.contains(&t.owner.id()) { "WAITING" } else { "RUNNING" }),
+            text(""),
         ]
     })
+    .chain(store.engine().prepared_owners().into_iter().map(|(xid, owner)| {
+        vec![
+            Cell::Number(owner.id()),
+            Cell::Number(0),
+            Cell::Number(0),
+            text(""),
+            Cell::Number(owner.weight()),
+            Cell::Number(owner.lock_count() as u64),
+            text("PREPARED"),
+            text(show_xid(&xid)),
+        ]
+    }))
     .collect()
 }
 

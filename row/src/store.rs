@@ -16,6 +16,7 @@ use crate::foreign::key::database;
 use crate::foreign::{ForeignKey, Statement};
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
+use crate::jobs::{Job, Jobs};
 use crate::kill_switch::KillSwitch;
 use crate::kv::{self, Engine, Options, SeqNo};
 use crate::progress::Progress;
@@ -42,6 +43,8 @@ pub struct Store {
     library: OnceLock<Arc<dyn Library>>,
     /// Builds of indexes that are under way, for reports.
     builds: Mutex<Vec<Arc<Progress>>>,
+    /// Flushes and merges; nothing where nobody listens.
+    jobs: Arc<Jobs>,
     /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
     latest_foreign_error: Mutex<Option<(u64, String)>>,
 }
@@ -49,17 +52,27 @@ pub struct Store {
 impl Store {
     /// Opens or creates the database in a directory.
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
-        Store::open_with(dir, options, Teller::default())
+        Store::open_with(dir, options, Teller::default(), Arc::default())
+    }
+
+    /// Flushes and merges that run, then the last ones that have ended, for a store with a listener.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.jobs.all()
     }
 
     /// As [`Store::open`]; `listener` is told of what happens in the engine and in the tables. It takes the place of the options' own.
     pub fn open_listening(dir: &Path, options: Options, listener: Arc<dyn EventListener>) -> Result<Arc<Store>> {
         let events = Teller::new(Some(listener.clone()));
-        let below = move |event: &kv::Event| listener.event(&Event::Engine(event));
-        Store::open_with(dir, Options { listener: Some(Arc::new(below)), ..options }, events)
+        let jobs = Arc::new(Jobs::default());
+        let known = jobs.clone();
+        let below = move |event: &kv::Event| {
+            known.note(event);
+            listener.event(&Event::Engine(event));
+        };
+        Store::open_with(dir, Options { listener: Some(Arc::new(below)), ..options }, events, jobs)
     }
 
-    fn open_with(dir: &Path, options: Options, events: Teller) -> Result<Arc<Store>> {
+    fn open_with(dir: &Path, options: Options, events: Teller, jobs: Arc<Jobs>) -> Result<Arc<Store>> {
         let engine = Engine::open(dir, Options { features: format::FEATURES, ..options })?;
         let catalog = Catalog::open(&engine, events)?;
         Ok(Arc::new(Store {
@@ -69,6 +82,7 @@ impl Store {
             sessions: Mutex::default(),
             library: OnceLock::new(),
             builds: Mutex::default(),
+            jobs,
             latest_foreign_error: Mutex::default(),
         }))
     }

@@ -43,38 +43,40 @@ fn without(def: &TableDef, names: &[&str]) -> TableDef {
     def
 }
 
+/// A store in `dir` with a table of so many rows that lacks some indexes: the whole definition, that of the table, the table.
+fn lacking(dir: &Path, names: &[&str], rows: i64) -> (Arc<Store>, TableDef, TableDef, Arc<Table>) {
+    let full = definition(false);
+    let bare = without(&full, names);
+    let store = common::open(dir);
+    let table = made(&store, T, bare.clone());
+    filled(&store, &table, rows);
+    (store, full, bare, table)
+}
+
 /// Where the indexes of `to` come from.
 fn kept(from: &TableDef, to: &TableDef) -> Vec<Option<usize>> {
     to.indexes.iter().map(|index| from.indexes.iter().position(|old| old.name == index.name)).collect()
 }
 
-struct Asked {
-    def: TableDef,
-    sources: Vec<Source>,
-    kept: Vec<Option<usize>>,
-    statement: Statement,
-    rebuilds: bool,
+/// Another definition, whose columns are the same.
+fn alteration(from: &TableDef, to: &TableDef) -> Alteration {
+    let sources = (0..to.columns.len()).map(Source::Kept).collect();
+    let (kept, statement) = (kept(from, to), Statement::default());
+    Alteration { def: to.clone(), sources, kept, statement, rebuilds: false, converts: false }
 }
 
-impl Asked {
-    fn new(from: &TableDef, to: &TableDef) -> Asked {
-        let sources = (0..to.columns.len()).map(Source::Kept).collect();
-        Asked { def: to.clone(), sources, kept: kept(from, to), statement: Statement::default(), rebuilds: false }
-    }
-    /// All is written anew.
-    fn rebuilt(from: &TableDef, to: &TableDef) -> Asked {
-        Asked { rebuilds: true, ..Asked::new(from, to) }
-    }
-    fn alteration(&self) -> Alteration<'_> {
-        Alteration {
-            def: &self.def,
-            sources: &self.sources,
-            kept: &self.kept,
-            statement: &self.statement,
-            rebuilds: self.rebuilds,
-            converts: false,
-        }
-    }
+/// The same, and all is written anew.
+fn rebuild(from: &TableDef, to: &TableDef) -> Alteration {
+    Alteration { rebuilds: true, ..alteration(from, to) }
+}
+
+/// The store of `disk`, made with a table of so many rows that lacks some indexes, and closed.
+fn left_lacking(disk: &MemDisk, bare: &TableDef, rows: i64) {
+    let store = open_on(disk);
+    let table = made(&store, T, bare.clone());
+    filled(&store, &table, rows);
+    drop(table);
+    store.close().unwrap();
 }
 
 /// Calls a part of a build; `told` hears of its progress.
@@ -126,8 +128,8 @@ fn all_kinds_of_indexes_are_built_of_rows_that_change_meanwhile() {
         let store = roomy(dir.path());
         let first = made(&store, T, bare.clone());
         filled(&store, &first, 3000);
-        let asked = Asked::new(&bare, &full);
-        let mut build = Build::begin(&first, &asked.alteration(), common::NEVER).unwrap();
+        let asked = alteration(&bare, &full);
+        let mut build = Build::begin(&first, &asked, common::NEVER).unwrap();
         let (stop, changes) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..3_i64 {
@@ -170,7 +172,7 @@ fn all_kinds_of_indexes_are_built_of_rows_that_change_meanwhile() {
         });
         // As the server's lock has it, nobody has the table now.
         quiet(|worker| build.end(worker)).unwrap();
-        Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+        Build::commit(vec![build], &asked, common::NEVER).unwrap();
         check(&store, &full);
         no_strays(&store);
         // They are in use, and what is unique is.
@@ -192,13 +194,9 @@ fn all_kinds_of_indexes_are_built_of_rows_that_change_meanwhile() {
 #[test]
 fn a_row_that_is_locked_or_newer_than_a_pass_comes_with_the_next() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &ALL);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 10);
-    let asked = Asked::new(&bare, &full);
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+    let (store, full, bare, table) = lacking(dir.path(), &ALL, 10);
+    let asked = alteration(&bare, &full);
+    let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
     let (mut slow, mut quick) = (Client::new(&store, &table), Client::new(&store, &table));
     let one = row(1, 1, Some("b1"), Some(3));
     let changed = Row { b: Some("slow".into()), e: Some(1000), ..one.clone() };
@@ -220,7 +218,7 @@ fn a_row_that_is_locked_or_newer_than_a_pass_comes_with_the_next() {
     quick.commit();
     drop((slow, quick));
     quiet(|worker| build.end(worker)).unwrap();
-    Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+    Build::commit(vec![build], &asked, common::NEVER).unwrap();
     check(&store, &full);
 }
 
@@ -268,8 +266,8 @@ fn duplicates_of_the_scan_and_of_writers_are_found_and_those_that_go_are_none() 
         let mut user = Client::new(&store, &table);
         before(&mut user);
         user.commit();
-        let asked = Asked::new(&bare, &full);
-        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let asked = alteration(&bare, &full);
+        let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
         let mut rows = Same(vec![0; RECORD]);
         let mut worker = Worker { rows: &mut rows, is_killed: &|| false, told: &mut |_| {} };
         let run = build.run(&mut worker);
@@ -287,7 +285,7 @@ fn duplicates_of_the_scan_and_of_writers_are_found_and_those_that_go_are_none() 
             continue;
         }
         outcome.unwrap();
-        Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+        Build::commit(vec![build], &asked, common::NEVER).unwrap();
         check(&store, &full);
     }
 }
@@ -295,20 +293,16 @@ fn duplicates_of_the_scan_and_of_writers_are_found_and_those_that_go_are_none() 
 #[test]
 fn a_snapshot_from_before_reads_the_table_and_not_the_new_index() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &["b"]);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 10);
+    let (store, full, bare, table) = lacking(dir.path(), &["b"], 10);
     let mut old = Client::new(&store, &table);
     assert_eq!(old.scan(None, true).unwrap().len(), 10);
     let mut user = Client::new(&store, &table);
     user.delete(&row(3, 3, Some("b3"), Some(9))).unwrap();
     user.commit();
-    let asked = Asked::new(&bare, &full);
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+    let asked = alteration(&bare, &full);
+    let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
     quiet(|worker| build.run(worker).and_then(|()| build.end(worker))).unwrap();
-    Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+    Build::commit(vec![build], &asked, common::NEVER).unwrap();
     let table = store.open_table(T, full).unwrap();
     old.cursor = strata_row::scan::RowCursor::new(&table);
     assert_eq!(old.scan(None, true).unwrap().len(), 10, "the row that has gone is in the snapshot");
@@ -325,7 +319,7 @@ fn what_is_prepared_without_a_session_keeps_a_build_from_beginning_and_from_its_
     let bare = without(&full, &["e"]);
     let store = common::open(dir.path());
     let table = made(&store, T, bare.clone());
-    let asked = Asked::new(&bare, &full);
+    let asked = alteration(&bare, &full);
     let prepare = |xid: &[u8], k: i64| {
         let mut user = Client::new(&store, &table);
         user.insert(&row(k, 0, None, Some(k as i32))).unwrap();
@@ -333,25 +327,25 @@ fn what_is_prepared_without_a_session_keeps_a_build_from_beginning_and_from_its_
         user.session.close().unwrap();
     };
     prepare(b"one", 1);
-    let refused = Build::begin(&table, &asked.alteration(), common::NEVER).err();
+    let refused = Build::begin(&table, &asked, common::NEVER).err();
     assert!(matches!(refused, Some(Error::Engine(kv::Error::LockTimeout))), "{refused:?}");
     no_strays(&store);
     store.engine().commit_prepared(b"one").unwrap();
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+    let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
     prepare(b"two", 2);
     prepare(b"three", 3);
     quiet(|worker| build.run(worker).and_then(|()| build.end(worker))).unwrap();
     store.engine().commit_prepared(b"two").unwrap();
-    let refused = Build::commit(vec![build], &asked.alteration(), common::NEVER);
+    let refused = Build::commit(vec![build], &asked, common::NEVER);
     assert!(matches!(refused, Err(Error::Engine(kv::Error::LockTimeout))), "{refused:?}");
     no_strays(&store);
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER);
+    let mut build = Build::begin(&table, &asked, common::NEVER);
     assert!(build.is_err(), "three is prepared still");
     store.engine().rollback_prepared(b"three").unwrap();
-    build = Build::begin(&table, &asked.alteration(), common::NEVER);
+    build = Build::begin(&table, &asked, common::NEVER);
     let mut build = build.unwrap();
     quiet(|worker| build.run(worker).and_then(|()| build.end(worker))).unwrap();
-    Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+    Build::commit(vec![build], &asked, common::NEVER).unwrap();
     check(&store, &full);
 }
 
@@ -366,13 +360,13 @@ fn partitions_change_together_and_indexes_go_where_others_come() {
     let names = ["./db/t", "./db/t#P#p1"];
     let tables = names.map(|name| made(&store, name, from.clone()));
     tables.iter().for_each(|table| filled(&store, table, 100));
-    let asked = Asked::new(&from, &to);
-    let begin = |table| Build::begin(table, &asked.alteration(), common::NEVER).unwrap();
+    let asked = alteration(&from, &to);
+    let begin = |table| Build::begin(table, &asked, common::NEVER).unwrap();
     let mut builds: Vec<Build> = tables.iter().map(begin).collect();
     for build in &mut builds {
         quiet(|worker| build.run(worker).and_then(|()| build.end(worker))).unwrap();
     }
-    Build::commit(builds, &asked.alteration(), common::NEVER).unwrap();
+    Build::commit(builds, &asked, common::NEVER).unwrap();
     for name in names {
         let table = store.open_table(name, to.clone()).unwrap();
         Client::new(&store, &table).check();
@@ -403,8 +397,8 @@ fn what_does_not_fit_in_memory_is_in_files_until_the_build_is_over() {
     let bare = without(&full, &ALL);
     let table = made(&store, T, bare.clone());
     filled(&store, &table, 5000);
-    let asked = Asked::new(&bare, &full);
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+    let asked = alteration(&bare, &full);
+    let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
     let mut user = Client::new(&store, &table);
     for k in 0..40_000_i64 {
         user.insert(&row(10_000 + k, 0, Some("noted"), Some(-1 - k as i32))).unwrap();
@@ -418,7 +412,7 @@ fn what_does_not_fit_in_memory_is_in_files_until_the_build_is_over() {
     work(&mut |progress| steps.push(progress.now().0), |worker| build.run(worker)).unwrap();
     assert!(steps.contains(&Step::Sorting) && steps.contains(&Step::Following), "{steps:?}");
     quiet(|worker| build.end(worker)).unwrap();
-    Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+    Build::commit(vec![build], &asked, common::NEVER).unwrap();
     check(&store, &full);
     assert!(store.engine().metrics().work.spill_bytes > 0);
     let left = store.engine().metrics().left_behind();
@@ -428,15 +422,11 @@ fn what_does_not_fit_in_memory_is_in_files_until_the_build_is_over() {
 #[test]
 fn a_kill_ends_a_build_at_each_of_its_steps() {
     let dir = tempfile::tempdir().unwrap();
-    let full = definition(false);
-    let bare = without(&full, &ALL);
-    let store = common::open(dir.path());
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 2000);
-    let asked = Asked::new(&bare, &full);
+    let (store, full, bare, table) = lacking(dir.path(), &ALL, 2000);
+    let asked = alteration(&bare, &full);
     let mut ended = 0;
     for n in 0.. {
-        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
         let left = AtomicU64::new(n * 3);
         let killed = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err();
         let mut rows = Same(vec![0; RECORD]);
@@ -476,8 +466,8 @@ fn open_on(disk: &MemDisk) -> Arc<Store> {
 /// A whole ALTER with a writer in its middle.
 fn alter(store: &Arc<Store>, from: &TableDef, to: &TableDef, k: i64) -> Result<()> {
     let table = store.open_table(T, from.clone())?;
-    let asked = Asked::new(from, to);
-    let mut build = Build::begin(&table, &asked.alteration(), common::NEVER)?;
+    let asked = alteration(from, to);
+    let mut build = Build::begin(&table, &asked, common::NEVER)?;
     quiet(|worker| {
         build.run(worker)?;
         let mut user = Client::new(store, &table);
@@ -487,7 +477,7 @@ fn alter(store: &Arc<Store>, from: &TableDef, to: &TableDef, k: i64) -> Result<(
         }
         build.end(worker)
     })?;
-    Build::commit(vec![build], &asked.alteration(), common::NEVER)
+    Build::commit(vec![build], &asked, common::NEVER)
 }
 
 fn old_or_new(store: &Arc<Store>, old: &TableDef, new: &TableDef, rows: i64) -> bool {
@@ -508,12 +498,7 @@ fn a_build_that_fails_or_dies_leaves_the_old_table_or_the_new_one() {
     let full = definition(false);
     let bare = without(&full, &ALL);
     let disk = MemDisk::new();
-    let store = open_on(&disk);
-    let table = made(&store, T, bare.clone());
-    filled(&store, &table, 400);
-    drop(table);
-    store.close().unwrap();
-    drop(store);
+    left_lacking(&disk, &bare, 400);
     let (mut became, mut stayed) = (0, 0);
     for kind in [FaultKind::StorageFull, FaultKind::Other] {
         for n in (1..).step_by(3) {
@@ -559,12 +544,7 @@ fn a_crash_at_each_step_leaves_the_old_table_or_the_new_one() {
     ];
     for (point, is_new) in points {
         let disk = MemDisk::new();
-        let store = open_on(&disk);
-        let table = made(&store, T, bare.clone());
-        filled(&store, &table, 400);
-        drop(table);
-        store.close().unwrap();
-        drop(store);
+        left_lacking(&disk, &bare, 400);
         let image = Arc::new(parking_lot::Mutex::new(None));
         let (taken, watched) = (image.clone(), disk.clone());
         let armed = Arc::new(AtomicBool::new(false));
@@ -606,8 +586,8 @@ fn a_table_is_rebuilt_while_its_rows_change() {
         filled(&store, &table, 2000);
         let mut old = Client::new(&store, &table);
         old.scan(None, true).unwrap();
-        let asked = Asked::rebuilt(from, to);
-        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let asked = rebuild(from, to);
+        let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
         let mut user = Client::new(&store, &table);
         for k in 0..300_i64 {
             user.insert(&row(5000 + k, 1, Some("new"), Some(-1 - k as i32))).unwrap();
@@ -632,7 +612,7 @@ fn a_table_is_rebuilt_while_its_rows_change() {
         let mut expected = user.scan(None, true).unwrap();
         user.session.rollback().unwrap();
         quiet(|worker| build.end(worker)).unwrap();
-        Build::commit(vec![build], &asked.alteration(), common::NEVER).unwrap();
+        Build::commit(vec![build], &asked, common::NEVER).unwrap();
         check(&store, to);
         no_strays(&store);
         let again = store.open_table(T, to.clone()).unwrap();
@@ -667,7 +647,7 @@ fn a_duplicate_of_the_new_primary_key_is_told() {
         let mut user = Client::new(&store, &table);
         (0..10).for_each(|k| user.insert(&row(k, k as i32, None, None)).unwrap());
         user.commit();
-        let asked = Asked::rebuilt(&from, &to);
+        let asked = rebuild(&from, &to);
         let add = |user: &mut Client| {
             user.insert(&row(100, 5, None, None)).unwrap();
             user.commit();
@@ -675,7 +655,7 @@ fn a_duplicate_of_the_new_primary_key_is_told() {
         if !by_writer {
             add(&mut user);
         }
-        let mut build = Build::begin(&table, &asked.alteration(), common::NEVER).unwrap();
+        let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
         let mut rows = Same(vec![0; RECORD]);
         let mut worker = Worker { rows: &mut rows, is_killed: &|| false, told: &mut |_| {} };
         let mut outcome = build.run(&mut worker);

@@ -474,15 +474,21 @@ fn text_is_compared_by_its_collation() {
     );
 }
 
+/// A parent and two children, with columns of these types, whose changes cascade.
+fn parent_of_two(p: &str, c: &str, d: &str) -> Db {
+    let mut db = Db::new();
+    db.table("p", &["id int4", &format!("k {p} null")], &[ID, "k unique (k)"]);
+    for (key, child, kind) in [("f", "c", c), ("g", "d", d)] {
+        db.table(child, &["id int4", &format!("k {kind} null")], &[ID, "k (k)"]);
+        db.key(&format!("{key}: {child} (k) -> p (k) update cascade"));
+    }
+    db
+}
+
 /// A column has room for so many characters, not bytes.
 #[test]
 fn a_cascaded_text_has_to_fit() {
-    let mut db = Db::new();
-    db.table("p", &["id int4", "k widevarchar20 null"], &[ID, "k unique (k)"]);
-    db.table("c", &["id int4", "k widevarchar3 null"], &[ID, "k (k)"]);
-    db.table("d", &["id int4", "k widechar4 null"], &[ID, "k (k)"]);
-    db.key("f: c (k) -> p (k) update cascade");
-    db.key("g: d (k) -> p (k) update cascade");
+    let db = parent_of_two("widevarchar20", "widevarchar3", "widechar4");
     run(
         &db,
         "insert p 1 a
@@ -502,12 +508,7 @@ fn a_cascaded_text_has_to_fit() {
 
 #[test]
 fn bytes_are_compared_as_they_are() {
-    let mut db = Db::new();
-    db.table("p", &["id int4", "k binary3 null"], &[ID, "k unique (k)"]);
-    db.table("c", &["id int4", "k varbinary5 null"], &[ID, "k (k)"]);
-    db.table("d", &["id int4", "k binary5 null"], &[ID, "k (k)"]);
-    db.key("f: c (k) -> p (k) update cascade");
-    db.key("g: d (k) -> p (k) update cascade");
+    let db = parent_of_two("binary3", "varbinary5", "binary5");
     run(
         &db,
         "insert p 1 a

@@ -137,9 +137,10 @@ impl Model {
         let is_parent = |n: &usize| self.keys[*n].parent() == table && self.keys[*n].places[1] < end;
         let mut numbers: Vec<usize> = (0..self.keys.len()).filter(is_parent).collect();
         numbers.sort_by_key(|n| (self.keys[*n].places[1], &self.keys[*n].key.name));
+        let depth = above.len();
         for number in numbers {
             let followed = self.follow_key(above, number, old, new);
-            if let (Err(_), Some(new), 1) = (&followed, new, above.len()) {
+            if let (Err(_), Some(new), 1) = (&followed, new, depth) {
                 // A parent that is missing by the key of an earlier index.
                 self.check(table, Some(old), new, None, self.keys[number].places[1])?;
             }

@@ -122,7 +122,7 @@ fn what_truncate_frees_can_be_written() {
         next = reached;
         match refused {
             Err(error) if is_disk_full(&error) => {
-                assert!(began.elapsed() < Duration::from_secs(30), "{error}");
+                assert!(began.elapsed() < Duration::from_secs(120), "{error}");
                 std::thread::sleep(Duration::from_millis(20));
             }
             other => other.unwrap(),
@@ -234,7 +234,7 @@ fn drops_that_follow_each_other_are_cleared_together() {
     assert!(waited > 10, "{waited} waited at most");
     let began = Instant::now();
     while store.catalog().uncleared() > 0 {
-        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(began.elapsed() < Duration::from_secs(120));
         std::thread::sleep(Duration::from_millis(5));
     }
     rest.iter().for_each(|name| store.drop_table(name).unwrap());
@@ -280,7 +280,7 @@ fn a_failed_clean_up_is_repeated_without_another_statement() {
         disk.set_capacity(None);
         let began = Instant::now();
         while store.catalog().uncleared() > 0 {
-            assert!(began.elapsed() < Duration::from_secs(30), "operation {n}");
+            assert!(began.elapsed() < Duration::from_secs(120), "operation {n}");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(gone.iter().all(|id| !store.engine().indexes().unwrap().contains(id)));

@@ -50,12 +50,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Salvage(args) => salvage::run(&args),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-            eprintln!("strata-tool: {}", causes.join(": "));
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    eprintln!("strata-tool: {error:#}");
+    ExitCode::FAILURE
 }

@@ -12,6 +12,7 @@
 use crate::column_compression::uncompressed;
 use crate::frm::{BINARY_COLLATION, FrmColumn, precision};
 use anyhow::Result;
+use jiff::Timestamp;
 use std::borrow::Cow;
 use std::fmt::Write;
 use strata_row::def::ColumnType;
@@ -131,18 +132,8 @@ fn timestamp(seconds: u64, micros: u64) -> String {
     if seconds == 0 && micros == 0 {
         return "'0000-00-00 00:00:00'".into();
     }
-    let (days, time) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Of the calendar that repeats itself every 400 years, counted from the first of March.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    format!("'{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}'")
+    let moment = Timestamp::from_second(seconds as i64).unwrap_or(Timestamp::MAX);
+    format!("'{}.{micros:06}'", moment.strftime("%Y-%m-%d %H:%M:%S"))
 }
 
 /// An integer of the record.

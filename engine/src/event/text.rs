@@ -46,20 +46,19 @@ impl Display for Event {
                 write!(f, "writes to the indexes of this file of it: {error}")
             }
             Event::FlushBegun { job, memtables, bytes, reason } => {
-                write!(f, "flush {job} begins: {memtables} memtables of {bytes} bytes ({})", flush_reason(*reason))
+                write!(f, "flush {job} begins: {memtables} memtables of {bytes} bytes ({})", reason)
             }
             Event::FlushDone { job, memtables, files, bytes_in, bytes_out, reason, us } => {
-                let (reason, time) = (flush_reason(*reason), time(*us));
+                let time = time(*us);
                 write!(f, "flush {job} is done after {time}: {memtables} memtables of {bytes_in} bytes ({reason}), ")?;
                 write!(f, "{files} files of {bytes_out} bytes")
             }
             Event::FlushFailed { job, error } => write!(f, "flush {job} failed: {error}"),
             Event::MergeBegun { job, reason, from, to, files, bytes } => {
-                let reason = merge_reason(*reason);
                 write!(f, "merge {job} begins: level {from} to {to}, {files} files of {bytes} bytes ({reason})")
             }
             Event::MergeDone { job, reason, from, to, files, bytes_in, bytes_out, us } => {
-                let (reason, time) = (merge_reason(*reason), time(*us));
+                let time = time(*us);
                 write!(
                     f,
                     "merge {job} is done after {time}: level {from} to {to} ({reason}), {bytes_in} bytes read, "
@@ -141,27 +140,31 @@ fn subject(work: Work) -> &'static str {
     }
 }
 
-fn flush_reason(reason: FlushReason) -> &'static str {
-    match reason {
-        FlushReason::Full => "full",
-        FlushReason::Memory => "memory is full",
-        FlushReason::Log => "much log is kept for it",
-        FlushReason::LargeTransaction => "a large transaction",
-        FlushReason::DeadRows => "dead rows",
-        FlushReason::Asked => "asked for",
-        FlushReason::Closing => "the store is closed",
-        FlushReason::Recovery => "from the log",
+impl Display for FlushReason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(match self {
+            FlushReason::Full => "full",
+            FlushReason::Memory => "memory is full",
+            FlushReason::Log => "much log is kept for it",
+            FlushReason::LargeTransaction => "a large transaction",
+            FlushReason::DeadRows => "dead rows",
+            FlushReason::Asked => "asked for",
+            FlushReason::Closing => "the store is closed",
+            FlushReason::Recovery => "from the log",
+        })
     }
 }
 
-fn merge_reason(reason: MergeReason) -> &'static str {
-    match reason {
-        MergeReason::L0 => "level 0 is deep or large",
-        MergeReason::IntraL0 => "within level 0",
-        MergeReason::Size => "the level is above its target",
-        MergeReason::Garbage => "tombstones",
-        MergeReason::Dropped => "a dropped index",
-        MergeReason::Manual => "asked for",
+impl Display for MergeReason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(match self {
+            MergeReason::L0 => "level 0 is deep or large",
+            MergeReason::IntraL0 => "within level 0",
+            MergeReason::Size => "the level is above its target",
+            MergeReason::Garbage => "tombstones",
+            MergeReason::Dropped => "a dropped index",
+            MergeReason::Manual => "asked for",
+        })
     }
 }
 

@@ -12,6 +12,13 @@ fn table() -> LockTable {
     LockTable::with_options(4, LockOptions { first_search_us: 500, next_search_us: 5_000, long_queue: 16 })
 }
 
+/// Locks with patience, and lets go of all locks at once.
+fn lock_briefly(table: &LockTable, owner: &Arc<LockOwner>, key: &[u8], mode: LockMode) -> Result<Granted> {
+    let result = table.lock(owner, key, mode, LONG);
+    table.release_all(owner);
+    result
+}
+
 /// Returns once `count` owners wait; polling stands in for a hook that only tests would need.
 fn until_waiting(table: &LockTable, count: usize) {
     while table.snapshot().iter().filter(|l| l.waiting).count() < count {
@@ -146,8 +153,7 @@ fn ring(table: &LockTable, weights: &[u64]) -> Vec<bool> {
             .map(|(n, owner)| {
                 let next = (n + 1) % weights.len();
                 scope.spawn(move || {
-                    let result = table.lock(owner, &next.to_be_bytes(), Exclusive, LONG);
-                    table.release_all(owner);
+                    let result = lock_briefly(table, owner, &next.to_be_bytes(), Exclusive);
                     match result {
                         Ok(_) => true,
                         Err(Error::Deadlock) => false,
@@ -231,20 +237,11 @@ fn a_cycle_through_a_waiter_ahead_in_the_queue_is_found() {
     table.lock(&c, b"2", Exclusive, Wait::No).unwrap();
     thread::scope(|scope| {
         // b waits behind the shared lock of a; c waits behind b; a waits for c.
-        let wait_b = scope.spawn(|| {
-            let result = table.lock(&b, b"1", Exclusive, LONG);
-            table.release_all(&b);
-            result
-        });
+        let wait_b = scope.spawn(|| lock_briefly(&table, &b, b"1", Exclusive));
         until_waiting(&table, 1);
-        let wait_c = scope.spawn(|| {
-            let result = table.lock(&c, b"1", Shared, LONG);
-            table.release_all(&c);
-            result
-        });
+        let wait_c = scope.spawn(|| lock_briefly(&table, &c, b"1", Shared));
         until_waiting(&table, 2);
-        let result = table.lock(&a, b"2", Exclusive, LONG);
-        table.release_all(&a);
+        let result = lock_briefly(&table, &a, b"2", Exclusive);
         assert!(result.is_ok() && wait_b.join().unwrap().is_ok());
         assert!(matches!(wait_c.join().unwrap(), Err(Error::Deadlock)));
     });
@@ -271,11 +268,7 @@ fn a_cycle_through_a_long_queue_is_found() {
         }
         until_waiting(&table, WAITERS);
         let (table, last) = (&table, &last);
-        let victim = scope.spawn(move || {
-            let result = table.lock(last, b"1", Exclusive, LONG);
-            table.release_all(last);
-            result
-        });
+        let victim = scope.spawn(move || lock_briefly(table, last, b"1", Exclusive));
         until_waiting(table, WAITERS + 1);
         assert!(table.lock(&a, b"2", Exclusive, LONG).is_ok());
         assert!(matches!(victim.join().unwrap(), Err(Error::Deadlock)));
@@ -400,14 +393,9 @@ fn the_observer_chooses_the_victim() {
         table.lock(&a, b"1", Exclusive, Wait::No).unwrap();
         table.lock(&b, b"2", Exclusive, Wait::No).unwrap();
         thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                let result = table.lock(&b, b"1", Exclusive, LONG);
-                table.release_all(&b);
-                result
-            });
+            let other = scope.spawn(|| lock_briefly(&table, &b, b"1", Exclusive));
             until_waiting(&table, 1);
-            let result = table.lock(&a, b"2", Exclusive, LONG);
-            table.release_all(&a);
+            let result = lock_briefly(&table, &a, b"2", Exclusive);
             let (a_failed, b_failed) = (result.is_err(), other.join().unwrap().is_err());
             assert_eq!((a_failed, b_failed), (first, !first));
         });

@@ -10,7 +10,9 @@
 use std::path::PathBuf;
 
 use super::format::{HEADER_BYTES, unit_bytes};
-use super::read::{FileSource, Frames, Source, Unsealing, WalkEnd};
+use super::frames::Frames;
+use super::read::{FileSource, Source, WalkEnd};
+use super::unsealing::Unsealing;
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Lsn, Result};

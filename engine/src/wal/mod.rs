@@ -6,7 +6,7 @@
 //! * `room`: space that is there before a record is appended
 //! * `segments`: the files
 //! * `close`: what a clean close leaves
-//! * [`scan`], [`recover`]: reading it back
+//! * [`scan`], [`recover`]: reading it back; `frames` makes records of units, `unsealing` decrypts them
 //! * [`verdict`]: torn tail or damage, as pure functions
 //! * [`Cut`]: what lies behind a torn tail
 //!
@@ -16,12 +16,14 @@
 mod close;
 mod cut;
 pub mod format;
+mod frames;
 mod group;
 mod log;
 mod read;
 mod room;
 mod segments;
 mod survey;
+mod unsealing;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

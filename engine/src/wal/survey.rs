@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::format::{UnitFault, segment_number, segment_path};
-use super::read::{FileSource, Frames, LogPlace, Source, Unsealing};
+use super::frames::Frames;
+use super::read::{FileSource, LogPlace, Source};
+use super::unsealing::Unsealing;
 use super::verdict::{EpochStart, Verdict, judge, jump};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};

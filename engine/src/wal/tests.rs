@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::format::{self, UnitFault, UnitHeader};
-use super::read::{Event, FileSource, Source, Unsealing, walk};
+use super::read::{Event, FileSource, Source, walk};
 use super::testtext::{check_doc_example, check_fixture, run_cases};
+use super::unsealing::Unsealing;
 use super::verdict::{EpochStart, Sighting};
 use super::*;
 use crate::base::{Error, KeyVersion, Lsn, Result};

@@ -294,3 +294,19 @@ pub fn copy(from: &Path, disk: &MemDisk, to: &Path) {
     }
     disk.sync_dir(to).unwrap();
 }
+
+/// The SSTs in the directory are those that the store names, once what goes has gone.
+pub fn no_orphans(engine: &Engine, disk: &MemDisk) {
+    let there = || {
+        let names = disk.list(Path::new(DIR)).unwrap();
+        names.iter().filter(|name| name.extension().is_some_and(|end| end == "sst")).count() as u64
+    };
+    let named = || engine.metrics().level_files.iter().sum::<u64>();
+    for _ in 0..500 {
+        if there() == named() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} files are there, {} are named", there(), named());
+}

@@ -21,6 +21,7 @@ use crate::page::to_html;
 use crate::server::{Instance, Server};
 use crate::stats::{Latency, evenness, longest_zero, median, minimum};
 use anyhow::Result;
+use jiff::Timestamp;
 use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -363,24 +364,16 @@ fn now() -> u64 {
 
 /// `20260131-235959`, in UTC.
 fn utc_stamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    // Civil date from days, after Howard Hinnant: years begin in March.
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let doe = z % 146_097;
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let month_index = (5 * doy + 2) / 153;
-    let day = doy - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+    utc("%Y%m%d-%H%M%S", seconds)
 }
 
 /// `2026-01-31`, in UTC.
 pub fn day(seconds: u64) -> String {
-    let stamp = utc_stamp(seconds);
-    format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
+    utc("%Y-%m-%d", seconds)
+}
+
+fn utc(format: &str, seconds: u64) -> String {
+    Timestamp::from_second(seconds as i64).unwrap_or_default().strftime(format).to_string()
 }
 
 /// Processors and memory of this machine.

@@ -21,6 +21,13 @@ pub struct Load {
     pub rate: Option<u32>,
 }
 
+impl Load {
+    /// As many transactions as go, for an hour at most: whoever drives it stops it.
+    pub fn until_stopped(scale: Scale, threads: u32, seed: u64) -> Load {
+        Load { scale, threads, seconds: 3600, seed, rate: None }
+    }
+}
+
 /// What came of it. Transactions that must be rolled back are among those that ended well.
 #[derive(Debug, Default)]
 pub struct Outcome {

@@ -30,36 +30,29 @@ fn check_size(bytes: usize) -> Result<()> {
 
 impl BuiltRows {
     /// Puts a row into a sorter. Long values go from where they are.
-    fn sort(
-        &self,
-        record: Record<'_>,
-        row_id: u64,
-        sorter: &mut Sorter,
-        tick: Tick<'_>,
-        room: &mut Room,
-    ) -> Result<()> {
-        self.codec.encode_record(record, row_id, &mut room.0)?;
-        let apart = self.row.encode_apart(record, &mut room.1);
-        check_size(room.1.len() + apart.len())?;
+    fn sort(&self, record: Record<'_>, row_id: u64, to: &mut Sorting<'_>) -> Result<()> {
+        self.codec.encode_record(record, row_id, &mut to.room.0)?;
+        let apart = self.row.encode_apart(record, &mut to.room.1);
+        check_size(to.room.1.len() + apart.len())?;
         match apart.is_empty() {
-            true => sorter.put(&room.0, &room.1, tick)?,
-            false => sorter.put_parts(&room.0, &apart.parts(&room.1), tick)?,
+            true => to.sorter.put(&to.room.0, &to.room.1, to.tick)?,
+            false => to.sorter.put_parts(&to.room.0, &apart.parts(&to.room.1), to.tick)?,
         }
         Ok(())
     }
 }
 
 /// Puts entries into a sorter.
-struct Sorting<'a> {
-    sorter: &'a mut Sorter,
-    tick: Tick<'a>,
-    room: &'a mut Room,
+pub(super) struct Sorting<'a> {
+    pub sorter: Sorter,
+    pub tick: Tick<'a>,
+    pub room: Room,
 }
 
 impl Sink for Sorting<'_> {
     #[inline]
     fn room(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
-        let (key, value) = &mut *self.room;
+        let (key, value) = &mut self.room;
         (key, value)
     }
     #[inline]
@@ -113,20 +106,10 @@ impl Build {
 
     /// Puts all entries of a row into a sorter.
     #[inline]
-    pub(super) fn sort(
-        &self,
-        record: Record<'_>,
-        row_id: u64,
-        sorter: &mut Sorter,
-        tick: Tick<'_>,
-        room: &mut Room,
-    ) -> Result<()> {
+    pub(super) fn sort(&self, record: Record<'_>, row_id: u64, to: &mut Sorting<'_>) -> Result<()> {
         if let Some(rows) = &self.rows {
-            rows.sort(record, row_id, sorter, tick, room)?;
+            rows.sort(record, row_id, to)?;
         }
-        for (_, written) in &self.built {
-            written.entries(record, row_id, &mut Sorting { sorter: &mut *sorter, tick, room: &mut *room })?;
-        }
-        Ok(())
+        self.built.iter().try_for_each(|(_, written)| written.entries(record, row_id, to))
     }
 }

@@ -97,7 +97,7 @@ const REST_MAX: u64 = 1000;
 impl Build {
     /// Begins to build the new indexes of an alteration. Nobody may have the table meanwhile, nor have an open transaction that has
     /// written to it.
-    pub fn begin(table: &Arc<Table>, alteration: &Alteration<'_>, is_killed: &dyn Fn() -> bool) -> Result<Build> {
+    pub fn begin(table: &Arc<Table>, alteration: &Alteration, is_killed: &dyn Fn() -> bool) -> Result<Build> {
         let (store, engine, meta) = (table.store(), table.engine(), &table.state.meta);
         engine.check()?;
         refuse_prepared(engine, meta)?;
@@ -139,7 +139,7 @@ impl Build {
         Ok(build)
     }
 
-    fn make_codecs(&mut self, alteration: &Alteration<'_>) -> Result<()> {
+    fn make_codecs(&mut self, alteration: &Alteration) -> Result<()> {
         let Build { table, def, ids, .. } = self;
         let (store, engine) = (table.store(), table.engine());
         let mut clustered = table.state.meta.clustered_id();
@@ -201,7 +201,7 @@ impl Build {
     /// Gives the tables of some builds, all or none, the definition of the alteration, with the indexes that were built.
     ///
     /// Errors: as of [`alter_tables`](crate::store::Store::alter_tables).
-    pub fn commit(mut builds: Vec<Build>, alteration: &Alteration<'_>, is_killed: &dyn Fn() -> bool) -> Result<()> {
+    pub fn commit(mut builds: Vec<Build>, alteration: &Alteration, is_killed: &dyn Fn() -> bool) -> Result<()> {
         let Some(store) = builds.first().map(|build| build.table.store().clone()) else { return Ok(()) };
         if is_killed() {
             return Err(Error::Interrupted);

@@ -1,5 +1,6 @@
 //! The first filling of the indexes: all rows of a snapshot, as sorted entries that become files.
 
+use super::entries::Sorting;
 use super::{Build, Worker};
 use crate::error::Result;
 use crate::kv::IndexId;
@@ -17,8 +18,7 @@ impl Build {
         let tick = || Build::interrupted(is_killed);
         let (table, engine) = (&self.table, self.table.engine());
         self.progress.begin_scan(table.estimated_rows());
-        let mut sorter = engine.sorter();
-        let mut room = Default::default();
+        let mut sorting = Sorting { sorter: engine.sorter(), tick: &tick, room: Default::default() };
         let none = engine.begin();
         let mut cursor = engine.cursor();
         let id = table.state.meta.clustered_id();
@@ -38,7 +38,7 @@ impl Build {
                 }
                 let row_id = self.row_id(cursor.key())?;
                 let record = self.record_of(cursor.key(), cursor.value(), &mut **rows)?;
-                self.sort(record, row_id, &mut sorter, &tick, &mut room)?;
+                self.sort(record, row_id, &mut sorting)?;
                 cursor.next(&none)?;
             }
             if !cursor.valid() {
@@ -51,7 +51,7 @@ impl Build {
         drop(cursor);
         self.progress.enter(Step::Sorting);
         told(&self.progress);
-        match sorter.ingest(self.point.seq(), &tick)? {
+        match sorting.sorter.ingest(self.point.seq(), &tick)? {
             None => Ok(()),
             Some(same) => Err(self.duplicate(same, self.point.seq(), &mut **rows)),
         }

@@ -16,22 +16,23 @@ use crate::table::Table;
 use std::sync::Arc;
 
 /// What a statement makes of the tables that it alters. It is the same for all partitions of a table.
-pub struct Alteration<'a> {
+#[derive(Clone)]
+pub struct Alteration {
     /// The new definition.
-    pub def: &'a TableDef,
+    pub def: TableDef,
     /// Where each column comes from.
-    pub sources: &'a [Source],
+    pub sources: Vec<Source>,
     /// The number that each index has in the definition of before; `None`: it is new.
-    pub kept: &'a [Option<usize>],
+    pub kept: Vec<Option<usize>>,
     /// What the statement says of foreign keys.
-    pub statement: &'a Statement,
+    pub statement: Statement,
     /// The rows are written anew, and all indexes are new ones.
     pub rebuilds: bool,
     /// Records of the new definition are not those of the old one.
     pub converts: bool,
 }
 
-impl Alteration<'_> {
+impl Alteration {
     /// Numbers of the new indexes.
     pub fn new_indexes(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.kept.len()).filter(|number| self.rebuilds || self.kept[*number].is_none())
@@ -68,7 +69,7 @@ impl Store {
     pub fn alter_tables(
         &self,
         tables: &[AlteredTable],
-        alteration: &Alteration<'_>,
+        alteration: &Alteration,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         let names: Vec<String> = tables.iter().map(|table| table.name.clone()).collect();
@@ -87,7 +88,7 @@ impl Store {
             }
         }
         drop(states);
-        names.iter().for_each(|name| self.begin_renewal(name, alteration.def));
+        names.iter().for_each(|name| self.begin_renewal(name, &alteration.def));
         Ok(())
     }
 
@@ -96,7 +97,7 @@ impl Store {
     pub fn check_alteration(
         &self,
         mut table: AlteredTable,
-        alteration: &Alteration<'_>,
+        alteration: &Alteration,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         self.await_renewal(std::slice::from_ref(&table.name), is_killed)?;
@@ -109,7 +110,7 @@ impl Store {
     fn altered(
         &self,
         old: &TableMeta,
-        alteration: &Alteration<'_>,
+        alteration: &Alteration,
         table: &AlteredTable,
     ) -> Result<(TableMeta, Vec<IndexId>)> {
         let name = table.name.as_str();
@@ -119,15 +120,15 @@ impl Store {
             None => (old.clone(), true),
         };
         let (next, gone) = match alteration.rebuilds {
-            true => known.rebuilt(alteration.def, alteration.sources, &table.built)?,
+            true => known.rebuilt(&alteration.def, &alteration.sources, &table.built)?,
             false => {
                 let (bare, gone) = known.without_indexes(&table.kept)?;
                 (altered(&bare, alteration, &table.built, has_rows)?, gone)
             }
         };
-        let next = checked(name, next, alteration.def)?;
+        let next = checked(name, next, &alteration.def)?;
         if !gone.is_empty() {
-            self.catalog.check_indexes(self, alteration.statement, name, [old, &next])?;
+            self.catalog.check_indexes(self, &alteration.statement, name, [old, &next])?;
         }
         Ok((next, gone))
     }
@@ -153,8 +154,8 @@ impl Store {
 }
 
 /// The entry `old`, which has the indexes that stay, with the columns of the new definition and its new indexes.
-fn altered(old: &TableMeta, alteration: &Alteration<'_>, ids: &[IndexId], has_rows: bool) -> Result<TableMeta> {
-    let mut next = old.with_columns(alteration.def, alteration.sources, has_rows)?;
+fn altered(old: &TableMeta, alteration: &Alteration, ids: &[IndexId], has_rows: bool) -> Result<TableMeta> {
+    let mut next = old.with_columns(&alteration.def, &alteration.sources, has_rows)?;
     for (number, id) in alteration.new_indexes().zip(ids) {
         next = next.with_index(&alteration.def.indexes[number], *id)?;
     }

@@ -289,9 +289,14 @@ pub fn alter_columns(
     sources: &[Source],
     is_killed: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let kept: Vec<Option<usize>> = (0..def.indexes.len()).map(Some).collect();
-    let statement = Statement::default();
-    let alteration = Alteration { def, sources, kept: &kept, statement: &statement, rebuilds: false, converts: false };
+    let alteration = Alteration {
+        def: def.clone(),
+        sources: sources.to_vec(),
+        kept: (0..def.indexes.len()).map(Some).collect(),
+        statement: Statement::default(),
+        rebuilds: false,
+        converts: false,
+    };
     let table = |name: &String| -> Result<AlteredTable> {
         let kept = (0..store.catalog().get(name)?.indexes.len()).collect();
         Ok(AlteredTable { name: name.clone(), kept, built: Vec::new() })
