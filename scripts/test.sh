@@ -5,7 +5,7 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these, of which salvage is run by name only: setup fmt clippy docs pages shell unit plugin
+#   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
 #                       core symbols sql slice collations differ isolation crash backup
 #                       damage salvage workload deb other
 set -euo pipefail
@@ -14,7 +14,7 @@ me='test'
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage workload deb other)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage salvage workload deb other)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -137,7 +137,8 @@ step_damage() {
 # Damages the files of a store, has what is left loaded by a fresh server, and compares.
 step_salvage() {
   cargo build --quiet --release -p strata-tool
-  lab_step salvage --rounds 8 --seed 1
+  lab_step salvage --rounds 12 --seed 1
+  lab_step salvage --rounds 6 --seed 2 --encrypted
 }
 # A short load with checks; LinkBench's check also after a kill. Then each of the published experiments in seconds.
 step_workload() {

@@ -110,6 +110,11 @@ impl Journal {
         self.prepared.lock().keys().cloned().collect()
     }
 
+    /// The same, with who holds their locks.
+    pub fn detached_owners(&self) -> Vec<(Vec<u8>, Arc<LockOwner>)> {
+        self.prepared.lock().iter().map(|(xid, transaction)| (xid.clone(), transaction.owner.clone())).collect()
+    }
+
     /// How many there are.
     pub fn detached_count(&self) -> usize {
         self.prepared.lock().len()

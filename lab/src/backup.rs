@@ -18,6 +18,7 @@ use crate::definer::{self, Definer};
 use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::ledger::{self, Writer};
+use crate::meter::settle;
 use crate::options::ToolTrial;
 use crate::server::{Instance, Server};
 use crate::side::{Side, catch_up};
@@ -54,6 +55,7 @@ pub struct Args {
 }
 
 struct Bench {
+    server_options: Vec<String>,
     args: Args,
     tool: PathBuf,
     source: Side,
@@ -98,6 +100,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut side = |number: u32, name: &str| Side::new(&folder.join(name), args.of.trial.engine, number, &mut rng);
     let (source, copy) = (side(1, "source")?, side(2, "copy")?);
     let mut bench = Bench {
+        server_options: args.of.trial.server_options()?,
         tool,
         source,
         copy,
@@ -134,12 +137,13 @@ pub fn run(args: Args) -> Result<()> {
 
 impl Bench {
     fn conditions(&self, side: &Side) -> Conditions {
-        let further = vec![
+        let mut further = self.server_options.clone();
+        further.extend([
             "slave-net-timeout=10".to_string(),
             // Of two engines, the rows' and that of the position (InnoDB), and not logged by the copy: the command `replica` has
             // positions in the rows' engine.
             "slave-parallel-threads=4".into(),
-        ];
+        ]);
         side.conditions(self.args.of.trial.cache_mb, further)
     }
 
@@ -344,6 +348,8 @@ impl Bench {
             "CREATE TABLE {TWINS}.marks (n INT PRIMARY KEY, filler VARBINARY(600)) ENGINE=STRATA"
         ))?;
         let (full, more) = (self.backups.join("quiet"), self.backups.join("more"));
+        // What the load has left to merge would be in the incremental backup, too.
+        settle(server.pid())?;
         self.back_up(&full, None)?;
         let bytes = "RANDOM_BYTES(500)";
         conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM {TWINS}.seq_1_to_{ROWS}"))?;

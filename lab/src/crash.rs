@@ -97,6 +97,10 @@ pub struct Args {
     /// Sessions that change definitions, beside those with sequences, counters, temporary tables and XA; 0: none of all these
     #[arg(long, default_value_t = 3)]
     churn: u32,
+    /// Of these sessions only those of one table that is altered, at once and beside writers, while others write to it; after each end
+    /// no file may be left that the engine does not count
+    #[arg(long)]
+    alters: bool,
     /// Further options for the server, as they stand in an option file; one that weakens durability
     /// shows whether this command would notice
     #[arg(long = "server-option", value_name = "NAME=VALUE")]
@@ -125,7 +129,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let seed = args.trial.seed.unwrap_or_else(seed_of_now);
     let instance = Instance::new(&args.trial.site.folder()?, args.trial.engine)?;
-    let mut extra = args.server_options.clone();
+    let mut extra = [args.trial.server_options()?, args.server_options.clone()].concat();
     if args.no_binlog {
         extra.push("skip-log-bin".into());
     }
@@ -148,10 +152,14 @@ pub fn run(args: Args) -> Result<()> {
         writers: (1..=args.trial.threads).map(|number| Writer::new(number, seed)).collect(),
         replay: Replay::default(),
         orders: Vec::new(),
-        churn: if args.churn == 0 {
-            Churn::idle()
-        } else {
-            Churn::new(args.trial.engine.sql(), Cast { tables: args.churn, alters: true, others: true, xa: true }, seed)
+        churn: match (args.churn, args.alters) {
+            (_, true) => {
+                Churn::new(args.trial.engine.sql(), Cast { tables: 0, alters: true, others: false, xa: false }, seed)
+            }
+            (0, _) => Churn::idle(),
+            (tables, _) => {
+                Churn::new(args.trial.engine.sql(), Cast { tables, alters: true, others: true, xa: true }, seed)
+            }
         },
         instance,
         conditions,
@@ -225,6 +233,9 @@ impl Trial {
             server.ensure_alive()?;
             Ok(documents)
         })?;
+        if self.args.alters {
+            leaks::at_rest(&mut server, self.args.trial.cache_mb)?;
+        }
         println!(
             "round {round}: {} after {:.1} s{}, {} ledger and {} TPC-C transactions, {} operations of others \
              acknowledged{}; restart {:.1} s; {documents} documents, {} orders verified in {:.1} s: ok",

@@ -1,6 +1,7 @@
 //! The engines under test: what each is called, how it is set up under the same
 //! conditions, and which files are its own.
 
+use crate::encryption;
 use crate::options::Isolation;
 use anyhow::Result;
 use clap::ValueEnum;
@@ -207,6 +208,9 @@ impl Kind {
             ("tx_isolation".into(), self.isolation(conditions.isolation).name().into()),
             (format!("{}_flush_log_at_trx_commit", self.id()), "1".into()),
         ];
+        if encryption::is_on(&conditions.extra) || self == Kind::Strata && encryption::is_on(&conditions.strata_extra) {
+            wanted.extend(encryption::variables(self).into_iter().map(|name| (name, "ON".into())));
+        }
         let mut cache = |name: &str, mb: u64| wanted.push((name.into(), (mb * MIB).to_string()));
         match self {
             Kind::Innodb => cache("innodb_buffer_pool_size", conditions.budget_mb),

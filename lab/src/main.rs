@@ -23,6 +23,7 @@ mod damage;
 mod definer;
 mod differ;
 mod drive;
+mod encryption;
 mod engine;
 mod findings;
 mod held;
@@ -38,6 +39,7 @@ mod many;
 mod matrix;
 mod meter;
 mod oltp;
+mod online;
 mod options;
 mod page;
 mod paths;
@@ -88,6 +90,8 @@ enum Command {
     Many(many::Args),
     /// How even writes are: near the highest rate, behind a second of a stalled disk, when the load jumps
     Steady(steady::Args),
+    /// ALTER TABLE of millions of rows on each engine: what is done at once, ADD INDEX beside writers, and what they notice
+    Online(online::Args),
     /// A queue: rows inserted at one end, deleted at the other, and how long the first row takes to find
     Queue(queue::Args),
     /// What a snapshot that stays open costs while rows are updated
@@ -138,6 +142,7 @@ fn main() -> ExitCode {
         Command::Tables(args) => tables::run(args),
         Command::Many(args) => many::run(args),
         Command::Steady(args) => steady::run(args),
+        Command::Online(args) => online::run(args),
         Command::Queue(args) => queue::run(args),
         Command::Snapshot(args) => snapshot::run(args),
         Command::Crash(args) => crash::run(args),

@@ -1,5 +1,6 @@
 //! Command line options that several commands share.
 
+use crate::encryption;
 use crate::engine::{Conditions, Kind};
 use crate::paths;
 use crate::server::Instance;
@@ -79,6 +80,9 @@ pub struct Comparison {
     /// Further options for Strata's server only
     #[arg(long = "strata-option", value_name = "NAME=VALUE")]
     pub strata_options: Vec<String>,
+    /// Each engine encrypts its tables and its log (RocksDB cannot)
+    #[arg(long)]
+    pub encrypted: bool,
     #[command(flatten)]
     pub site: Site,
 }
@@ -86,16 +90,20 @@ pub struct Comparison {
 impl Comparison {
     /// The conditions for all, each engine with this memory.
     pub fn conditions(&self, budget_mb: u64) -> Conditions {
-        Conditions {
+        let conditions = Conditions {
             budget_mb,
             isolation: self.isolation,
             extra: self.server_options.clone(),
             strata_extra: self.strata_options.clone(),
-        }
+        };
+        if self.encrypted { encryption::switched_on(&conditions) } else { conditions }
     }
 
     /// A server's folder for each engine.
     pub fn instances(&self, lab: &Path) -> Result<Vec<Instance>> {
+        if self.encrypted {
+            self.engines.iter().try_for_each(|&kind| encryption::options(kind).map(drop))?;
+        }
         self.engines.iter().map(|&kind| Instance::new(lab, kind)).collect()
     }
 }
@@ -145,11 +153,19 @@ pub struct Trial {
     /// Seed of moments and inputs [default: from the clock]
     #[arg(long)]
     pub seed: Option<u64>,
+    /// All of the engine is encrypted: tables and log
+    #[arg(long)]
+    pub encrypted: bool,
     #[command(flatten)]
     pub site: Site,
 }
 
 impl Trial {
+    /// Options of its servers.
+    pub fn server_options(&self) -> Result<Vec<String>> {
+        if self.encrypted { encryption::options(self.engine) } else { Ok(Vec::new()) }
+    }
+
     /// Begins it with a line that says so: its seed, a generator of that, and the folder of this name.
     pub fn begin(&self, name: &str, what: &str) -> Result<(u64, SmallRng, PathBuf)> {
         let seed = self.seed.unwrap_or_else(seed_of_now);

@@ -15,6 +15,7 @@ use mysql::prelude::Queryable;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,8 +44,8 @@ type Content = BTreeMap<String, Shown>;
 pub fn run(args: Args) -> Result<()> {
     let tool = args.of.tool("strata-tool")?;
     let (seed, mut rng, folder) = args.of.trial.begin("salvage", "damage and salvage")?;
-    let conditions =
-        Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra: vec![], strata_extra: vec![] };
+    let extra = args.of.trial.server_options()?;
+    let conditions = Conditions { budget_mb: 64, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] };
     let origin = Instance::new(&folder.join("origin"), args.of.trial.engine)?;
     let content = fill(&origin, &conditions, &mut rng)?;
     let fresh = Instance::new(&folder.join("fresh"), args.of.trial.engine)?;
@@ -58,7 +59,8 @@ pub fn run(args: Args) -> Result<()> {
         let status = Command::new("cp").arg("-a").arg(origin.data().join("#strata")).arg(&store).status()?;
         ensure!(status.success(), "the store cannot be copied");
         let what = if round == 0 { "nothing".to_owned() } else { damage(&store, &mut rng)? };
-        let told = salvage(&tool, &store, &origin.data(), &damaged.join("out"))
+        let keys = args.of.trial.encrypted.then(|| origin.key_file());
+        let told = salvage(&tool, &store, &origin.data(), &damaged.join("out"), keys.as_deref())
             .with_context(|| format!("round {round}, {what}, seed {seed}"))?;
         let mut conn = fresh.connect(None)?;
         conn.query_drop(format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
@@ -70,7 +72,7 @@ pub fn run(args: Args) -> Result<()> {
             wrong.push(format!("{missing} rows are missing, and the report knows of {} versions", told.versions));
         }
         let mut verify = Command::new(&tool);
-        verify.arg("verify").arg(&store).stdout(Stdio::null()).stderr(Stdio::null());
+        verify.arg("verify").arg(&store).args(key_words(keys.as_deref())).stdout(Stdio::null()).stderr(Stdio::null());
         let is_clean = verify.status()?.success();
         if is_clean && missing > 0 || round == 0 && (!is_clean || told.losses > 0) {
             wrong.push(format!("verify says clean: {is_clean}; {} losses are told", told.losses));
@@ -222,13 +224,18 @@ fn damage(store: &Path, rng: &mut SmallRng) -> Result<String> {
 /// What a report says.
 struct Told {
     losses: u64,
-    /// Versions of rows that are lost; all if a number is not known.
+    /// Versions of rows that are lost, or that no table has any more; all if a number is not known.
     versions: u64,
 }
 
-fn salvage(tool: &Path, store: &Path, definitions: &Path, to: &Path) -> Result<Told> {
+/// The tool's option for the keys of a store.
+fn key_words(keys: Option<&Path>) -> Vec<&OsStr> {
+    keys.map_or(Vec::new(), |keys| vec![OsStr::new("--key-file"), keys.as_os_str()])
+}
+
+fn salvage(tool: &Path, store: &Path, definitions: &Path, to: &Path, keys: Option<&Path>) -> Result<Told> {
     let mut command = Command::new(tool);
-    command.arg("salvage").arg(store).arg("--to").arg(to).arg("--definitions").arg(definitions);
+    command.arg("salvage").arg(store).args(key_words(keys)).arg("--to").arg(to).arg("--definitions").arg(definitions);
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report = fs::read_to_string(to.join("report.txt"))?;
@@ -241,7 +248,10 @@ fn salvage(tool: &Path, store: &Path, definitions: &Path, to: &Path) -> Result<T
         if let Some(losses) = line.strip_prefix("Losses: ") {
             told.losses = losses.parse()?;
         }
-        told.versions = told.versions.saturating_add(number(line, " versions of rows").unwrap_or(0));
+        // What belongs to a table that the catalog has lost is there, by its keys.
+        for counted in [" versions of rows", " entries are in index-"] {
+            told.versions = told.versions.saturating_add(number(line, counted).unwrap_or(0));
+        }
         let is_unknown = ["unknown number", "is lost", "are lost", "commits lost", "doubtful rows", "torn", "manifest"];
         if is_unknown.iter().any(|words| line.contains(words)) && !line.contains("no row is lost") {
             told.versions = u64::MAX;

@@ -45,7 +45,12 @@ impl<const MB: u64> TableArgs<MB> {
             instances: self.given.comparison.instances(lab)?,
             conditions: self.given.conditions(),
             size: Size { tables: self.tables, rows: self.rows },
-            saved: format!("sbtest-{}-{}", self.tables, self.rows),
+            saved: format!(
+                "sbtest-{}-{}{}",
+                self.tables,
+                self.rows,
+                if self.given.comparison.encrypted { "-encrypted" } else { "" }
+            ),
             reuse: self.reuse,
         };
         let ample = Conditions { budget_mb: self.given.cache_mb.max(1024), ..tables.conditions.clone() };

@@ -6,6 +6,7 @@
 //! start. A loaded data directory can be saved under a name and restored from
 //! it, so that each round of a comparison starts from the same bytes.
 
+use crate::encryption;
 use crate::engine::{Conditions, DiskSize, Kind};
 use crate::options::Site;
 use crate::paths;
@@ -91,6 +92,11 @@ impl Instance {
     /// The server's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The keys of a server that encrypts.
+    pub fn key_file(&self) -> PathBuf {
+        encryption::key_file(&self.dir)
     }
 
     /// Bytes on disk of the engine's files.
@@ -328,8 +334,15 @@ impl Instance {
         if fs::metadata("/proc/self").map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)).unwrap_or(0) != 0 {
             lines.retain(|line| line != "user=root");
         }
-        lines.extend(self.kind.option_lines(conditions));
-        lines.extend(conditions.extra.iter().cloned());
+        let further = [self.kind.option_lines(conditions), conditions.extra.clone()].concat();
+        for name in encryption::plugins(&further) {
+            let file = format!("{name}.so");
+            fs::copy(paths::server_plugins().join(&file), plugins.join(&file))
+                .with_context(|| format!("the server has no plugin {file}"))?;
+        }
+        let keys = encryption::key_option(&further, &self.dir)?;
+        lines.extend(further);
+        lines.extend(keys);
         fs::write(self.option_file(), lines.join("\n") + "\n")?;
         Ok(())
     }

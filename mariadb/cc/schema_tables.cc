@@ -22,6 +22,7 @@ struct Filling
 {
   THD *thd;
   TABLE *table;
+  void (*last)(const StrataCell *cells, Field *field); /* stores a last column that is not among the cells */
   bool failed;
 };
 
@@ -39,14 +40,16 @@ void store_row(void *to, const StrataCell *cells, size_t count)
     else
       table->field[i]->store((longlong) cells[i].number, true);
   }
+  if (filling->last)
+    filling->last(cells, table->field[table->s->fields - 1]);
   filling->failed= schema_table_store_record(filling->thd, table);
 }
 
-int fill(THD *thd, TABLE_LIST *tables, uint32_t report)
+int fill(THD *thd, TABLE_LIST *tables, uint32_t report, void (*last)(const StrataCell *, Field *))
 {
   if (!store || check_global_access(thd, PROCESS_ACL, true))
     return 0;
-  Filling filling= {thd, tables->table, false};
+  Filling filling= {thd, tables->table, last, false};
   int result= strata_report(store, report, store_row, &filling);
   if (result != STRATA_OK)
     log_error("a report");
@@ -80,7 +83,22 @@ ST_FIELD_INFO transaction_fields[]= {Column("TRX_ID", ULonglong(), NOT_NULL),
                                      Column("CHANGES", ULonglong(), NOT_NULL),
                                      Column("ROW_LOCKS", ULonglong(), NOT_NULL),
                                      Column("STATE", Varchar(8), NOT_NULL),
+                                     Column("XID", Varchar(300), NOT_NULL),
+                                     Column("QUERY", Varchar(1024), NOT_NULL),
                                      CEnd()};
+
+/* The statement that a connection runs at this moment: the last column of a transaction. */
+void store_query(const StrataCell *cells, Field *field)
+{
+  char text[1024];
+  size_t length= 0;
+  if (THD *thd= cells[1].number ? find_thread_by_id((longlong) cells[1].number) : nullptr)
+  {
+    length= thd_query_safe(thd, text, sizeof(text));
+    mysql_mutex_unlock(&thd->LOCK_thd_kill);
+  }
+  field->store(text, length, system_charset_info);
+}
 
 ST_FIELD_INFO metric_fields[]= {Column("NAME", Varchar(64), NOT_NULL),
                                 Column("SUBSYSTEM", Varchar(16), NOT_NULL),
@@ -154,7 +172,10 @@ ST_FIELD_INFO compaction_fields[]= {Column("JOB", ULonglong(), NOT_NULL),
                                     Column("ERROR", Varchar(512), NOT_NULL),
                                     CEnd()};
 
-template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, REPORT); }
+template <uint32_t REPORT> int fill_report(THD *thd, TABLE_LIST *tables, COND *)
+{
+  return fill(thd, tables, REPORT, REPORT == STRATA_REPORT_TRANSACTIONS ? store_query : nullptr);
+}
 
 template <ST_FIELD_INFO *FIELDS, uint32_t REPORT> int init(void *p)
 {

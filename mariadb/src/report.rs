@@ -45,6 +45,22 @@ pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<Emi
     }
 }
 
+/// An id as XA COMMIT takes it: the parts in hexadecimal, unless they are plain text, and the format.
+fn shown_xid(xid: &[u8]) -> String {
+    let part = |bytes: &[u8]| match bytes.iter().all(|byte| byte.is_ascii_graphic() && !b"'\\".contains(byte)) {
+        true => format!("'{}'", String::from_utf8_lossy(bytes)),
+        false => bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+    };
+    let shown = || {
+        let (format, rest) = xid.split_first_chunk::<8>()?;
+        let ([first, second], parts) = rest.split_first_chunk::<2>()?;
+        let (first, rest) = parts.split_at_checked(usize::from(*first))?;
+        let second = rest.get(..usize::from(*second))?;
+        Some(format!("{},{},{}", part(first), part(second), i64::from_le_bytes(*format)))
+    };
+    shown().unwrap_or_else(|| part(xid))
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_report(
@@ -58,7 +74,7 @@ pub unsafe extern "C" fn strata_report(
             let rows = match which {
                 0 => report::locks(&s.store),
                 1 => report::lock_waits(&s.store),
-                2 => report::transactions(&s.store),
+                2 => report::transactions(&s.store, &shown_xid),
                 3 => metrics::rows(&s.store),
                 4 => report::foreign_keys(&s.store),
                 5 => report::builds(&s.store),
@@ -81,5 +97,22 @@ pub unsafe extern "C" fn strata_report(
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_shown_as_statements_take_them() {
+        let xid = |first: &[u8], second: &[u8], format: i64| {
+            let lengths = [first.len() as u8, second.len() as u8];
+            [&format.to_le_bytes()[..], &lengths, first, second].concat()
+        };
+        assert_eq!(shown_xid(&xid(b"a", b"", 1)), "'a','',1");
+        assert_eq!(shown_xid(&xid(b"it's", b"b\\", -1)), "0x69742773,0x625c,-1");
+        assert_eq!(shown_xid(&xid(b"MySQLXid\x01\0", b"x", 1)), "0x4d7953514c5869640100,'x',1");
+        assert_eq!(shown_xid(b"torn"), "'torn'");
     }
 }

@@ -15,6 +15,7 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use strata_row::def::EncryptTables;
 use strata_row::kv::{self, Durability, Options, Severity};
 use strata_row::store::Store;
@@ -89,6 +90,18 @@ fn line(event: &Event<'_>) -> Option<(c_int, String)> {
     Some((severity, text))
 }
 
+/// The sizes that came of settings and machine.
+fn sizes(options: &Options) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    format!(
+        "block cache {} MiB, memtables {} MiB, {} threads of merges, {} open files at most",
+        mib(options.block_cache_bytes),
+        mib(options.memtable_budget_bytes),
+        options.compaction_threads,
+        options.open_files
+    )
+}
+
 /// What the administrator is told.
 fn stopped(cause: &kv::Error) -> String {
     format!(
@@ -125,15 +138,19 @@ pub unsafe extern "C" fn strata_open(
     guard(|| {
         let (config, calls) = unsafe { (reference(config)?, *reference(callbacks)?) };
         let dir = unsafe { text(config.dir)? };
+        let options = options(config, &calls)?;
+        let sizes = sizes(&options);
         let listener = move |event: &Event<'_>| {
-            if let Some((severity, text)) = line(event) {
+            if let Event::Engine(kv::Event::Opened { .. }) = event {
+                log(&calls, 0, &format!("version {}: {event}; {sizes}", env!("CARGO_PKG_VERSION")));
+            } else if let Some((severity, text)) = line(event) {
                 log(&calls, severity, &text);
             }
         };
-        let store = Store::open_listening(Path::new(dir), options(config, &calls)?, Arc::new(listener))?;
+        let store = Store::open_listening(Path::new(dir), options, Arc::new(listener))?;
         store.catalog().set_encrypt_tables(encrypt_tables(config.encrypt_tables)?)?;
         store.set_library(Arc::new(ServerLibrary(calls)));
-        let waits = Arc::new(Waits::new(calls));
+        let waits = Arc::new(Waits::new(calls, &store));
         store.engine().locks().set_observer(Some(waits.clone()));
         tell_blocking(&calls);
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
@@ -150,10 +167,12 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
             return Ok(code::OK);
         }
         let handle = unsafe { Box::from_raw(store) };
+        let began = Instant::now();
         let closed = handle.store.close();
         // First of all errors, since the caller acts on it.
         handle.store.engine().check()?;
         closed?;
+        log(&handle.calls, 0, &format!("the store is closed after {:.1} s", began.elapsed().as_secs_f64()));
         Ok(code::OK)
     })
 }
@@ -188,6 +207,17 @@ pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_encrypt_tables(store: *mut StoreHandle, mode: u32) -> c_int {
     unsafe { on_running(store, |s| s.store.catalog().set_encrypt_tables(encrypt_tables(mode)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_print_deadlocks(store: *mut StoreHandle, on: c_int) {
+    unsafe {
+        on_store(store, |s| {
+            s.waits.print_deadlocks(on != 0);
+            Ok(())
+        })
+    };
 }
 
 /// See the header.

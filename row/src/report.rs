@@ -6,7 +6,7 @@
 use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
 use crate::foreign::key::is_passive;
-use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
+use crate::kv::{Deadlock, IndexId, LockKind, LockMode, WaitInfo};
 use crate::progress::Progress;
 use crate::schema::{StoredIndex, TableMeta};
 use crate::store::Store;
@@ -214,8 +214,9 @@ pub fn lock_waits(store: &Store) -> Vec<Row> {
     rows
 }
 
-/// Open transactions: number, connection, seconds, isolation level, changes, row locks, state.
-pub fn transactions(store: &Store) -> Vec<Row> {
+/// Open transactions: number, connection, seconds, isolation level, changes, row locks, state, id. Those that are prepared and that no
+/// session holds come last: only they have an id, as `show_xid` shows it; since when they are there nobody knows.
+pub fn transactions(store: &Store, show_xid: &dyn Fn(&[u8]) -> String) -> Vec<Row> {
     let waiting: Vec<u64> = store.engine().locks().waits().into_iter().map(|w| w.owner).collect();
     let now = store.engine().now_us();
     let open = store.sessions().into_iter().filter_map(|s| s.transaction());
@@ -228,19 +229,38 @@ pub fn transactions(store: &Store) -> Vec<Row> {
             Cell::Number(t.owner.weight()),
             Cell::Number(t.owner.lock_count() as u64),
             text(if waiting.contains(&t.owner.id()) { "WAITING" } else { "RUNNING" }),
+            text(""),
         ]
     })
+    .chain(store.engine().prepared_owners().into_iter().map(|(xid, owner)| {
+        vec![
+            Cell::Number(owner.id()),
+            Cell::Number(0),
+            Cell::Number(0),
+            text(""),
+            Cell::Number(owner.weight()),
+            Cell::Number(owner.lock_count() as u64),
+            text("PREPARED"),
+            text(show_xid(&xid)),
+        ]
+    }))
     .collect()
 }
 
-/// The latest deadlock, as a part of the status report; empty if there was none.
+/// The latest deadlock that was noted, as a part of the status report; empty if there was none.
 pub fn deadlock(store: &Store) -> String {
-    let Some(deadlock) = store.engine().locks().latest_deadlock() else {
+    let Some((at_us, what)) = store.latest_deadlock() else {
         return String::new();
     };
+    let seconds = store.engine().now_us().saturating_sub(at_us) / 1_000_000;
+    format!("\nLATEST DEADLOCK\n{seconds} s ago:\n{what}")
+}
+
+/// A deadlock in words, a line for each of its transactions and one for the victim. `statement` says what an owner's connection runs.
+pub(crate) fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
     let names = IndexNames::new(store);
     let who = |wait: &WaitInfo| format!("transaction {} of connection {}", wait.owner, wait.tag);
-    let mut out = "\nLATEST DEADLOCK\n".to_owned();
+    let mut out = String::new();
     for (i, wait) in deadlock.waits.iter().enumerate() {
         let next = &deadlock.waits[(i + 1) % deadlock.waits.len()];
         let [table, index, key] = names.describe_lock(&wait.key, &wait.kind);
@@ -249,13 +269,17 @@ pub fn deadlock(store: &Store) -> String {
             LockKind::Row(LockMode::Exclusive) => "to lock for a change",
             LockKind::Range { .. } | LockKind::Insert => "to insert into an interval locked around",
         };
-        let _ = writeln!(
+        let _ = write!(
             out,
             "{} ({} changes) wanted {wanted} key ({key}) of table {table}, index {index}, and waited for {}",
             who(wait),
             wait.weight,
             who(next)
         );
+        match statement(wait.owner) {
+            Some(statement) => drop(writeln!(out, ", in: {statement}")),
+            None => out.push('\n'),
+        }
     }
     if let Some(victim) = deadlock.waits.iter().find(|w| w.owner == deadlock.victim) {
         let _ = writeln!(out, "{} was rolled back: it had changed least", who(victim));

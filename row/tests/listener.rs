@@ -43,7 +43,7 @@ impl EventListener for Listener {
             let _ = (
                 report::locks(&store),
                 report::lock_waits(&store),
-                report::transactions(&store),
+                report::transactions(&store, &|_| String::new()),
                 report::deadlock(&store),
             );
             // What it does makes flushes, which are told in turn. One whose table it is would wait for itself.

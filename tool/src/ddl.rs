@@ -9,6 +9,7 @@
 
 use crate::catalog::{parts, sql_name};
 use crate::collation::{character_set, well_known};
+use crate::column_compression::uncompressed;
 use crate::frm::{Frm, FrmColumn, FrmKey, precision};
 use crate::value;
 use std::collections::BTreeMap;
@@ -140,14 +141,11 @@ impl Table<'_> {
             out.push_str(if self.is_autoinc(number) { " AUTO_INCREMENT" } else { "" });
             return out;
         };
-        out.push_str(&sql_type(stored, of));
-        let named = match of.kind {
-            247 | 248 => collation_name(of.collation, collations),
-            255 => None,
-            _ => stored.collation.as_ref().map(|(_, name)| name.clone()),
-        };
-        if let Some(name) = named.filter(|name| name != "binary") {
-            out.push_str(&format!(" CHARACTER SET {} COLLATE {name}", character_set(&name)));
+        let named = column_collation(stored, of, collations);
+        out.push_str(&sql_type(stored, of, named.as_deref()));
+        out.push_str(if of.compressed { " COMPRESSED" } else { "" });
+        if let Some(name) = named.as_deref().filter(|&name| name != "binary") {
+            out.push_str(&format!(" CHARACTER SET {} COLLATE {name}", character_set(name)));
         }
         if let Some((start, end)) = self.frm.and_then(|frm| frm.system_time) {
             let is =
@@ -164,7 +162,7 @@ impl Table<'_> {
             ));
         } else {
             out.push_str(if of.nullable { " NULL" } else { " NOT NULL" });
-            if let Some(default) = self.default(stored, of) {
+            if let Some(default) = self.default(stored, of, named.as_deref()) {
                 out.push_str(&format!(" DEFAULT {default}"));
             }
             if of.update_now {
@@ -186,7 +184,7 @@ impl Table<'_> {
         self.meta.autoinc_column == Some(number as u32)
     }
 
-    fn default(&self, stored: &StoredColumn, of: &FrmColumn) -> Option<String> {
+    fn default(&self, stored: &StoredColumn, of: &FrmColumn, collation: Option<&str>) -> Option<String> {
         if of.default_now {
             return Some(format!("current_timestamp({})", fraction(of, 19)));
         }
@@ -206,16 +204,20 @@ impl Table<'_> {
             15 => {
                 let len_bytes = if of.length > 255 { 2 } else { 1 };
                 let len = value::integer(bytes.get(..len_bytes)?, true).parse::<usize>().ok()?;
-                text_default(stored, bytes.get(len_bytes..len_bytes + len)?)
+                let bytes = bytes.get(len_bytes..len_bytes + len)?;
+                match of.compressed {
+                    true => text_default(collation?, &uncompressed(bytes).ok()?),
+                    false => text_default(collation?, bytes),
+                }
             }
             254 => {
                 let pad: &[u8] = if value::is_text(stored, Some(of)) { b" " } else { b"\0" };
                 let end = bytes.iter().rposition(|byte| !pad.contains(byte)).map_or(0, |last| last + 1);
-                text_default(stored, &bytes[..end])
+                text_default(collation?, &bytes[..end])
             }
             _ => {
                 let mut out = Vec::new();
-                value::write(stored, Some(of), Some(bytes), &mut out);
+                value::write(stored, Some(of), Some(bytes), &mut out).ok()?;
                 String::from_utf8(out).ok()
             }
         }
@@ -257,10 +259,7 @@ impl Table<'_> {
         let column = self.meta.columns.get(part.column as usize)?;
         let is_text = matches!(column.kind, ColumnType::Char | ColumnType::VarChar | ColumnType::Blob);
         let is_prefix = is_text && (column.kind == ColumnType::Blob || part.length < column.size);
-        let wide = column
-            .collation
-            .as_ref()
-            .map_or(1, |(id, name)| u32::from(crate::collation::named(*id, name).traits().mbmaxlen));
+        let wide = column.collation.as_ref().map_or(1, |(_, name)| width(name));
         let prefix = if is_prefix { format!("({})", part.length / wide) } else { String::new() };
         let order = if part.descending { " DESC" } else { "" };
         Some(format!("{}{prefix}{order}", identifier(&column.name)))
@@ -275,13 +274,24 @@ fn collation_name(id: u32, collations: &Collations) -> Option<String> {
     collations.get(&id).cloned().or_else(|| well_known(id).map(str::to_owned))
 }
 
+/// The collation of a column, if it has a name here.
+fn column_collation(stored: &StoredColumn, of: &FrmColumn, collations: &Collations) -> Option<String> {
+    match of.kind {
+        // The engine knows neither lists nor what the server compresses as text.
+        247 | 248 => collation_name(of.collation, collations),
+        _ if of.compressed => collation_name(of.collation, collations),
+        255 => None,
+        _ => stored.collation.as_ref().map(|(_, name)| name.clone()),
+    }
+}
+
 /// Digits of a fraction of a second.
 fn fraction(of: &FrmColumn, whole: u16) -> u16 {
     of.length.saturating_sub(whole + 1)
 }
 
-fn text_default(stored: &StoredColumn, bytes: &[u8]) -> Option<String> {
-    let set = stored.collation.as_ref().map(|(_, name)| character_set(name))?;
+fn text_default(collation: &str, bytes: &[u8]) -> Option<String> {
+    let set = character_set(collation);
     let is_plain = bytes.is_ascii() && !matches!(set, "ucs2" | "utf16" | "utf16le" | "utf32");
     Some(match is_plain {
         true => bytes_literal(bytes),
@@ -295,14 +305,16 @@ fn text_default(stored: &StoredColumn, bytes: &[u8]) -> Option<String> {
 
 /// Characters that a column has room for.
 fn chars(stored: &StoredColumn, bytes: u32) -> u32 {
-    stored
-        .collation
-        .as_ref()
-        .map_or(bytes, |(id, name)| bytes / u32::from(crate::collation::named(*id, name).traits().mbmaxlen.max(1)))
+    stored.collation.as_ref().map_or(bytes, |(_, name)| bytes / width(name))
 }
 
-/// The server's type.
-fn sql_type(stored: &StoredColumn, of: &FrmColumn) -> String {
+/// Bytes of the longest character of a collation.
+fn width(collation: &str) -> u32 {
+    u32::from(crate::collation::named(0, collation).traits().mbmaxlen.max(1))
+}
+
+/// The server's type. One that the server compresses holds bytes if its collation has no name here.
+fn sql_type(stored: &StoredColumn, of: &FrmColumn, collation: Option<&str>) -> String {
     let number = |name: &str| {
         let width = if of.zerofill { format!("({})", of.length) } else { String::new() };
         let unsigned = if of.unsigned { " UNSIGNED" } else { "" };
@@ -316,7 +328,7 @@ fn sql_type(stored: &StoredColumn, of: &FrmColumn) -> String {
         0 => name.to_owned(),
         digits => format!("{name}({digits})"),
     };
-    let is_text = value::is_text(stored, Some(of));
+    let is_text = value::is_text(stored, Some(of)) && collation.is_some();
     let list = |name: &str| {
         let values: Vec<String> = of.values.iter().map(|value| bytes_literal(value)).collect();
         format!("{name}({})", values.join(","))
@@ -348,6 +360,11 @@ fn sql_type(stored: &StoredColumn, of: &FrmColumn) -> String {
             Some(name) => name.to_uppercase(),
             None => format!("{}({})", if is_text { "CHAR" } else { "BINARY" }, chars(stored, stored.size)),
         },
+        // A byte of its length says how it is compressed.
+        15 if of.compressed => {
+            let name = if is_text { "VARCHAR" } else { "VARBINARY" };
+            format!("{name}({})", stored.size.saturating_sub(1) / collation.map_or(1, width))
+        }
         249..=252 => {
             let size = match stored.length_bytes {
                 1 => "TINY",

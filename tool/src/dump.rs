@@ -1,9 +1,8 @@
 //! `dump`: a part of a store as lines of text.
 
 use crate::catalog::Catalog;
-use crate::open::Offline;
+use crate::open::{Offline, Place};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
 use std::sync::Arc;
 use strata_engine::internals::base::{FileNo, Kind, Lsn};
 use strata_engine::internals::manifest::{Findings, survey};
@@ -15,8 +14,8 @@ use strata_row::catalog::format::FEATURES;
 /// Its options.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The store's directory, or the data directory that it is in
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub place: Place,
     #[command(flatten)]
     pub what: What,
 }
@@ -45,7 +44,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// See the module.
 pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.store)?;
+    let store = Offline::open(&args.place)?;
     match &args.what {
         What { log: true, .. } => dump_log(&store),
         What { file: Some(no), .. } => dump_file(&store, FileNo(*no)),

@@ -27,6 +27,11 @@ const EXPRESSIONS: usize = 16;
 const SEPARATOR: u8 = 0xff;
 const FIELD_NUMBER: u16 = 0x3fff;
 
+/// The number of the collation `binary`.
+pub const BINARY_COLLATION: u32 = 63;
+/// The use of columns that the server compresses.
+const COMPRESSED: u8 = 24;
+
 const DECIMAL: u16 = 1;
 const ZEROFILL: u16 = 4;
 const NO_DEFAULT: u16 = 0x4000;
@@ -70,6 +75,8 @@ pub struct FrmColumn {
     pub check: Option<String>,
     /// 0: seen; 1: INVISIBLE; more: the server's own.
     pub invisible: u8,
+    /// The server compresses its values.
+    pub compressed: bool,
     /// The name of a type that a plugin has.
     pub plugin_type: Option<String>,
     /// Where its bytes are in a record.
@@ -191,6 +198,7 @@ fn column(file: &Bytes<'_>, at: usize) -> Result<(FrmColumn, usize)> {
         collation: u32::from(file.u8(at + 14)?) | u32::from(file.u8(at + 11)?) << 8,
         default_now: matches!(usage, 21 | 23),
         update_now: matches!(usage, 22 | 23),
+        compressed: usage == COMPRESSED,
         // What has no default, or one of another kind, is told apart when the record is read.
         default: (flags & NO_DEFAULT == 0 && usage != 15).then_some(None),
         place: (place as usize).checked_sub(1).context("a column before the record")?,
@@ -380,3 +388,6 @@ fn strings(frm: &mut Frm, file: &Bytes<'_>, mut at: usize, form: usize) -> Resul
     };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,9 @@
 //! `list`: what is in a store.
 
 use crate::catalog::Catalog;
-use crate::open::Offline;
+use crate::open::{Offline, Place};
 use anyhow::Result;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use strata_engine::internals::manifest::{Findings, survey};
 use strata_engine::internals::wal::format::segment_number;
 use strata_row::catalog::format::FEATURES;
@@ -12,13 +11,13 @@ use strata_row::catalog::format::FEATURES;
 /// Its options.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The store's directory, or the data directory that it is in
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// See the module.
 pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.store)?;
+    let store = Offline::open(&args.place)?;
     match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Parts { error, .. } => println!("manifest: {error}"),
         Findings::Whole(stored) => {

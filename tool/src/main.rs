@@ -9,9 +9,11 @@
 
 mod catalog;
 mod collation;
+mod column_compression;
 mod ddl;
 mod dump;
 mod frm;
+mod keys;
 mod layout;
 mod list;
 mod open;

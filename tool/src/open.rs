@@ -1,9 +1,9 @@
 //! A store that no server has open, and its files.
 //!
-//! Keys of what is encrypted come in here, by [`Offline::keys`], and go from here to all that reads. None are given yet: a provider that
-//! reads the file of keys of the server's plugin `file_key_management` has its place there. Until then an encrypted store is refused,
-//! with the key that it needs.
+//! Keys of what is encrypted come in here, by [`Offline::keys`], and go from here to all that reads. A store whose keys are not given
+//! is refused, with the key that it needs.
 
+use crate::keys::KeyFile;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,19 +16,34 @@ use strata_row::catalog::format::FEATURES;
 /// The directory of the store in a server's data directory.
 const WITHIN_DATA: &str = "#strata";
 
+/// Which store is read, and with which keys.
+#[derive(clap::Args, Debug)]
+pub struct Place {
+    /// The store's directory, or the data directory that it is in
+    pub store: PathBuf,
+    /// The keys of an encrypted store: the file of the server's file_key_management_filename
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// What has the passphrase of an encrypted key file: the file of the server's file_key_management_filekey
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    pub passphrase_file: Option<PathBuf>,
+}
+
 /// A store on the disk.
 pub struct Offline {
     /// The disk.
     pub disk: Arc<dyn Disk>,
     /// The store's directory.
     pub dir: PathBuf,
+    keys: Option<Arc<dyn KeyProvider>>,
     /// Nobody opens it meanwhile.
     _lock: Option<Box<dyn Send + Sync>>,
 }
 
 impl Offline {
-    /// The store in `dir`, or in the data directory `dir`. Refuses one that a server has open.
-    pub fn open(dir: &Path) -> Result<Offline> {
+    /// Refuses a store that a server has open.
+    pub fn open(place: &Place) -> Result<Offline> {
+        let dir = &place.store;
         let within = dir.join(WITHIN_DATA);
         let dir = if within.is_dir() { within } else { dir.to_owned() };
         ensure!(dir.is_dir(), "{}: there is no such directory", dir.display());
@@ -43,12 +58,15 @@ impl Offline {
                 None
             }
         };
-        Ok(Offline { disk, dir, _lock: lock })
+        let read = |path: &PathBuf| KeyFile::read(path, place.passphrase_file.as_deref());
+        let keys = place.key_file.as_ref().map(read).transpose()?;
+        let keys = keys.map(|keys| Arc::new(keys) as Arc<dyn KeyProvider>);
+        Ok(Offline { disk, dir, keys, _lock: lock })
     }
 
     /// The keys of what is encrypted.
     fn keys(&self) -> Option<Arc<dyn KeyProvider>> {
-        None
+        self.keys.clone()
     }
 
     /// The same, for those who open files.

@@ -3,11 +3,17 @@
 //! The engine keeps bytes of the server's record; what they mean is the type's business, which the `.frm` file tells. Without it a
 //! value is written by how it is stored: numbers as numbers, all else as bytes.
 //!
+//! Columns that the server compresses are written as the values that they stand for; without the `.frm` file nobody knows that they are
+//! compressed, and the stored bytes are written.
+//!
 //! Texts are written byte by byte in quotes, for a client with the character set `binary`: the server takes them for what the column
 //! has, whichever character set that is. Values that are no text are written in hexadecimal.
 
-use crate::frm::{FrmColumn, precision};
+use crate::column_compression::uncompressed;
+use crate::frm::{BINARY_COLLATION, FrmColumn, precision};
+use anyhow::Result;
 use jiff::Timestamp;
+use std::borrow::Cow;
 use std::fmt::Write;
 use strata_row::def::ColumnType;
 use strata_row::schema::StoredColumn;
@@ -16,9 +22,17 @@ use strata_row::schema::StoredColumn;
 const GROUP: usize = 9;
 const GROUP_BYTES: [usize; GROUP + 1] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 
-/// Appends a value. `None` is NULL.
-pub fn write(column: &StoredColumn, frm: Option<&FrmColumn>, value: Option<&[u8]>, out: &mut Vec<u8>) {
-    let Some(value) = value else { return out.extend_from_slice(b"NULL") };
+/// Appends a value. `None` is NULL. Fails if the bytes are none of the column's type.
+pub fn write(column: &StoredColumn, frm: Option<&FrmColumn>, value: Option<&[u8]>, out: &mut Vec<u8>) -> Result<()> {
+    let Some(stored) = value else {
+        out.extend_from_slice(b"NULL");
+        return Ok(());
+    };
+    let value = match frm {
+        Some(frm) if frm.compressed => uncompressed(stored)?,
+        _ => Cow::Borrowed(stored),
+    };
+    let value = &*value;
     let typed = frm.and_then(|frm| typed(frm, value));
     match (typed, column.kind) {
         (Some(text), _) => out.extend_from_slice(text.as_bytes()),
@@ -28,10 +42,15 @@ pub fn write(column: &StoredColumn, frm: Option<&FrmColumn>, value: Option<&[u8]
         (None, _) if is_text(column, frm) => quote(value, out),
         (None, _) => hex(value, out),
     }
+    Ok(())
 }
 
 /// Has the column characters?
 pub fn is_text(column: &StoredColumn, frm: Option<&FrmColumn>) -> bool {
+    // To the engine it has bytes.
+    if let Some(frm) = frm.filter(|frm| frm.compressed) {
+        return frm.collation != BINARY_COLLATION;
+    }
     let is_binary = column.collation.as_ref().is_none_or(|(_, name)| name == "binary");
     !is_binary && frm.is_none_or(|frm| frm.kind != 255)
 }

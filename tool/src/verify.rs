@@ -4,7 +4,7 @@
 //! which nothing is damaged once more as `CHECK TABLE` does: order, counts, separators, what filters say.
 
 use crate::catalog::Catalog;
-use crate::open::Offline;
+use crate::open::{Offline, Place};
 use crate::salvage::{Names, describe};
 use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
@@ -17,13 +17,13 @@ use strata_engine::internals::sst::{BlockCache, Sst, Survey};
 /// Its options.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The store's directory, or the data directory that it is in
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub place: Place,
 }
 
 /// See the module. Tells all that is wrong.
 pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.store)?;
+    let store = Offline::open(&args.place)?;
     let mut salvage = store.salvage()?;
     let catalog = Catalog::read(&mut salvage);
     let Ok(()) = salvage.walk(&[0; 4], &[0xff; 4], &mut |_| Ok::<(), Infallible>(()));

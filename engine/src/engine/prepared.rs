@@ -1,9 +1,12 @@
 //! What is asked of prepared transactions that no session holds.
 
+use std::sync::Arc;
+
 use super::Engine;
 use crate::base::{Error, IndexId, Result};
 use crate::crash_point::CrashPoint;
 use crate::journal::Durable;
+use crate::lock::LockOwner;
 use crate::recover;
 
 /// For a [layer](crate::layer) above.
@@ -11,6 +14,11 @@ impl Engine {
     /// Ids of prepared transactions that no session holds.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.core.journal.detached()
+    }
+
+    /// The same, with the owners of their locks, for reports.
+    pub fn prepared_owners(&self) -> Vec<(Vec<u8>, Arc<LockOwner>)> {
+        self.core.journal.detached_owners()
     }
 
     /// Whether a prepared transaction, with or without a session, writes to one of these indexes.

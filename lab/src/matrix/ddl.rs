@@ -22,7 +22,7 @@ const TABLES: &[&str] = &[
     "INSERT INTO other SELECT seq, REPEAT('o', seq % 90) FROM seq_1_to_500",
     "CREATE TABLE d (id INT AUTO_INCREMENT PRIMARY KEY, v INT, w VARCHAR(200), KEY (v)) ENGINE=STRATA",
     "INSERT INTO d (v, w) SELECT seq % 7, REPEAT('d', 150) FROM seq_1_to_2000",
-    "CREATE TABLE e (id INT PRIMARY KEY, v INT) ENGINE=STRATA",
+    "CREATE TABLE e (id INT PRIMARY KEY, v INT NOT NULL) ENGINE=STRATA",
     "INSERT INTO e SELECT seq, seq FROM seq_1_to_100",
 ];
 /// More than a write buffer holds before it goes to files.
@@ -42,6 +42,19 @@ enum May {
 }
 
 use May::{After, Before, Either};
+
+/// All indexes are made anew, and the old ones go with the change that gives the table the new ones.
+const REBUILT: &[(&str, May)] = &[
+    ("change-durable", Before),
+    ("build-begun", Before),
+    ("ingest-written", Before),
+    ("ingested", Before),
+    ("change-ordered:2", Before),
+    ("change-durable:2", After),
+    ("drop-recorded", After),
+    ("indexes-dropped", After),
+    ("notes-removed", After),
+];
 
 struct Case {
     statement: &'static str,
@@ -138,6 +151,48 @@ fn cases() -> Vec<Case> {
             statement: "CREATE INDEX w ON d (w)",
             more: LARGE,
             at: &[("files-written", Before), ("takeover-begins", Either), ("taken-over", Either)],
+        },
+        // What is made beside writers. The first change of the catalog reserves numbers, the second gives the table what was made.
+        case(
+            "ALTER TABLE d ADD KEY w (w, v), ADD UNIQUE KEY u (v, id), ALGORITHM=NOCOPY, LOCK=NONE",
+            &[
+                ("change-ordered", Before),
+                ("change-durable", Before),
+                ("build-begun", Before),
+                ("ingest-written", Before),
+                ("ingested", Before),
+                ("change-ordered:2", Before),
+                ("change-durable:2", After),
+            ],
+        ),
+        case(
+            "ALTER TABLE e DROP PRIMARY KEY, ADD PRIMARY KEY (v DESC, id), ADD KEY i (id), ALGORITHM=INPLACE, LOCK=NONE",
+            REBUILT,
+        ),
+        case("ALTER TABLE d COMPRESSION='none', FORCE, ALGORITHM=INPLACE, LOCK=NONE", REBUILT),
+        // An index beside a change at once, which is another definition of the rows.
+        case(
+            "ALTER TABLE d ADD COLUMN x INT NOT NULL DEFAULT 5 FIRST, ADD KEY x (x, w(10)), ALGORITHM=NOCOPY, LOCK=NONE",
+            &[
+                ("build-begun", Before),
+                ("ingest-written", Before),
+                ("ingested", Before),
+                ("change-ordered:2", Before),
+                ("change-durable:2", After),
+            ],
+        ),
+        // Of all partitions; one record decides.
+        Case {
+            statement: "ALTER TABLE d ADD UNIQUE KEY u (v, id), ALGORITHM=NOCOPY, LOCK=NONE",
+            more: &["ALTER TABLE d PARTITION BY HASH (id) PARTITIONS 3"],
+            at: &[
+                ("build-begun", Before),
+                ("build-begun:3", Before),
+                ("ingested:2", Before),
+                ("ingest-written:3", Before),
+                ("change-ordered:4", Before),
+                ("change-durable:4", After),
+            ],
         },
         // The statement commits by itself: its rows are no part of the counter's write.
         case("INSERT INTO d (v) SELECT seq FROM seq_1_to_3000", &[("counter-ordered", Before)]),

@@ -4,6 +4,7 @@ use super::drive::{Load, drive};
 use super::txn::{Order, STATEMENTS};
 use super::{DATABASE, Scale, check, load, schema, verdict};
 use crate::course::Course;
+use crate::encryption;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{resident_without_data, settle};
@@ -11,8 +12,10 @@ use crate::options::{Comparison, Site};
 use crate::progress::bar;
 use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
+use crate::stats;
 use anyhow::{Context, Result};
 use mysql::prelude::Queryable;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Options of `tpcc`.
@@ -43,6 +46,33 @@ pub struct Args {
     /// With all foreign keys of the specification (RocksDB has none)
     #[arg(long)]
     foreign_keys: bool,
+    /// Each engine also without foreign keys and encryption, in turn, and what they cost
+    #[arg(long)]
+    beside_plain: bool,
+}
+
+/// How the tables are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    foreign_keys: bool,
+    encrypted: bool,
+}
+
+const PLAIN: Way = Way { foreign_keys: false, encrypted: false };
+
+impl Way {
+    /// Behind what is measured.
+    fn words(self) -> String {
+        let keys = with_keys(self.foreign_keys);
+        let encrypted = if self.encrypted { ", encrypted" } else { "" };
+        format!("{keys}{encrypted}")
+    }
+
+    fn saved(self, scale: Scale) -> String {
+        let (keys, encrypted) =
+            (if self.foreign_keys { "-keys" } else { "" }, if self.encrypted { "-encrypted" } else { "" });
+        format!("tpcc-{}-{}{keys}{encrypted}", scale.warehouses, scale.customers)
+    }
 }
 
 /// Options of `tpcc-check`.
@@ -69,29 +99,35 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let scale = scale(args.small, args.warehouses);
     let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
-    let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
-    let keys = if args.foreign_keys { "-keys" } else { "" };
-    let saved = format!("tpcc-{}-{}{keys}", scale.warehouses, scale.customers);
+    let asked = Way { foreign_keys: args.foreign_keys, encrypted: args.comparison.encrypted };
+    anyhow::ensure!(!args.beside_plain || asked != PLAIN, "--beside-plain is for --foreign-keys and --encrypted");
+    let ways = if args.beside_plain { vec![asked, PLAIN] } else { vec![asked] };
+    let given = Comparison { encrypted: false, ..args.comparison.clone() }.conditions(args.course.budget_mb(raw_mb));
+    let conditions_of = |way: Way| if way.encrypted { encryption::switched_on(&given) } else { given.clone() };
     let instances = args.comparison.instances(&lab)?;
     if args.foreign_keys {
         instances.iter().try_for_each(|instance| has_foreign_keys(instance.kind()))?;
     }
-    let bases = instances
+    let cases: Vec<(&Instance, Way)> =
+        ways.iter().flat_map(|&way| instances.iter().map(move |instance| (instance, way))).collect();
+    let bases = cases
         .iter()
-        .map(|instance| resident_without_data(instance, &conditions, args.threads, STATEMENTS))
+        .map(|(instance, way)| resident_without_data(instance, &conditions_of(*way), args.threads, STATEMENTS))
         .collect::<Result<Vec<_>>>()?;
-    for instance in &instances {
+    for &(instance, way) in &cases {
+        let saved = way.saved(scale);
         if args.course.reuse && instance.has_saved(&saved) {
-            println!("{}: using the data of an earlier call", instance.kind().title());
+            println!("{}{}: using the data of an earlier call", instance.kind().title(), way.words());
             continue;
         }
         instance.reset()?;
         // Loaded with ample memory: the load is not what is measured.
-        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
+        let conditions = conditions_of(way);
+        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions };
         let server = instance.start(&ample)?;
-        load_warehouses(instance, scale, args.foreign_keys)?;
+        load_warehouses(instance, scale, way.foreign_keys)?;
         if args.check {
-            run_check(instance, scale, args.foreign_keys, &[])?;
+            run_check(instance, scale, way.foreign_keys, &[])?;
         }
         settle(server.pid())?;
         server.stop()?;
@@ -100,23 +136,30 @@ pub fn run(args: Args) -> Result<()> {
     let title = format!(
         "TPC-C, {} warehouse(s){}, {} threads, {} s",
         scale.warehouses,
-        with_keys(args.foreign_keys),
+        asked.words(),
         args.threads,
         args.course.seconds
     );
     let mut report = Report::new(&lab, &title)?;
+    let mut rates = Rates::new();
     for round in 1..=args.comparison.rounds {
         // Each round begins with another engine.
-        for n in 0..instances.len() {
-            let n = (n + round as usize - 1) % instances.len();
-            let instance = &instances[n];
-            instance.restore(&saved)?;
+        for n in 0..cases.len() {
+            let n = (n + round as usize - 1) % cases.len();
+            let (instance, way) = cases[n];
+            let conditions = conditions_of(way);
+            instance.restore(&way.saved(scale))?;
             let mut server = instance.start(&conditions)?;
             settle(server.pid())?;
-            let Args { foreign_keys, threads, rate, course, .. } = args;
+            let Args { threads, rate, course, .. } = args;
+            let foreign_keys = way.foreign_keys;
             let bench = Bench { scale, foreign_keys, threads, round, rate, course };
             let (mut run, orders) = measure(&mut server, &conditions, bench)?;
             run.usage.rss_base = bases[n];
+            if way.encrypted {
+                run.label.push_str(", encrypted");
+                run.settings.insert("encrypted".into(), "tables and log".into());
+            }
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
             }
@@ -127,6 +170,7 @@ pub fn run(args: Args) -> Result<()> {
                 settle(server.pid())?;
                 run.compacted = Some(instance.size_on_disk()?.data);
             }
+            rates.entry(instance.kind()).or_default()[usize::from(way == PLAIN)].push(run.tps());
             report.add(run)?;
             checked?;
             leaks::at_rest(&mut server, conditions.budget_mb)?;
@@ -134,11 +178,29 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if !args.course.reuse {
-        for instance in &instances {
-            instance.forget(&saved)?;
+        for (instance, way) in &cases {
+            instance.forget(&way.saved(scale))?;
         }
     }
+    if args.beside_plain {
+        rates.iter().for_each(|(kind, rates)| println!("{}", costs(*kind, asked, rates)));
+    }
     report.finish()
+}
+
+/// Transactions per second of each round: as was asked for, and plain.
+type Rates = BTreeMap<Kind, [Vec<f64>; 2]>;
+
+/// What the way that was asked for costs an engine, by the medians of the rounds.
+fn costs(kind: Kind, asked: Way, rates: &[Vec<f64>; 2]) -> String {
+    let [way, plain] = [0, 1].map(|n| stats::median(&rates[n]));
+    format!(
+        "{}{}: {way:.0} transactions/s, {:.3} of the {plain:.0} without ({} rounds)",
+        kind.title(),
+        asked.words(),
+        way / plain,
+        rates[0].len()
+    )
 }
 
 /// Fails for an engine without foreign keys.
@@ -266,4 +328,21 @@ pub fn measure(server: &mut Server, conditions: &Conditions, bench: Bench) -> Re
         run.errors.len()
     );
     Ok((run, [before, orders].concat()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_way_costs_is_told_by_medians() {
+        let asked = Way { foreign_keys: false, encrypted: true };
+        let told = costs(Kind::Strata, asked, &[vec![950.0, 100.0, 960.0], vec![1000.0, 1001.0, 10.0]]);
+        assert_eq!(told, "Strata, encrypted: 950 transactions/s, 0.950 of the 1000 without (3 rounds)");
+        let scale = Scale::small(2);
+        let both = Way { foreign_keys: true, encrypted: true };
+        assert_eq!(both.words(), " with foreign keys, encrypted");
+        let saved: std::collections::BTreeSet<String> = [PLAIN, asked, both].map(|way| way.saved(scale)).into();
+        assert_eq!(saved.len(), 3);
+    }
 }

@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, parts, sql_name, whole_table};
 use crate::ddl::{Collations, Table, identifier};
 use crate::frm::{self, Frm};
 use crate::layout::definition;
-use crate::open::Offline;
+use crate::open::{Offline, Place};
 use crate::value;
 use anyhow::{Context, Result, ensure};
 use output::Output;
@@ -37,8 +37,8 @@ use strata_row::schema::TableMeta;
 /// Its options.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The store's directory, or the data directory that it is in
-    pub store: PathBuf,
+    #[command(flatten)]
+    pub place: Place,
     /// Where the files go: a new directory
     #[arg(long)]
     pub to: PathBuf,
@@ -60,7 +60,7 @@ struct Reading<'a> {
 
 /// See the module.
 pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.store)?;
+    let store = Offline::open(&args.place)?;
     let definitions = args.definitions.clone().or_else(|| store.data_dir());
     ensure!(!args.to.exists(), "{} exists already", args.to.display());
     fs::create_dir_all(&args.to).with_context(|| args.to.display().to_string())?;
@@ -168,7 +168,8 @@ impl<'a> Reading<'a> {
         for &number in &self.columns {
             let column = &self.meta.columns[number];
             let mut out = Vec::new();
-            value::write(column, table.frm_column(column), self.values.get(record, number), &mut out);
+            value::write(column, table.frm_column(column), self.values.get(record, number), &mut out)
+                .map_err(|error| format!("column {}: {error:#}", column.name))?;
             literals.push(out);
         }
         Ok(literals)

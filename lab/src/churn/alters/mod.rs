@@ -5,8 +5,9 @@
 //! then, their statements mean the same. So after a crash the definition is that before the statement in flight or that after it, each
 //! column has its value in each row, and the rows are those that were acknowledged.
 //!
-//! Most changes are such as Strata does without copying, and half of these say so (`ALGORITHM=INSTANT`). What the two kinds of sessions
-//! may be refused is written where they are; a change that is refused changes nothing.
+//! Most changes are such as Strata does at once or beside writers, and half of these demand it (`ALGORITHM=INSTANT`, `LOCK=NONE`). So
+//! that they take a while the table has [`FILLERS`], rows that nobody changes. What the two kinds of sessions may be refused is written
+//! where they are; a change that is refused changes nothing.
 
 mod shape;
 
@@ -17,13 +18,16 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use shape::{Change, Shape};
+use shape::{Change, Shape, Way};
 use std::collections::BTreeMap;
 
 /// Sessions that write.
 const WRITERS: u32 = 3;
 /// Ids that each of them has.
 const IDS: i64 = 400;
+/// Rows that nobody changes, and the id before the first of them.
+const FILLERS: i64 = 20_000;
+const FILLERS_BEHIND: i64 = 1_000_000;
 
 /// `ALGORITHM=INSTANT` is refused: rows of too many former definitions are there.
 const NOT_INSTANT: [u16; 2] = [1845, 1846];
@@ -44,7 +48,8 @@ fn make(engine: &str) -> String {
 /// All sessions of the table.
 pub fn cast(engine: &str, seed: u64) -> Vec<Box<dyn Actor>> {
     let rng = |number: u32| SmallRng::seed_from_u64(seed.wrapping_mul(233) ^ u64::from(number));
-    let definer = Definer { engine: engine.into(), rng: rng(0), made: false, shape: Shape::first(), open: None };
+    let definer =
+        Definer { engine: engine.into(), rng: rng(0), made: false, filled: false, shape: Shape::first(), open: None };
     let mut cast: Vec<Box<dyn Actor>> = vec![Box::new(definer)];
     for number in 1..=WRITERS {
         let (engine, rng) = (engine.to_string(), rng(number));
@@ -59,6 +64,8 @@ struct Definer {
     rng: SmallRng,
     /// The table is known to be there.
     made: bool,
+    /// So are the rows that nobody changes.
+    filled: bool,
     shape: Shape,
     /// What the statement in flight makes of it.
     open: Option<Shape>,
@@ -66,19 +73,31 @@ struct Definer {
 
 impl Definer {
     fn alter(&mut self, session: &mut Session<'_>) -> Result<Flow> {
-        let Change { mut statement, after, instant } = self.shape.draw(&mut self.rng);
-        let demands = instant && self.engine == "STRATA" && self.rng.random_range(0..2) == 0;
+        let Change { mut statement, after, way } = self.shape.draw(&mut self.rng);
+        let demands = way < Way::Copy && self.engine == "STRATA" && self.rng.random_range(0..2) == 0;
         if demands {
-            statement.push_str(", ALGORITHM=INSTANT");
+            statement.push_str(way.demand());
         }
         self.open = Some(after);
         match session.run(&statement) {
             Answer::Done(()) => self.shape = self.open.take().unwrap_or_else(Shape::first),
             Answer::Lost => return Ok(Flow::Lost),
-            Answer::Refused(code, _) if demands && NOT_INSTANT.contains(&code) => self.open = None,
+            Answer::Refused(code, _) if demands && way == Way::Instant && NOT_INSTANT.contains(&code) => {
+                self.open = None
+            }
             Answer::Refused(code, text) => bail!("{code} {text}: {statement}"),
         }
         Ok(Flow::Goes)
+    }
+
+    /// All rows that nobody changes, or none.
+    fn fill(&mut self, session: &mut Session<'_>) -> Result<Flow> {
+        let flow = session.must(&format!(
+            "INSERT IGNORE INTO t (id, v, b) SELECT id, id % 1000, {TEXT} FROM
+             (SELECT {FILLERS_BEHIND} + seq AS id FROM seq_1_to_{FILLERS}) AS filler"
+        ))?;
+        self.filled |= flow == Flow::Goes;
+        Ok(flow)
     }
 
     /// While others write: rows whose columns are not what the definition makes them.
@@ -103,7 +122,7 @@ impl Actor for Definer {
     fn begin(&mut self, session: &mut Session<'_>) -> Result<Flow> {
         let flow = session.must(&make(&self.engine))?;
         self.made |= flow == Flow::Goes;
-        Ok(flow)
+        if flow == Flow::Goes && !self.filled { self.fill(session) } else { Ok(flow) }
     }
 
     fn step(&mut self, session: &mut Session<'_>) -> Result<Flow> {
@@ -127,10 +146,23 @@ impl Actor for Definer {
                 }
             }
         }
-        let query = format!("SELECT COUNT(*) FROM {}.t WHERE {}", database(), self.shape.deviates());
-        let deviating: u64 = conn.query_first(query)?.unwrap_or(0);
-        let told = format!("{deviating} rows of t have not the values of their columns' defaults");
-        Ok(if deviating == 0 { Vec::new() } else { vec![told] })
+        let count = |conn: &mut Conn, which: &str| -> Result<u64> {
+            Ok(conn.query_first(format!("SELECT COUNT(*) FROM {}.t WHERE {which}", database()))?.unwrap_or(0))
+        };
+        let mut wrong = Vec::new();
+        let deviating = count(conn, &self.shape.deviates())?;
+        if deviating > 0 {
+            wrong.push(format!("{deviating} rows of t have not the values of their columns' defaults"));
+        }
+        let fillers = count(conn, &format!("id > {FILLERS_BEHIND}"))?;
+        let whole = count(conn, &format!("id > {FILLERS_BEHIND} AND v = id % 1000 AND b = {TEXT}"))?;
+        if fillers != whole || !(fillers == FILLERS as u64 || fillers == 0 && !self.filled) {
+            wrong.push(format!(
+                "{fillers} of {FILLERS} rows that nobody changes are there, {whole} of them as they were"
+            ));
+        }
+        self.filled |= fillers > 0;
+        Ok(wrong)
     }
 }
 

@@ -11,6 +11,35 @@ use std::collections::BTreeMap;
 const COLUMNS_MAX: usize = 7;
 /// Secondary indexes that there may be at once.
 const INDEXES_MAX: usize = 4;
+/// What the name of a unique index begins with.
+const UNIQUE: char = 'u';
+/// The keys that rows may lie by; all of them are unique, since `id` is.
+const PRIMARIES: [&[&str]; 4] = [&["id"], &["v", "id"], &["id", "v"], &["v DESC", "id DESC"]];
+
+/// How much of the table Strata looks at for a change, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// At no row.
+    Instant,
+    /// Indexes are made beside writers.
+    Indexes,
+    /// All rows are written anew beside writers.
+    Rebuild,
+    /// All rows are copied, and writers wait.
+    Copy,
+}
+
+impl Way {
+    /// What a statement says to be refused rather than done in a worse way.
+    pub fn demand(self) -> &'static str {
+        match self {
+            Way::Instant => ", ALGORITHM=INSTANT",
+            Way::Indexes => ", ALGORITHM=NOCOPY, LOCK=NONE",
+            Way::Rebuild => ", ALGORITHM=INPLACE, LOCK=NONE",
+            Way::Copy => ", ALGORITHM=COPY",
+        }
+    }
+}
 
 /// A type, as the server shows it, by which values it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +90,9 @@ impl Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     columns: Vec<Column>,
-    /// Names, and the columns as they stand in a definition.
+    /// Of the first columns.
+    primary: Vec<String>,
+    /// Names, and the columns as they stand in a definition. The names of unique ones begin with [`UNIQUE`].
     indexes: BTreeMap<String, Vec<String>>,
     /// Number of the last name that was given.
     names: u32,
@@ -71,12 +102,17 @@ pub struct Shape {
 pub struct Change {
     pub statement: String,
     pub after: Shape,
-    /// Strata does it without looking at rows.
-    pub instant: bool,
+    /// How Strata does it.
+    pub way: Way,
 }
 
-/// A clause of ALTER TABLE, and whether Strata does it without looking at rows.
-type Clause = (String, bool);
+/// A clause of ALTER TABLE, and how Strata does it.
+type Clause = (String, Way);
+
+/// What an index of this name is.
+fn kind(name: &str) -> &'static str {
+    if name == "PRIMARY" || name.starts_with(UNIQUE) { "UNIQUE KEY" } else { "KEY" }
+}
 
 impl Shape {
     /// The definition before any change.
@@ -84,6 +120,7 @@ impl Shape {
         let column = |name: &str, kind| Column { name: name.into(), kind, nullable: false, default: None };
         Shape {
             columns: vec![column("id", Kind::BigInt), column("v", Kind::BigInt), column("b", Kind::Text(300))],
+            primary: vec!["id".into()],
             indexes: BTreeMap::from([("k0".into(), vec!["v".into()])]),
             names: 0,
         }
@@ -92,15 +129,21 @@ impl Shape {
     /// What stands between the parentheses of CREATE TABLE.
     pub fn definition(&self) -> String {
         let columns = self.columns.iter().map(Column::sql);
-        let indexes = self.indexes.iter().map(|(name, columns)| format!("KEY {name} ({})", columns.join(",")));
-        columns.chain(["PRIMARY KEY (id)".into()]).chain(indexes).collect::<Vec<_>>().join(", ")
+        let indexes =
+            self.indexes.iter().map(|(name, columns)| format!("{} {name} ({})", kind(name), columns.join(",")));
+        columns
+            .chain([format!("PRIMARY KEY ({})", self.primary.join(","))])
+            .chain(indexes)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Columns in order, then indexes by name, as [`Shape::observe`] has them.
     pub fn lines(&self) -> Vec<String> {
         let columns = self.columns.iter().map(Column::sql);
-        let indexes = self.indexes.iter().map(|(name, columns)| format!("{name} ({})", columns.join(",")));
-        columns.chain(["PRIMARY (id)".into()]).chain(indexes).collect()
+        let line = |name: &str, columns: &[String]| format!("{} {name} ({})", kind(name), columns.join(","));
+        let indexes = self.indexes.iter().map(|(name, columns)| line(name, columns));
+        columns.chain([line("PRIMARY", &self.primary)]).chain(indexes).collect()
     }
 
     /// A condition on rows in which a column has not the value of its default.
@@ -128,13 +171,15 @@ impl Shape {
             let default = default.map_or(String::new(), |default| format!(" DEFAULT {default}"));
             lines.push(format!("{name} {kind} {null}{default}"));
         }
-        let parts: Vec<(String, String, Option<u32>)> = conn.query(format!(
-            "SELECT index_name, column_name, sub_part FROM information_schema.statistics
+        let parts: Vec<(String, String, Option<u32>, bool, String)> = conn.query(format!(
+            "SELECT index_name, column_name, sub_part, non_unique, collation FROM information_schema.statistics
              WHERE {place} ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index"
         ))?;
         let mut indexes: Vec<(String, Vec<String>)> = Vec::new();
-        for (index, column, length) in parts {
+        for (index, column, length, is_plain, order) in parts {
             let part = length.map_or(column.clone(), |length| format!("{column}({length})"));
+            let part = if order == "D" { format!("{part} DESC") } else { part };
+            let index = format!("{} {index}", if is_plain { "KEY" } else { "UNIQUE KEY" });
             match indexes.last_mut() {
                 Some((last, columns)) if *last == index => columns.push(part),
                 _ => indexes.push((index, vec![part])),
@@ -149,7 +194,7 @@ impl Shape {
         let mut after = self.clone();
         // Where two columns may be added, what the second clause does is known: it does not meet the first.
         let has_room = self.added().len() + 2 <= COLUMNS_MAX;
-        let clauses: Vec<Clause> = match rng.random_range(0..20) {
+        let clauses: Vec<Clause> = match rng.random_range(0..30) {
             0..5 => vec![after.add_column(rng, true)],
             5..8 => vec![after.drop_column(rng)],
             8..10 => vec![after.widen(rng)],
@@ -161,11 +206,15 @@ impl Shape {
             17 => vec![after.drop_index(rng)],
             18 if has_room => vec![after.drop_column(rng), after.add_column(rng, false)],
             19 if has_room => vec![after.add_column(rng, false), after.add_column(rng, false)],
+            20..23 => vec![after.add_index(rng)],
+            23 => vec![after.drop_index(rng), after.add_index(rng)],
+            24..27 => vec![after.change_primary(rng)],
+            27 | 28 => vec![("FORCE".into(), Way::Rebuild)],
             _ => vec![after.drop_column(rng)],
         };
-        let instant = clauses.iter().all(|clause| clause.1);
+        let way = clauses.iter().map(|clause| clause.1).max().unwrap_or(Way::Instant);
         let clauses: Vec<String> = clauses.into_iter().map(|clause| clause.0).collect();
-        Change { statement: format!("ALTER TABLE t {}", clauses.join(", ")), after, instant }
+        Change { statement: format!("ALTER TABLE t {}", clauses.join(", ")), after, way }
     }
 
     fn name(&mut self, letter: char) -> String {
@@ -203,7 +252,7 @@ impl Shape {
         let column = Column { name: self.name('c'), kind, nullable, default: Some(default) };
         let sql = column.sql();
         let place = self.place(rng, column, anywhere);
-        (format!("ADD COLUMN {sql}{place}"), true)
+        (format!("ADD COLUMN {sql}{place}"), Way::Instant)
     }
 
     /// Puts a column somewhere; how a statement says where.
@@ -220,7 +269,7 @@ impl Shape {
 
     fn drop_column(&mut self, rng: &mut SmallRng) -> Clause {
         match self.any(rng).filter(|at| !self.is_indexed(&self.columns[*at].name)) {
-            Some(at) => (format!("DROP COLUMN {}", self.columns.remove(at).name), true),
+            Some(at) => (format!("DROP COLUMN {}", self.columns.remove(at).name), Way::Instant),
             None => self.add_index(rng),
         }
     }
@@ -228,34 +277,35 @@ impl Shape {
     /// A type with room for more, or back to where it began, which is a copy.
     fn widen(&mut self, rng: &mut SmallRng) -> Clause {
         let Some(at) = self.any(rng) else { return self.add_column(rng, true) };
-        let instant = !self.is_indexed(&self.columns[at].name);
+        let way = if self.is_indexed(&self.columns[at].name) { Way::Copy } else { Way::Instant };
         let column = &mut self.columns[at];
         match column.kind.wider() {
             Some(kind) => {
                 column.kind = kind;
-                (format!("MODIFY COLUMN {}", column.sql()), instant)
+                (format!("MODIFY COLUMN {}", column.sql()), way)
             }
             None => {
                 // The smallest that holds the default.
                 column.kind = if matches!(column.kind, Kind::Text(_)) { Kind::Text(5) } else { Kind::Int };
-                (format!("MODIFY COLUMN {}", column.sql()), false)
+                (format!("MODIFY COLUMN {}", column.sql()), Way::Copy)
             }
         }
     }
 
     fn allow_null(&mut self, rng: &mut SmallRng) -> Clause {
         let Some(at) = self.any(rng) else { return self.add_column(rng, true) };
-        let instant = !self.is_indexed(&self.columns[at].name) && !self.columns[at].nullable;
+        let is_instant = !self.is_indexed(&self.columns[at].name) && !self.columns[at].nullable;
+        let way = if is_instant { Way::Instant } else { Way::Copy };
         let column = &mut self.columns[at];
         column.nullable = !column.nullable;
-        (format!("MODIFY COLUMN {}", column.sql()), instant)
+        (format!("MODIFY COLUMN {}", column.sql()), way)
     }
 
     fn move_column(&mut self, rng: &mut SmallRng) -> Clause {
         let column = self.columns.remove(rng.random_range(0..self.columns.len()));
         let sql = column.sql();
         let place = self.place(rng, column, true);
-        (format!("MODIFY COLUMN {sql}{place}"), true)
+        (format!("MODIFY COLUMN {sql}{place}"), Way::Instant)
     }
 
     fn rename_column(&mut self, rng: &mut SmallRng) -> Clause {
@@ -265,15 +315,15 @@ impl Shape {
         for part in self.indexes.values_mut().flatten().filter(|part| **part == old) {
             part.clone_from(&new);
         }
-        (format!("RENAME COLUMN {old} TO {new}"), true)
+        (format!("RENAME COLUMN {old} TO {new}"), Way::Instant)
     }
 
     fn rename_index(&mut self, rng: &mut SmallRng) -> Clause {
         let Some(old) = self.any_index(rng) else { return self.add_index(rng) };
-        let new = self.name('k');
+        let new = self.name(old.chars().next().unwrap_or('k'));
         let columns = self.indexes.remove(&old).unwrap_or_default();
         self.indexes.insert(new.clone(), columns);
-        (format!("RENAME INDEX {old} TO {new}"), true)
+        (format!("RENAME INDEX {old} TO {new}"), Way::Instant)
     }
 
     fn any_index(&self, rng: &mut SmallRng) -> Option<String> {
@@ -293,16 +343,24 @@ impl Shape {
         if let Some(at) = self.any(rng).filter(|_| rng.random_range(0..2) == 0) {
             columns.insert(0, self.columns[at].name.clone());
         }
-        let name = self.name('k');
-        let clause = format!("ADD INDEX {name} ({})", columns.join(", "));
+        let has_id = columns.iter().any(|column| column == "id");
+        let name = self.name(if has_id && rng.random_range(0..2) == 0 { UNIQUE } else { 'k' });
+        let clause = format!("ADD {} {name} ({})", kind(&name), columns.join(", "));
         self.indexes.insert(name, columns);
-        (clause, false)
+        (clause, Way::Indexes)
+    }
+
+    /// Rows lie by another key.
+    fn change_primary(&mut self, rng: &mut SmallRng) -> Clause {
+        let others: Vec<&[&str]> = PRIMARIES.into_iter().filter(|key| self.primary != *key).collect();
+        self.primary = others[rng.random_range(0..others.len())].iter().map(|part| part.to_string()).collect();
+        (format!("DROP PRIMARY KEY, ADD PRIMARY KEY ({})", self.primary.join(", ")), Way::Rebuild)
     }
 
     fn drop_index(&mut self, rng: &mut SmallRng) -> Clause {
         let Some(name) = self.any_index(rng) else { return self.add_index(rng) };
         self.indexes.remove(&name);
-        (format!("DROP INDEX {name}"), false)
+        (format!("DROP INDEX {name}"), Way::Instant)
     }
 }
 
@@ -339,8 +397,11 @@ mod tests {
             "bigint",
             "RENAME COLUMN",
             "RENAME INDEX",
-            "ADD INDEX",
+            "ADD KEY",
+            "ADD UNIQUE KEY",
             "DROP INDEX",
+            "DROP PRIMARY KEY, ADD PRIMARY KEY (v DESC, id DESC)",
+            "FORCE",
             ", ADD COLUMN",
         ] {
             assert!(seen.contains(kind), "{kind}");
@@ -353,9 +414,8 @@ mod tests {
         let mut shape = Shape::first();
         shape.add_column(&mut rng, false);
         shape.indexes.insert("k9".into(), vec!["c1".into(), "v".into()]);
-        let (clause, instant) = shape.rename_column(&mut rng);
-        assert_eq!(clause, "RENAME COLUMN c1 TO c2");
-        assert!(instant);
+        let (clause, way) = shape.rename_column(&mut rng);
+        assert_eq!((clause.as_str(), way), ("RENAME COLUMN c1 TO c2", Way::Instant));
         assert_eq!(shape.indexes["k9"], ["c2", "v"]);
         // A column of an index is not dropped.
         assert!(!shape.drop_column(&mut rng).0.starts_with("DROP COLUMN"));
