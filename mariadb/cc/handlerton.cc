@@ -479,6 +479,9 @@ void install_transaction_callbacks(StrataCallbacks *callbacks)
   callbacks->blocking_begins= blocking_begins;
   callbacks->blocking_ends= blocking_ends;
   callbacks->binlog= current_binlog;
+  callbacks->query= [](const void *thd, char *text, size_t cap) {
+    return thd_query_safe(const_cast<THD *>(static_cast<const THD *>(thd)), text, cap);
+  };
 }
 
 int settle_prepared()

@@ -30,7 +30,7 @@ unsigned long long memtable_budget;
 unsigned long long log_segment_size;
 unsigned int flush_log_at_trx_commit;
 unsigned int background_threads;
-my_bool encrypt_log;
+my_bool encrypt_log, print_all_deadlocks;
 unsigned long encrypt_tables;
 
 void log_line(int severity, const char *text, size_t length)
@@ -110,6 +110,14 @@ void update_encrypt_tables(MYSQL_THD thd, st_mysql_sys_var *, void *var, const v
   *static_cast<unsigned long *>(var)= mode;
 }
 
+void update_print_deadlocks(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
+{
+  my_bool on= *static_cast<const my_bool *>(value);
+  *static_cast<my_bool *>(var)= on;
+  if (store)
+    strata_set_print_deadlocks(store, on);
+}
+
 void update_flush_log(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
 {
   unsigned int mode= *static_cast<const unsigned int *>(value);
@@ -135,6 +143,9 @@ MYSQL_SYSVAR_UINT(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_R
 MYSQL_SYSVAR_UINT(background_threads, background_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                   "Threads that write and merge sorted tables. 0 chooses by the number of processors.", nullptr, nullptr,
                   0, 0, 1024, 0);
+MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
+                  "Each deadlock in the error log, with the statements. SHOW ENGINE STRATA STATUS shows the latest one.", nullptr,
+                  update_print_deadlocks, FALSE);
 MYSQL_SYSVAR_BOOL(encrypt_log, encrypt_log, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                   "Encrypt the write-ahead log, under key 1 of the server's encryption plugin.", nullptr, nullptr, FALSE);
 const char *encrypt_tables_names[]= {"OFF", "ON", "FORCE", nullptr};
@@ -157,6 +168,7 @@ st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(block_cache_size),   MYSQL_SYSVAR(memtable_budget),  MYSQL_SYSVAR(log_segment_size),
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
     MYSQL_SYSVAR(encrypt_log),        MYSQL_SYSVAR(encrypt_tables),
+    MYSQL_SYSVAR(print_all_deadlocks),
     MYSQL_SYSVAR(snapshot_isolation), checkpoint_variables[0], checkpoint_variables[1], checkpoint_variables[2], nullptr};
 
 /* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
@@ -229,6 +241,7 @@ int init(void *p)
     store= nullptr;
     return 1;
   }
+  strata_set_print_deadlocks(store, print_all_deadlocks);
   if (settle_prepared() != STRATA_OK)
   {
     log_error("cannot end the transactions that a crash has left prepared");

@@ -104,6 +104,8 @@ typedef struct {
   /* Name of the binary log that is written now: its length, 0 if there is none. Asked for before a transaction is prepared; may
      take the server's mutex over that log. */
   size_t (*binlog)(char *name, size_t cap);
+  /* The statement that a connection runs at this moment, as far as there is room; its length. */
+  size_t (*query)(const void *thd, char *text, size_t cap);
   /* How a part of a table's path, the database's or the table's, is written in SQL (without quotes): its length. Any thread. */
   size_t (*identifier)(const char *part, char *out, size_t cap);
   /* Children of foreign keys with virtual columns in indexes, whose rows a cascade changes on the thread of the connection `thd`: the
@@ -219,6 +221,7 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 /* What becomes of tables that do not say: 0 not encrypted, 1 encrypted, 2 and new ones may not refuse it. Files are written anew in
    the background. */
 int strata_set_encrypt_tables(StrataStore *store, uint32_t mode);
+void strata_set_print_deadlocks(StrataStore *store, int on); /* each deadlock in the server's log */
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn strata_open(
         let store = Store::open_listening(Path::new(dir), options, Arc::new(listener))?;
         store.catalog().set_encrypt_tables(encrypt_tables(config.encrypt_tables)?)?;
         store.set_library(Arc::new(ServerLibrary(calls)));
-        let waits = Arc::new(Waits::new(calls));
+        let waits = Arc::new(Waits::new(calls, &store));
         store.engine().locks().set_observer(Some(waits.clone()));
         tell_blocking(&calls);
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
@@ -207,6 +207,17 @@ pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_encrypt_tables(store: *mut StoreHandle, mode: u32) -> c_int {
     unsafe { on_running(store, |s| s.store.catalog().set_encrypt_tables(encrypt_tables(mode)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_print_deadlocks(store: *mut StoreHandle, on: c_int) {
+    unsafe {
+        on_store(store, |s| {
+            s.waits.print_deadlocks(on != 0);
+            Ok(())
+        })
+    };
 }
 
 /// See the header.

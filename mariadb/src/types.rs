@@ -53,6 +53,8 @@ pub struct CCallbacks {
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
     /// The binary log that the server writes now; returns the length of its name, 0 if there is none.
     pub binlog: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
+    /// See the header.
+    pub query: Option<unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize>,
     /// How a part of a table's path is written in SQL; returns the length.
     pub identifier: Option<unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize>,
     /// The `StrataTable` of this name as the connection's statement has it open for a foreign key; null if it has not.
@@ -342,7 +344,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 144);
+        assert_eq!(size_of::<CCallbacks>(), 152);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
         assert_eq!(size_of::<CDdl>(), 24);

@@ -23,10 +23,12 @@ use crate::types::CCallbacks;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
-use strata_engine::layer::WaitObserver;
+use strata_engine::layer::{Deadlock, WaitObserver};
 use strata_row::kill_switch::KillSwitch;
+use strata_row::store::Store;
 
 /// A connection: a pointer that only goes back to the server.
 #[derive(Clone, Copy)]
@@ -72,12 +74,35 @@ fn blocking_ends() {
 pub struct Waits {
     sessions: RwLock<Sessions>,
     calls: CCallbacks,
+    /// Whose locks they are.
+    store: Weak<Store>,
+    /// Whether each deadlock gets a line in the server's log.
+    prints: AtomicBool,
 }
 
 impl Waits {
     /// Without sessions.
-    pub fn new(calls: CCallbacks) -> Waits {
-        Waits { sessions: RwLock::default(), calls }
+    pub fn new(calls: CCallbacks, store: &Arc<Store>) -> Waits {
+        Waits { sessions: RwLock::default(), calls, store: Arc::downgrade(store), prints: AtomicBool::new(false) }
+    }
+
+    /// From now on each deadlock is told in the server's log, or no longer.
+    pub fn print_deadlocks(&self, on: bool) {
+        self.prints.store(on, Ordering::Relaxed);
+    }
+
+    /// What the connection of an owner runs at this moment.
+    fn statement(&self, owner: u64) -> Option<String> {
+        /// Longer statements are shown as far as that.
+        const SHOWN_MAX: usize = 1024;
+        let query = self.calls.query?;
+        let sessions = self.sessions.read();
+        let thd = thd_of(&sessions, owner)?;
+        let mut text = vec![0; SHOWN_MAX];
+        // SAFETY: the connection lives, as it cannot leave meanwhile; the buffer has the length that is told.
+        let length = unsafe { query(thd.0, text.as_mut_ptr().cast(), text.len()) };
+        text.truncate(length);
+        (length > 0).then(|| String::from_utf8_lossy(&text).into_owned())
     }
 
     /// A session begins. The connection must live until `leave`.
@@ -127,6 +152,17 @@ impl WaitObserver for Waits {
             cycle.iter().filter_map(|&owner| Some((owner, thd_of(&sessions, owner)?))).collect();
         // SAFETY: connections live, as they cannot leave meanwhile.
         choose(&owners, |a, b| unsafe { prefer(a.0, b.0) })
+    }
+
+    fn deadlock(&self, deadlock: &Deadlock) {
+        let Some(store) = self.store.upgrade() else { return };
+        let text = store.note_deadlock(deadlock, &|owner| self.statement(owner));
+        if let (true, Some(log)) = (self.prints.load(Ordering::Relaxed), self.calls.log) {
+            for line in text.lines().map(|line| format!("deadlock: {line}")) {
+                // SAFETY: the header allows the call from any thread; text and length belong together.
+                unsafe { log(0, line.as_ptr().cast(), line.len()) };
+            }
+        }
     }
 }
 

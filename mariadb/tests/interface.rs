@@ -34,6 +34,7 @@ fn callbacks() -> CCallbacks {
         blocking_begins: None,
         blocking_ends: None,
         binlog: None,
+        query: None,
         identifier: None,
         child: None,
         key_version: None,

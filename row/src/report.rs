@@ -6,7 +6,7 @@
 use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
 use crate::foreign::key::is_passive;
-use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
+use crate::kv::{Deadlock, IndexId, LockKind, LockMode, WaitInfo};
 use crate::progress::Progress;
 use crate::schema::{StoredIndex, TableMeta};
 use crate::store::Store;
@@ -247,14 +247,20 @@ pub fn transactions(store: &Store, show_xid: &dyn Fn(&[u8]) -> String) -> Vec<Ro
     .collect()
 }
 
-/// The latest deadlock, as a part of the status report; empty if there was none.
+/// The latest deadlock that was noted, as a part of the status report; empty if there was none.
 pub fn deadlock(store: &Store) -> String {
-    let Some(deadlock) = store.engine().locks().latest_deadlock() else {
+    let Some((at_us, what)) = store.latest_deadlock() else {
         return String::new();
     };
+    let seconds = store.engine().now_us().saturating_sub(at_us) / 1_000_000;
+    format!("\nLATEST DEADLOCK\n{seconds} s ago:\n{what}")
+}
+
+/// A deadlock in words, a line for each of its transactions and one for the victim. `statement` says what an owner's connection runs.
+pub(crate) fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
     let names = IndexNames::new(store);
     let who = |wait: &WaitInfo| format!("transaction {} of connection {}", wait.owner, wait.tag);
-    let mut out = "\nLATEST DEADLOCK\n".to_owned();
+    let mut out = String::new();
     for (i, wait) in deadlock.waits.iter().enumerate() {
         let next = &deadlock.waits[(i + 1) % deadlock.waits.len()];
         let [table, index, key] = names.describe_lock(&wait.key, &wait.kind);
@@ -263,13 +269,17 @@ pub fn deadlock(store: &Store) -> String {
             LockKind::Row(LockMode::Exclusive) => "to lock for a change",
             LockKind::Range { .. } | LockKind::Insert => "to insert into an interval locked around",
         };
-        let _ = writeln!(
+        let _ = write!(
             out,
             "{} ({} changes) wanted {wanted} key ({key}) of table {table}, index {index}, and waited for {}",
             who(wait),
             wait.weight,
             who(next)
         );
+        match statement(wait.owner) {
+            Some(statement) => drop(writeln!(out, ", in: {statement}")),
+            None => out.push('\n'),
+        }
     }
     if let Some(victim) = deadlock.waits.iter().find(|w| w.owner == deadlock.victim) {
         let _ = writeln!(out, "{} was rolled back: it had changed least", who(victim));

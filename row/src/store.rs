@@ -20,6 +20,7 @@ use crate::jobs::{Job, Jobs};
 use crate::kill_switch::KillSwitch;
 use crate::kv::{self, Engine, Options, SeqNo};
 use crate::progress::Progress;
+use crate::report;
 use crate::schema::{StoredIndex, TableMeta};
 use crate::session::Session;
 use crate::table::{Table, TableState};
@@ -47,12 +48,26 @@ pub struct Store {
     jobs: Arc<Jobs>,
     /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
     latest_foreign_error: Mutex<Option<(u64, String)>>,
+    /// The latest deadlock in words, and when by the engine's clock, in microseconds.
+    latest_deadlock: Mutex<Option<(u64, String)>>,
 }
 
 impl Store {
     /// Opens or creates the database in a directory.
     pub fn open(dir: &Path, options: Options) -> Result<Arc<Store>> {
         Store::open_with(dir, options, Teller::default(), Arc::default())
+    }
+
+    /// Takes note of a deadlock, and puts it into words. `statement` says what a connection runs.
+    pub fn note_deadlock(&self, deadlock: &kv::Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
+        let text = report::deadlock_text(self, deadlock, statement);
+        *self.latest_deadlock.lock() = Some((self.engine.now_us(), text.clone()));
+        text
+    }
+
+    /// The latest one, if any was noted: when, by the engine's clock, and what.
+    pub fn latest_deadlock(&self) -> Option<(u64, String)> {
+        self.latest_deadlock.lock().clone()
     }
 
     /// Flushes and merges that run, then the last ones that have ended, for a store with a listener.
@@ -84,6 +99,7 @@ impl Store {
             builds: Mutex::default(),
             jobs,
             latest_foreign_error: Mutex::default(),
+            latest_deadlock: Mutex::default(),
         }))
     }
 

@@ -116,7 +116,7 @@ impl LockTable {
         };
         let observer = self.observer.read().clone();
         let ids: Vec<u64> = cycle.iter().map(|(waiter, _)| waiter.id).collect();
-        let preferred = observer.and_then(|observer| observer.victim(&ids));
+        let preferred = observer.as_ref().and_then(|observer| observer.victim(&ids));
         let places: Vec<WaitPlace> = cycle.iter().map(|edge| edge.1).collect();
         let mut guards = self.guards(&places);
         let mut waits = Vec::with_capacity(cycle.len());
@@ -139,9 +139,14 @@ impl LockTable {
             waits.rotate_left(at);
         }
         self.deadlocks.fetch_add(1, Ordering::Relaxed);
-        *self.latest_deadlock.lock() = Some(Deadlock { waits, victim: victim.id });
+        let deadlock = Deadlock { waits, victim: victim.id };
+        *self.latest_deadlock.lock() = Some(deadlock.clone());
         guards.cancel(victim.id, *place);
         victim.end_wait(WaitState::Victim);
+        drop(guards);
+        if let Some(observer) = observer {
+            observer.deadlock(&deadlock);
+        }
         if victim.id == owner.id { Search::Done } else { Search::Shot }
     }
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::deadlock::Search;
 use super::guards::WaitPlace;
+use super::report::Deadlock;
 use super::{LockOwner, LockTable};
 use crate::base::{Error, Result};
 use crate::io::{Blocking, Stopwatch, Waiting};
@@ -32,6 +33,9 @@ pub trait WaitObserver: Send + Sync {
 
     /// Which of the owners on a cycle of waits should give way, if that matters. Called like `waits`.
     fn victim(&self, cycle: &[u64]) -> Option<u64>;
+
+    /// A deadlock was found, and its victim gives way. Called like `waits`, by whoever has found it.
+    fn deadlock(&self, _deadlock: &Deadlock) {}
 }
 
 /// Where an owner waits, and how the wait ended.
