@@ -18,6 +18,7 @@ use crate::keyspace::{Keyspace, Keyspaces};
 use crate::lock::LockTable;
 use crate::manifest::{FEATURES, Feature};
 use crate::metrics::{Metric, Metrics};
+use crate::past::{self, Past};
 use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::read::{IndexStats, RangeEstimate};
@@ -63,6 +64,7 @@ const REPLAYED_MAX: (u64, u64) = (4096, 4 << 20);
 pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) keyspaces: Arc<Keyspaces>,
+    past: Arc<Past>,
     chore: Arc<OnceLock<Chore>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
@@ -82,12 +84,14 @@ impl Engine {
             }
         }));
         core.share_memory();
+        let past = Arc::new(Past::open(&core)?);
         let keyspaces = Arc::new(Keyspaces::open(&core)?);
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
-            let (keyspaces, chore) = (keyspaces.clone(), chore.clone());
-            let engine = Engine { core: core.clone(), keyspaces, chore, threads: None };
+            let (keyspaces, past, chore) = (keyspaces.clone(), past.clone(), chore.clone());
+            let engine = Engine { core: core.clone(), keyspaces, past, chore, threads: None };
             move || {
+                engine.past.keep(&engine.core);
                 engine.keyspaces.try_again(&engine.core);
                 if let Some(chore) = engine.chore.get() {
                     chore(&engine);
@@ -96,7 +100,7 @@ impl Engine {
         };
         let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
         core.after_commit();
-        Ok(Engine { core, keyspaces, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, past, chore, threads: Some(threads) })
     }
 
     /// A new store on a disk in memory, which is gone with its last handle. For tests.
@@ -204,6 +208,14 @@ impl Engine {
     /// outside of the mutex, [`Engine::await_visible`] must be called.
     pub fn read_point_ordered(&self) -> ReadPoint {
         self.core.tree.read_points.register(|| self.core.journal.committer.last_assigned())
+    }
+
+    /// A snapshot of a moment of the past, in seconds since 1970: of what was committed before that second began. Outside of locks, and
+    /// before the first read at the point, [`Engine::await_visible`] must be called.
+    ///
+    /// Errors: [`Error::Moment`] for a moment that is to come, or is not kept.
+    pub fn read_point_at(&self, unix_s: u64) -> Result<ReadPoint> {
+        past::read_point_at(&self.core, unix_s)
     }
 
     /// Returns once everything up to `seq` is visible. Not more than a load if it is.
@@ -512,6 +524,12 @@ impl Engine {
         self.core.journal.has_recovered()
     }
 
+    /// Says that what a crash has left prepared was decided, as far as the decisions had been made before: what is committed from now on is
+    /// committed now. To be called once by a layer with such transactions, after it has opened the store; the history waits for it.
+    pub fn end_recovery(&self) {
+        self.core.tree.timeline.hold(false);
+    }
+
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };
@@ -576,6 +594,14 @@ impl Engine {
     pub fn set_block_cache_bytes(&self, bytes: u64) {
         self.core.settings.set_cache_budget(bytes);
         self.core.share_memory();
+    }
+
+    /// Keeps the past for so many seconds from now on: what it was before this call stays for as long as the shorter of both says. 0 ends
+    /// the history. Durable when this returns.
+    ///
+    /// Errors: those of a write; the retention is as before, or the history has ended.
+    pub fn set_history_retention(&self, seconds: u64) -> Result<()> {
+        self.past.set_retention(&self.core, seconds)
     }
 
     /// Resizes the memtable budget.

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::base::codec::{Reader, put_bytes, put_varint};
 use crate::base::{FileNo, IndexId, KeyVersion, Lsn, Result, SeqNo};
 use crate::crypt::{Keyring, Purpose, SYSTEM_KEY};
-use crate::sst::SstMeta;
+use crate::sst::{SstMeta, Superseded};
 
 /// A change of the state: files that come and go, marks that advance. Removals take place before additions, so a file
 /// removed at one level and added at another has moved.
@@ -52,6 +52,9 @@ const ENCRYPTION: u8 = 13;
 const SEALED: u8 = 14;
 /// Of a file that is encrypted; only within sealed fields.
 const ADDED_ENCRYPTED: u8 = 15;
+
+/// Superseded versions of a file that the edit adds.
+const SUPERSEDED: u8 = 16;
 
 /// Flags of an encrypted file.
 const STAMPED: u8 = 1;
@@ -101,6 +104,10 @@ impl VersionEdit {
         if !secret.is_empty() {
             out.push(SEALED);
             put_bytes(out, &keys.seal(SYSTEM_KEY, Purpose::Manifest, path, &secret)?);
+        }
+        for (_, meta) in self.added.iter().filter(|(_, meta)| meta.superseded != Superseded::default()) {
+            out.push(SUPERSEDED);
+            [meta.no.0, meta.superseded.bytes, meta.superseded.until.0].iter().for_each(|&n| put_varint(out, n));
         }
         for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
             for index in indexes {
@@ -163,6 +170,11 @@ impl VersionEdit {
                 let index = index(reader)?;
                 let key = u32::try_from(reader.varint()?).ok()?;
                 self.encryption.push((index, (key > 0).then_some(key)));
+            }
+            SUPERSEDED => {
+                let no = FileNo(reader.varint()?);
+                let superseded = Superseded { bytes: reader.varint()?, until: SeqNo(reader.varint()?) };
+                self.added.iter_mut().rfind(|(_, meta)| meta.no == no)?.1.superseded = superseded;
             }
             _ => return None,
         }
