@@ -120,7 +120,9 @@ fn run(disk: &MemDisk, clock: &Arc<DayClock>, retention: u64, rng: &mut Rng, mut
         let (countdown, image, disk, seed) = (countdown.clone(), image.clone(), disk.clone(), rng.next());
         Arc::new(move |_: &str, _: &Path| {
             if countdown.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1) {
-                *image.lock() = Some(disk.crash(seed));
+                // The lock comes first: what is acknowledged before it is given back may be missing in the image.
+                let mut image = image.lock();
+                *image = Some(disk.crash(seed));
             }
         })
     };
@@ -190,6 +192,12 @@ fn check(engine: &Engine, clock: &Arc<DayClock>, retention: u64, rng: &mut Rng, 
     let oldest = first.max(now.saturating_sub(retention));
     let moment = oldest + rng.below(now + 1 - oldest);
     let seen = see(engine, moment).unwrap_or_else(|what| panic!("{moment}, of {oldest} to {now}: {what}"));
+    if seen != book.truth[&moment] {
+        let same: Vec<u64> = book.truth.iter().filter(|(_, state)| **state == seen).map(|(second, _)| *second).collect();
+        let differs = |k: &&Vec<u8>| seen.get(*k) != book.truth[&moment].get(*k);
+        let keys: Vec<String> = seen.keys().chain(book.truth[&moment].keys()).filter(differs).map(|k| k.escape_ascii().to_string()).collect();
+        eprintln!("it is the state of {same:?} (now: {}); other keys: {keys:?}", seen == book.now);
+    }
     assert!(seen == book.truth[&moment], "moment {moment} of {oldest} to {now} is another state");
     assert!(see(engine, oldest - 1).is_err_and(|what| what.contains("not kept")));
     assert!(see(engine, now + 1).is_err_and(|what| what.contains("future")));

@@ -208,6 +208,7 @@ typedef struct {
   uint32_t connections;                                                /* the most that the server lets in */
   uint32_t encrypt_log;                                                /* non-zero: the log is encrypted, under key 1 */
   uint32_t encrypt_tables;                                             /* as strata_set_encrypt_tables */
+  uint64_t history_retention_s;                                        /* seconds for which the past is kept */
 } StrataConfig;
 typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
 
@@ -219,6 +220,8 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 /* What becomes of tables that do not say: 0 not encrypted, 1 encrypted, 2 and new ones may not refuse it. Files are written anew in
    the background. */
 int strata_set_encrypt_tables(StrataStore *store, uint32_t mode);
+/* The past is kept for so many seconds; 0 ends the history. */
+int strata_set_history_retention(StrataStore *store, uint64_t seconds);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
@@ -329,6 +332,13 @@ int strata_commit(StrataSession *session);                 /* finishes after com
 int strata_rollback(StrataSession *session);
 int strata_savepoint_set(StrataSession *session, uint64_t *savepoint);
 int strata_savepoint_rollback(StrataSession *session, uint64_t savepoint);
+/* Before strata_statement_begin: a transaction that begins with the statement reads this moment, in seconds since 1970, wherever it reads
+   without locks. Nothing happens within a transaction. */
+int strata_read_past(StrataSession *session, uint64_t moment);
+/* Does the transaction read the past? */
+int strata_reads_past(const StrataSession *session);
+/* Whether a transaction that reads the past may write to a table: only if it was created since. */
+int strata_check_past_write(StrataSession *session, const StrataTable *table);
 int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
 /* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
 /* At the start, before the server opens its log: decides about transactions that the server has prepared, unless it will do so

@@ -202,6 +202,20 @@ impl Committer {
         }
     }
 
+    /// The second of a prepare gets its mark in front of it: a crash may take the commit's record with the mark in front of that one, and
+    /// leave the prepared transaction, which is then committed.
+    fn mark_prepare(&self) -> Result<()> {
+        if self.timeline.is_due() {
+            let marked = {
+                let mut last = self.order.lock();
+                self.mark_time(&mut last, &[])?;
+                *last
+            };
+            self.publish(marked);
+        }
+        Ok(())
+    }
+
     #[cold]
     fn order_mark(&self, last: &mut SeqNo, mark: &Entry) -> Result<()> {
         let (key, value) = mark.encode();
@@ -279,6 +293,7 @@ impl Committer {
 
     /// Logs a prepare record. The transaction holds back the log until it is ordered or rolled back.
     pub fn prepare(&self, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
+        self.mark_prepare()?;
         let header = record::prepare_header(xid);
         let body = Body::compress(&batch);
         let floor = {

@@ -223,3 +223,37 @@ fn decode_encrypted(reader: &mut Reader<'_>) -> Option<(u8, SstMeta)> {
     let key = Some(KeyVersion { id: number()?, version: number()? });
     Some((level, SstMeta { stamped: flags & STAMPED != 0, key, ..meta }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is superseded in a file goes with the edit that adds it, and with no other file.
+    #[test]
+    fn superseded_bytes_round_trip_and_belong_to_a_file_of_the_edit() {
+        let meta = |no: u64, bytes: u64| SstMeta {
+            no: FileNo(no),
+            index: IndexId(16),
+            file_bytes: 4096,
+            smallest: b"\0\0\0\x10a".to_vec(),
+            largest: b"\0\0\0\x10b".to_vec(),
+            min_seq: SeqNo(1),
+            max_seq: SeqNo(9),
+            entries: 5,
+            tombstones: 0,
+            raw_bytes: 500,
+            stamped: false,
+            key: None,
+            superseded: Superseded { bytes, until: SeqNo(bytes / 40) },
+            shares: Default::default(),
+        };
+        let edit = VersionEdit { added: vec![(6, meta(3, 280)), (6, meta(4, 0))], ..VersionEdit::default() };
+        let (keys, path) = (Keyring::new(None), Path::new("/MANIFEST"));
+        let mut bytes = Vec::new();
+        edit.encode(&keys, path, &mut bytes).unwrap();
+        assert_eq!(bytes[bytes.len() - 5..], [SUPERSEDED, 3, 0x98, 2, 7]);
+        assert_eq!(VersionEdit::decode(&mut Reader::new(&bytes), &keys, path).unwrap(), edit);
+        let stray = [SUPERSEDED, 3, 0x98, 2, 7];
+        assert!(VersionEdit::decode(&mut Reader::new(&stray), &keys, path).is_err());
+    }
+}

@@ -9,7 +9,7 @@
 //! What a store does with it (reads it when it is opened, forgets, is asked for a moment) is `crate::past`.
 //!
 //! # Invariants
-//! 1. A mark is in the log in front of the first commit that it does not show: none of these is durable without it.
+//! 1. A mark is in the log in front of the first commit, or prepare, that it does not show: none of these is durable without it.
 //! 2. A merge keeps what the numbers of all marks in memory see. A mark leaves memory only once a floor above it is durable: no later
 //!    opening believes that what it saw is there.
 //! 3. While the history is off, the durable floor is [`NEVER`].
@@ -120,6 +120,12 @@ impl Timeline {
         let mut marks = self.marks.lock();
         self.newest.store(0, Ordering::Relaxed);
         marks.forget(NEVER)
+    }
+
+    /// True if the present second may want a mark.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.is_on() && self.now() != self.newest.load(Ordering::Relaxed)
     }
 
     /// The mark that goes in front of the commit after `last`, if its second has none. Called under the commit order, while it is on.
