@@ -193,9 +193,15 @@ fn check(engine: &Engine, clock: &Arc<DayClock>, retention: u64, rng: &mut Rng, 
     let moment = oldest + rng.below(now + 1 - oldest);
     let seen = see(engine, moment).unwrap_or_else(|what| panic!("{moment}, of {oldest} to {now}: {what}"));
     if seen != book.truth[&moment] {
-        let same: Vec<u64> = book.truth.iter().filter(|(_, state)| **state == seen).map(|(second, _)| *second).collect();
+        let same: Vec<u64> =
+            book.truth.iter().filter(|(_, state)| **state == seen).map(|(second, _)| *second).collect();
         let differs = |k: &&Vec<u8>| seen.get(*k) != book.truth[&moment].get(*k);
-        let keys: Vec<String> = seen.keys().chain(book.truth[&moment].keys()).filter(differs).map(|k| k.escape_ascii().to_string()).collect();
+        let keys: Vec<String> = seen
+            .keys()
+            .chain(book.truth[&moment].keys())
+            .filter(differs)
+            .map(|k| k.escape_ascii().to_string())
+            .collect();
         eprintln!("it is the state of {same:?} (now: {}); other keys: {keys:?}", seen == book.now);
     }
     assert!(seen == book.truth[&moment], "moment {moment} of {oldest} to {now} is another state");
@@ -288,7 +294,10 @@ fn without_retention_nothing_is_kept_nor_written() {
         let metrics = engine.metrics();
         assert_eq!((metrics.history_moments, metrics.history_oldest, metrics.internal_commits), (0, 0, 0));
         assert!(engine.features().iter().all(|feature| feature.name() != "history"));
-        assert_eq!(see(&engine, BEGIN + 2).unwrap_err(), "The moment 2026-11-23 10:00:02 UTC is not kept: no history is");
+        assert_eq!(
+            see(&engine, BEGIN + 2).unwrap_err(),
+            "The moment 2026-11-23 10:00:02 UTC is not kept: no history is"
+        );
     });
 }
 

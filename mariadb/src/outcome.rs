@@ -66,7 +66,10 @@ pub fn code_of(error: &Error) -> c_int {
             kv::Error::Deadlock => code::DEADLOCK,
             kv::Error::Interrupted => code::INTERRUPTED,
             kv::Error::Conflict => code::CONFLICT,
-            kv::Error::Incompatible { .. } | kv::Error::Invalid(_) | kv::Error::Moment(_) | kv::Error::NoKeyspace(_) => code::INVALID,
+            kv::Error::Incompatible { .. }
+            | kv::Error::Invalid(_)
+            | kv::Error::Moment(_)
+            | kv::Error::NoKeyspace(_) => code::INVALID,
             // Closed, Internal, and what a later engine may add.
             _ => code::INTERNAL,
         },

@@ -57,7 +57,9 @@ pub enum Error {
     #[error("the table {0} the moment that is read (strata_read_timestamp)")]
     NotThen(String),
     /// A transaction that reads the past writes only to tables that were created since.
-    #[error("the session reads the past (strata_read_timestamp): it may only write to tables that were created since; '{0}' was there")]
+    #[error(
+        "the session reads the past (strata_read_timestamp): it may only write to tables that were created since; '{0}' was there"
+    )]
     PastIsReadOnly(String),
     /// A call or a definition is wrong.
     #[error("{0}")]

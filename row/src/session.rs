@@ -216,7 +216,9 @@ impl Session {
     /// of it is read there.
     pub fn check_write_to(&self, name: &str) -> Result<()> {
         match &self.past {
-            Some(past) if self.store.catalog().was_there(name, past.point.seq())? => Err(Error::PastIsReadOnly(name.to_owned())),
+            Some(past) if self.store.catalog().was_there(name, past.point.seq())? => {
+                Err(Error::PastIsReadOnly(name.to_owned()))
+            }
             _ => Ok(()),
         }
     }

@@ -193,7 +193,9 @@ impl Committer {
     /// for the end of a prepared one, has it for this too. `batch` is that of a commit which may be the timeline's own.
     #[inline]
     fn mark_time(&self, last: &mut SeqNo, batch: &[u8]) -> Result<()> {
-        if !self.timeline.is_on() || BatchReader::new(batch).next().is_some_and(|(_, key, _)| key.starts_with(&TIMELINE.prefix())) {
+        if !self.timeline.is_on()
+            || BatchReader::new(batch).next().is_some_and(|(_, key, _)| key.starts_with(&TIMELINE.prefix()))
+        {
             return Ok(());
         }
         match self.timeline.tick(*last) {
