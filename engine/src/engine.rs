@@ -23,6 +23,7 @@ use crate::manifest::{FEATURES, Feature};
 use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
+use crate::past::{self, Past};
 use crate::read::{IndexStats, RangeEstimate};
 use crate::read_point::ReadPoint;
 use crate::renewal::{Moment, Renewal};
@@ -62,6 +63,7 @@ pub type Chore = Box<dyn Fn(&Engine) + Send + Sync>;
 pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) keyspaces: Arc<Keyspaces>,
+    past: Arc<Past>,
     chore: Arc<OnceLock<Chore>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
@@ -81,12 +83,14 @@ impl Engine {
             }
         }));
         core.share_memory();
+        let past = Arc::new(Past::open(&core)?);
         let keyspaces = Arc::new(Keyspaces::open(&core)?);
         let chore: Arc<OnceLock<Chore>> = Arc::default();
         let chores = {
-            let (keyspaces, chore) = (keyspaces.clone(), chore.clone());
-            let engine = Engine { core: core.clone(), keyspaces, chore, threads: None };
+            let (keyspaces, past, chore) = (keyspaces.clone(), past.clone(), chore.clone());
+            let engine = Engine { core: core.clone(), keyspaces, past, chore, threads: None };
             move || {
+                engine.past.keep(&engine.core);
                 engine.keyspaces.try_again(&engine.core);
                 if let Some(chore) = engine.chore.get() {
                     chore(&engine);
@@ -95,7 +99,7 @@ impl Engine {
         };
         let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
         core.after_commit();
-        Ok(Engine { core, keyspaces, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, past, chore, threads: Some(threads) })
     }
 
     /// A new store on a disk in memory, which is gone with its last handle. For tests.
@@ -203,6 +207,14 @@ impl Engine {
     /// outside of the mutex, [`Engine::await_visible`] must be called.
     pub fn read_point_ordered(&self) -> ReadPoint {
         self.core.tree.read_points.register(|| self.core.journal.committer.last_assigned())
+    }
+
+    /// A snapshot of a moment of the past, in seconds since 1970: of what was committed before that second began. Outside of locks, and
+    /// before the first read at the point, [`Engine::await_visible`] must be called.
+    ///
+    /// Errors: [`Error::Moment`] for a moment that is to come, or is not kept.
+    pub fn read_point_at(&self, unix_s: u64) -> Result<ReadPoint> {
+        past::read_point_at(&self.core, unix_s)
     }
 
     /// Returns once everything up to `seq` is visible. Not more than a load if it is.
@@ -464,6 +476,14 @@ impl Engine {
     pub fn set_block_cache_bytes(&self, bytes: u64) {
         self.core.settings.set_cache_budget(bytes);
         self.core.share_memory();
+    }
+
+    /// Keeps the past for so many seconds from now on: what it was before this call stays for as long as the shorter of both says. 0 ends
+    /// the history. Durable when this returns.
+    ///
+    /// Errors: those of a write; the retention is as before, or the history has ended.
+    pub fn set_history_retention(&self, seconds: u64) -> Result<()> {
+        self.past.set_retention(&self.core, seconds)
     }
 
     /// Resizes the memtable budget.

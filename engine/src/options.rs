@@ -95,6 +95,9 @@ pub struct Options {
     /// Whether keyspaces, and indexes of which nothing was said by [`Engine::set_index_encryption`](crate::Engine::set_index_encryption),
     /// are encrypted, under the same key.
     pub encrypt_indexes: bool,
+    /// Seconds for which every moment of the past can be read ([`Engine::snapshot_at`](crate::Engine::snapshot_at)). 0: none can, and
+    /// nothing is kept for it; opening a store so ends its history.
+    pub history_retention_s: u64,
     /// What the caller's own data may need beside the engine's features: a store that uses another one is refused.
     pub features: &'static [Feature],
     /// Told of what the store does by itself and of what fails in it; see [`crate::event`] for when and on which thread.
@@ -120,6 +123,7 @@ impl Default for Options {
             keys: None,
             encrypt_log: false,
             encrypt_indexes: false,
+            history_retention_s: 0,
             features: &[],
             listener: None,
             on_crash_point: None,

@@ -119,10 +119,13 @@ impl Filters {
     }
 }
 
-/// The garbage collection of this moment: what live readers need, and what readers to come may need.
+/// The garbage collection of this moment: what live readers need, and what readers to come may need, be it of the past. The order of
+/// the three looks is that of [`Timeline::pinned`](crate::timeline::Timeline::pinned).
 pub(crate) fn version_gc(core: &Core) -> VersionGc {
-    let (visible, live) = core.tree.read_points.survey(|| core.tree.states.visible());
-    VersionGc::new(&live, visible)
+    let visible = core.tree.states.visible();
+    let marked = core.tree.timeline.pinned();
+    let gc = VersionGc::new(&[marked.as_slice(), &core.tree.read_points.live()].concat(), visible);
+    if marked.is_empty() { gc } else { gc.counting_superseded() }
 }
 
 /// The end of every flush and job: makes the names of the `written` files durable, installs an edit that names them, once

@@ -7,7 +7,7 @@
 //!
 //! # Why no read point is missed
 //!
-//! A merge first loads the visible number `v` and then scans the slots ([`ReadPoints::survey`] does both in this order).
+//! A merge first loads the visible number `v` and then scans the slots ([`ReadPoints::live`]).
 //! It keeps every version newer than `v`, the newest one at or below `v`, and what the points it saw need. So a reader
 //! at `s` that it did *not* see is safe if `s >= v`. Readers ensure that:
 //!
@@ -184,13 +184,14 @@ impl ReadPoints {
 
     /// The visible number and all live read points, as a merge needs them: whatever is registered and not in the list
     /// is at or above the number returned. The list is ascending and without duplicates.
+    #[cfg(test)]
     pub fn survey(&self, visible: impl FnOnce() -> SeqNo) -> (SeqNo, Vec<SeqNo>) {
         let visible = visible();
         (visible, self.live())
     }
 
     /// All live read points, ascending, without duplicates. A caller that drops versions must have loaded the visible
-    /// number *before* this call; [`ReadPoints::survey`] does.
+    /// number *before* this call.
     pub fn live(&self) -> Vec<SeqNo> {
         let mut live: Vec<SeqNo> = self.scan().into_iter().map(|(seq, _)| SeqNo(seq)).collect();
         live.sort_unstable();

@@ -48,6 +48,7 @@ use crate::settings::Settings;
 use crate::sst::{BlockCache, ReadHints, SstMeta};
 use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState, Sealed, StateCell, chunk_pool};
+use crate::timeline::Timeline;
 use crate::tree::Tree;
 use crate::wal::format::{recycled_path, segment_number, segment_path};
 use crate::wal::{self, Cut, Log, LogOptions, LogPlace, Span, Tail};
@@ -227,7 +228,15 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         Arc::new(StateCell::new(newest, last, pool))
     };
     let next_file = marks.next_file.max(after_named);
-    let committer = Committer::new(log.clone(), states.clone(), settings.clone(), obsolete_files.clone(), in_doubt);
+    let timeline = Arc::new(Timeline::new(options.clock.clone()));
+    let committer = Committer::new(
+        log.clone(),
+        states.clone(),
+        settings.clone(),
+        obsolete_files.clone(),
+        timeline.clone(),
+        in_doubt,
+    );
     let installer = Installer::new(manifest, states.clone(), log.clone(), next_file, marks.dropped, marks.flushed_seq);
     events.tell(|| Event::Opened {
         files: named.len() as u64,
@@ -237,7 +246,7 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         us: options.clock.now_us().saturating_sub(begun_us),
     });
     Ok(Core {
-        tree: Tree { ssts, states, read_points: ReadPoints::new(), installer, obsolete_files },
+        tree: Tree { ssts, states, read_points: ReadPoints::new(), timeline, installer, obsolete_files },
         journal: Journal::new(log, committer, settings.clone(), prepared),
         locks,
         board: WorkBoard::new(options.compaction_threads.max(1)),

@@ -238,6 +238,7 @@ mod tests {
             tombstones: 0,
             raw_bytes: 0,
             stamped: false,
+            superseded: crate::sst::Superseded::default(),
             key: None,
             shares: if shares.len() > 1 { shares.into() } else { Arc::default() },
         }

@@ -49,6 +49,33 @@ impl Engine {
         Snapshot { engine: self.clone(), point: Arc::new(self.read_point()) }
     }
 
+    /// A snapshot of a moment of the past, in seconds since 1970: of what was committed before that second began.
+    ///
+    /// A keyspace is read as it is now, and not as it was: one that was created since is empty there.
+    ///
+    /// ```
+    /// # use strata_engine::{Engine, Options};
+    /// # fn main() -> strata_engine::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("strata-doc-past-{}", std::process::id()));
+    /// let engine = Engine::open(&dir, Options { history_retention_s: 3600, ..Options::default() })?;
+    /// let users = engine.keyspace("users")?;
+    /// assert!(engine.snapshot_at(0).is_err());
+    /// let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    /// assert!(engine.snapshot_at(now + 60).is_err());
+    /// # drop((users, engine));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Moment`](crate::Error::Moment) for a moment that is to come, is older than the retention
+    /// ([`Options::history_retention_s`](crate::Options::history_retention_s)), or lies before the history began.
+    pub fn snapshot_at(&self, unix_s: u64) -> Result<Snapshot> {
+        let point = self.read_point_at(unix_s)?;
+        self.await_visible(point.seq());
+        Ok(Snapshot { engine: self.clone(), point: Arc::new(point) })
+    }
+
     /// The newest committed value of a key. Errors: as of [`Snapshot`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         // A snapshot of its own for this one read, without the handle.

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::base::IndexId;
+use crate::base::{IndexId, SeqNo};
 use crate::install::Installer;
 use crate::manifest::ObsoleteFiles;
 use crate::read_point::{ReadPoint, ReadPoints};
 use crate::sst_files::SstFiles;
 use crate::state::StateCell;
+use crate::timeline::Timeline;
 
 /// See the module.
 pub(crate) struct Tree {
     pub ssts: Arc<SstFiles>,
     pub states: Arc<StateCell>,
     pub read_points: ReadPoints,
+    /// Which moments of the past readers may ask for.
+    pub timeline: Arc<Timeline>,
     pub installer: Installer,
     pub obsolete_files: Arc<ObsoleteFiles>,
 }
@@ -22,6 +25,15 @@ impl Tree {
     /// A snapshot of what is visible now.
     pub fn read_point(&self) -> ReadPoint {
         self.read_points.register(|| self.states.visible())
+    }
+
+    /// The least point at which a reader of now, or one to come, may read.
+    pub fn oldest_read(&self) -> SeqNo {
+        // In this order, see `Timeline::pinned`.
+        let visible = self.states.visible();
+        let marked = self.timeline.oldest_pinned();
+        let live = self.read_points.live().first().copied();
+        marked.into_iter().chain(live).fold(visible, SeqNo::min)
     }
 
     /// Whether these indexes have any file for themselves, which goes with them.

@@ -18,6 +18,9 @@ extern StrataStore *store;       /* the open database; null before init and afte
 ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, or what it follows, in seconds */
 
 bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
+/* strata_read_timestamp: is it set? To which moment, in seconds since 1970; false, with the error pushed, if its text is none. */
+bool read_timestamp_is_set(THD *thd);
+bool read_timestamp(THD *thd, ulonglong *moment);
 
 /* handlerton.cc */
 void install_transaction_hooks(handlerton *hton);

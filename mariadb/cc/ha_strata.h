@@ -146,6 +146,7 @@ private:
   bool may_rebuild(const TABLE *altered);
   bool alter_failed(int result, int32_t duplicate, TABLE *altered);
   int begin(THD *thd, Request request);
+  int begin_past(THD *thd, StrataSession *session, Request request, Locking *locking);
   int end_bulk(bool abort);
   void fill_rec_per_key();
 

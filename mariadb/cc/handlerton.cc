@@ -201,6 +201,12 @@ int start_consistent_snapshot(HTON_FIRST THD *thd)
   trans_register_ha(thd, false, engine, 0);
   trans_register_ha(thd, true, engine, 0);
   /* Below REPEATABLE READ each statement takes a snapshot of its own: there is nothing to do. */
+  if (read_timestamp_is_set(thd))
+  {
+    StrataSession *session;
+    bool no_wait;
+    return begin_statement(thd, &session, &no_wait);
+  }
   return handler_error(strata_consistent_snapshot(connection_of(thd)->session, isolation), thd);
 }
 
@@ -460,7 +466,21 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
     how|= STRATA_SNAPSHOT_ISOLATION;
   if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     how|= STRATA_NO_FOREIGN_KEY_CHECKS;
-  int result= strata_statement_begin(*session, how, seconds * 1000000);
+  int result= STRATA_OK;
+  if (unlikely(read_timestamp_is_set(thd)))
+  {
+    ulonglong moment;
+    if (!read_timestamp(thd, &moment))
+      return HA_ERR_GENERIC;
+    if ((result= strata_read_past(*session, moment)) != STRATA_OK)
+    {
+      String text;
+      if (!error_message(&text))
+        my_printf_error(ER_GET_ERRMSG, "Strata: %s", MYF(0), text.c_ptr_safe());
+      return HA_ERR_GENERIC;
+    }
+  }
+  result= strata_statement_begin(*session, how, seconds * 1000000);
   if (likely(result == STRATA_OK))
     return 0;
   int error= handler_error(result, thd);

@@ -9,6 +9,7 @@
 #include "ha_strata.h"
 #include "schema_tables.h"
 #include "set_var.h"
+#include "tztime.h"
 #include <mysql/service_encryption.h>
 #include <atomic>
 #include <string>
@@ -31,6 +32,7 @@ unsigned long long log_segment_size;
 unsigned int flush_log_at_trx_commit;
 unsigned int background_threads;
 my_bool encrypt_log, print_all_deadlocks;
+unsigned long long history_retention;
 unsigned long encrypt_tables;
 
 void log_line(int severity, const char *text, size_t length)
@@ -118,6 +120,71 @@ void update_print_deadlocks(MYSQL_THD, st_mysql_sys_var *, void *var, const void
     strata_set_print_deadlocks(store, on);
 }
 
+void update_history_retention(MYSQL_THD thd, st_mysql_sys_var *, void *var, const void *value)
+{
+  unsigned long long seconds= *static_cast<const unsigned long long *>(value);
+  if (store && told_error(strata_set_history_retention(store, seconds), thd, ER_UNKNOWN_ERROR))
+    return;
+  *static_cast<unsigned long long *>(var)= seconds;
+}
+
+/* 'YYYY-MM-DD hh:mm:ss' in the session's time zone: a whole second, since there is one state of the past for each. */
+bool parse_moment(THD *thd, const char *text, ulonglong *moment)
+{
+  MYSQL_TIME time;
+  bzero(&time, sizeof time);
+  time.time_type= MYSQL_TIMESTAMP_DATETIME;
+  int end= 0;
+  if (sscanf(text, "%4u-%2u-%2u%*1[ T]%2u:%2u:%2u%n", &time.year, &time.month, &time.day, &time.hour, &time.minute,
+             &time.second, &end) != 6 || !end)
+    return false;
+  const char *rest= text + end;
+  if (*rest == '.')
+    for (rest++; *rest == '0'; rest++) {}
+  static const uint lengths[]= {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  if (*rest || time.month < 1 || time.month > 12 || time.day < 1 || time.day > lengths[time.month - 1] || time.hour > 23 ||
+      time.minute > 59 || time.second > 59 || (time.month == 2 && time.day == 29 && calc_days_in_year(time.year) == 365))
+    return false;
+  uint error= 0;
+  my_time_t seconds= thd->variables.time_zone->TIME_to_gmt_sec(&time, &error);
+  if (error || seconds <= 0)
+    return false;
+  *moment= (ulonglong) seconds;
+  return true;
+}
+
+/* A moment is chosen outside of transactions, whose reads are fixed; the present at any time, for the next one. */
+int check_read_timestamp(MYSQL_THD thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  char buffer[64];
+  int length= sizeof buffer;
+  const char *text= value->val_str(value, buffer, &length);
+  *static_cast<const char **>(save)= nullptr;
+  if (thd->lex->option_type == OPT_GLOBAL)
+  {
+    my_error(ER_LOCAL_VARIABLE, MYF(0), "strata_read_timestamp");
+    return 1;
+  }
+  if (!text || !length)
+    return 0;
+  if (!(text= thd_strmake(thd, text, (size_t) length)))
+    return 1;
+  ulonglong moment;
+  if (!parse_moment(thd, text, &moment))
+  {
+    my_error(ER_WRONG_VALUE_FOR_VAR, MYF(0), "strata_read_timestamp", text);
+    return 1;
+  }
+  if (thd->in_sub_stmt || thd->locked_tables_mode || thd->in_active_multi_stmt_transaction())
+  {
+    my_printf_error(ER_CANT_CHANGE_TX_CHARACTERISTICS,
+                    "strata_read_timestamp cannot be set within a transaction, a function or trigger, or LOCK TABLES", MYF(0));
+    return 1;
+  }
+  *static_cast<const char **>(save)= text;
+  return 0;
+}
+
 void update_flush_log(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
 {
   unsigned int mode= *static_cast<const unsigned int *>(value);
@@ -153,6 +220,13 @@ TYPELIB encrypt_tables_type= type_of(encrypt_tables_names);
 MYSQL_SYSVAR_ENUM(encrypt_tables, encrypt_tables, PLUGIN_VAR_OPCMDARG,
                   "Encrypt tables that do not say ENCRYPTED=YES or NO. With FORCE new tables with ENCRYPTED=NO are refused.",
                   nullptr, update_encrypt_tables, 0, &encrypt_tables_type);
+MYSQL_SYSVAR_ULONGLONG(history_retention, history_retention, PLUGIN_VAR_RQCMDARG,
+                       "Seconds for which every moment of the past can be read with strata_read_timestamp. 0 keeps none.", nullptr,
+                       update_history_retention, 0, 0, 10ULL * 365 * 86400, 0);
+MYSQL_THDVAR_STR(read_timestamp, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+                 "The moment of the past, a whole second, that the session's reads without locks see; empty: the present. Only tables "
+                 "that were created since can be written to meanwhile.",
+                 check_read_timestamp, nullptr, nullptr);
 MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                   "Seconds a statement waits for a row lock before it fails. -1: as many as innodb_lock_wait_timeout says, "
                   "50 in a server without InnoDB. The server's lock_wait_timeout, which NOWAIT and WAIT n set, counts too: "
@@ -169,6 +243,7 @@ st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
     MYSQL_SYSVAR(encrypt_log),        MYSQL_SYSVAR(encrypt_tables),
     MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(history_retention),  MYSQL_SYSVAR(read_timestamp),
     MYSQL_SYSVAR(snapshot_isolation), checkpoint_variables[0], checkpoint_variables[1], checkpoint_variables[2], nullptr};
 
 /* SHOW STATUS: the row layer's metrics as Strata_<name>, in memory of the statement. */
@@ -234,6 +309,7 @@ int init(void *p)
   config.flush_log= flush_log_at_trx_commit;
   config.encrypt_log= encrypt_log;
   config.encrypt_tables= (uint32_t) encrypt_tables;
+  config.history_retention_s= history_retention;
   config.connections= (uint32_t) MY_MIN(max_connections, (ulong) UINT_MAX32);
   if (strata_open(&config, &callbacks, &store) != STRATA_OK)
   {
@@ -304,6 +380,21 @@ ulong lock_wait_timeout(THD *thd)
 }
 
 bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
+
+bool read_timestamp_is_set(THD *thd)
+{
+  const char *text= THDVAR(thd, read_timestamp);
+  return text && *text;
+}
+
+bool read_timestamp(THD *thd, ulonglong *moment)
+{
+  const char *text= THDVAR(thd, read_timestamp);
+  if (parse_moment(thd, text, moment))
+    return true;
+  my_error(ER_WRONG_VALUE_FOR_VAR, MYF(0), "strata_read_timestamp", text);
+  return false;
+}
 
 } // namespace strata
 

@@ -28,6 +28,8 @@ bool current_version(THD *thd, const char *path, uint length, ulonglong *version
 {
   using namespace strata;
   StrataSession *session= nullptr;
+  if (read_timestamp_is_set(thd) || strata_reads_past(session_of(thd)))
+    return false;
   bool one_snapshot= false;
   if (in_transaction(thd))
   {

@@ -210,6 +210,7 @@ typedef struct {
   uint32_t connections;                                                /* the most that the server lets in */
   uint32_t encrypt_log;                                                /* non-zero: the log is encrypted, under key 1 */
   uint32_t encrypt_tables;                                             /* as strata_set_encrypt_tables */
+  uint64_t history_retention_s;                                        /* seconds for which the past is kept */
 } StrataConfig;
 typedef struct { const char *name; uint64_t value; } StrataMetric;     /* names live as long as the store */
 
@@ -222,6 +223,8 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
    the background. */
 int strata_set_encrypt_tables(StrataStore *store, uint32_t mode);
 void strata_set_print_deadlocks(StrataStore *store, int on); /* each deadlock in the server's log */
+/* The past is kept for so many seconds; 0 ends the history. */
+int strata_set_history_retention(StrataStore *store, uint64_t seconds);
 void strata_set_block_cache_bytes(StrataStore *store, uint64_t bytes);
 void strata_set_memtable_budget_bytes(StrataStore *store, uint64_t bytes);
 int strata_sync(StrataStore *store);                       /* everything committed so far is durable on return */
@@ -333,6 +336,13 @@ int strata_commit(StrataSession *session);                 /* finishes after com
 int strata_rollback(StrataSession *session);
 int strata_savepoint_set(StrataSession *session, uint64_t *savepoint);
 int strata_savepoint_rollback(StrataSession *session, uint64_t savepoint);
+/* Before strata_statement_begin: a transaction that begins with the statement reads this moment, in seconds since 1970, wherever it reads
+   without locks. Nothing happens within a transaction. */
+int strata_read_past(StrataSession *session, uint64_t moment);
+/* Does the transaction read the past? */
+int strata_reads_past(const StrataSession *session);
+/* Whether a transaction that reads the past may write to a table: only if it was created since. */
+int strata_check_past_write(StrataSession *session, const StrataTable *table);
 int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
 /* Crash recovery and user XA. `emit` is called once per prepared transaction that no session holds. */
 /* At the start, before the server opens its log: decides about transactions that the server has prepared, unless it will do so

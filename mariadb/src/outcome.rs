@@ -66,7 +66,10 @@ pub fn code_of(error: &Error) -> c_int {
             kv::Error::Deadlock => code::DEADLOCK,
             kv::Error::Interrupted => code::INTERRUPTED,
             kv::Error::Conflict => code::CONFLICT,
-            kv::Error::Incompatible { .. } | kv::Error::Invalid(_) | kv::Error::NoKeyspace(_) => code::INVALID,
+            kv::Error::Incompatible { .. }
+            | kv::Error::Invalid(_)
+            | kv::Error::Moment(_)
+            | kv::Error::NoKeyspace(_) => code::INVALID,
             // Closed, Internal, and what a later engine may add.
             _ => code::INTERNAL,
         },
@@ -77,7 +80,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::RowTooLong { .. } => code::ROW_TOO_LONG,
         Error::AutoincExhausted => code::AUTOINC_EXHAUSTED,
         Error::TableChanged(_) => code::TABLE_CHANGED,
-        Error::Invalid(_) => code::INVALID,
+        Error::Invalid(_) | Error::NotThen(_) | Error::PastIsReadOnly(_) => code::INVALID,
         Error::NoXid => code::NO_XID,
         Error::Corruption { .. } => code::CORRUPTION,
         Error::Interrupted => code::INTERRUPTED,

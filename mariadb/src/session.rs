@@ -2,8 +2,8 @@
 
 use crate::children::Children;
 use crate::decisions::Decisions;
-use crate::outcome::{Outcome, bytes, code, guard, reference, store_out};
-use crate::store::StoreHandle;
+use crate::outcome::{Outcome, bytes, code, guard, guard_value, reference, store_out};
+use crate::store::{StoreHandle, TableHandle};
 use crate::waits::{Thd, Waits};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -179,6 +179,24 @@ pub unsafe extern "C" fn strata_savepoint_set(session: *mut SessionHandle, out: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_savepoint_rollback(session: *mut SessionHandle, savepoint: u64) -> c_int {
     unsafe { on_session(session, |s| s.rollback_to(Savepoint(savepoint))) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_read_past(session: *mut SessionHandle, moment: u64) -> c_int {
+    unsafe { on_session(session, |s| s.read_past(Some(moment))) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_reads_past(session: *const SessionHandle) -> c_int {
+    guard_value(0, || unsafe { SessionHandle::session(session) }.map_or(0, |s| c_int::from(s.reads_past())))
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_check_past_write(session: *mut SessionHandle, table: *const TableHandle) -> c_int {
+    unsafe { on_session(session, |s| s.check_write_to(&reference(table)?.table.state.name())) }
 }
 
 /// See the header.

@@ -62,6 +62,7 @@ fn options(config: &CConfig, calls: &CCallbacks) -> Result<Options> {
         disk: fault::disk(base.disk)?,
         keys: Some(Arc::new(ServerKeys(*calls))),
         encrypt_log: config.encrypt_log != 0,
+        history_retention_s: config.history_retention_s,
         ..base
     })
 }
@@ -205,6 +206,12 @@ pub unsafe extern "C" fn strata_set_flush_log(store: *mut StoreHandle, mode: u32
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_set_history_retention(store: *mut StoreHandle, seconds: u64) -> c_int {
+    unsafe { on_running(store, |s| Ok(s.store.engine().set_history_retention(seconds)?)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_set_encrypt_tables(store: *mut StoreHandle, mode: u32) -> c_int {
     unsafe { on_running(store, |s| s.store.catalog().set_encrypt_tables(encrypt_tables(mode)?)) }
 }
@@ -335,6 +342,8 @@ fn drop_orphans(s: &StoreHandle) -> Result<()> {
 pub unsafe extern "C" fn strata_temporary_drop_all(store: *mut StoreHandle) -> c_int {
     unsafe {
         on_store(store, |s| {
+            // The server has decided about what a crash left prepared.
+            s.store.engine().end_recovery();
             let temporary = s.store.drop_temporary();
             drop_orphans(s)?;
             temporary

@@ -282,6 +282,8 @@ pub struct CConfig {
     pub encrypt_log: u32,
     /// `strata_encrypt_tables`.
     pub encrypt_tables: u32,
+    /// Seconds for which the past is kept.
+    pub history_retention_s: u64,
 }
 
 /// `StrataMetric`.

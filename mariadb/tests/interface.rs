@@ -127,6 +127,7 @@ fn run(primary: bool) {
         connections: 151,
         encrypt_log: 0,
         encrypt_tables: 0,
+        history_retention_s: 0,
     };
     unsafe {
         let mut store = null_mut();

@@ -53,6 +53,14 @@ pub enum Error {
     /// The transaction's snapshot is older than the table.
     #[error("table '{0}' is newer than the transaction's snapshot")]
     TableChanged(String),
+    /// The transaction reads a moment of the past at which the table was another one, and how.
+    #[error("the table {0} the moment that is read (strata_read_timestamp)")]
+    NotThen(String),
+    /// A transaction that reads the past writes only to tables that were created since.
+    #[error(
+        "the session reads the past (strata_read_timestamp): it may only write to tables that were created since; '{0}' was there"
+    )]
+    PastIsReadOnly(String),
     /// A call or a definition is wrong.
     #[error("{0}")]
     Invalid(String),

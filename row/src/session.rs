@@ -37,6 +37,13 @@ use std::time::Duration;
 /// Tells whether the server wants the running statement to stop.
 pub type KillProbe = Box<dyn Fn() -> bool + Send>;
 
+/// What a transaction sees of the past.
+struct Past {
+    point: ReadPoint,
+    /// Tables that were then what they are now, by number.
+    known: Vec<u64>,
+}
+
 /// A connection's state in the engine. Used by one thread at a time.
 pub struct Session {
     store: Arc<Store>,
@@ -51,6 +58,10 @@ pub struct Session {
     timeout: Duration,
     statement: Option<kv::Savepoint>,
     point: Option<ReadPoint>,
+    /// What the transaction sees of the past, in the place of a snapshot of its own.
+    past: Option<Past>,
+    /// The transaction has begun: what it reads of the past is fixed.
+    begun: bool,
     /// The transaction wrote rows that had changed since the read point.
     overwrote: bool,
     /// The transaction wrote unique entries that had changed since the read point.
@@ -90,6 +101,8 @@ impl Session {
             timeout: Duration::from_secs(50),
             statement: None,
             point: None,
+            past: None,
+            begun: false,
             overwrote: false,
             handed_over: false,
             latest_lock: Vec::new(),
@@ -177,6 +190,53 @@ impl Session {
         self.foreign_key_checks
     }
 
+    /// The transaction that is about to begin reads a moment of the past, in seconds since 1970, or the present. Nothing happens within
+    /// one: what it reads is fixed.
+    ///
+    /// Errors: `Moment` of the engine.
+    pub fn read_past(&mut self, moment: Option<u64>) -> Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        if let Some(moment) = moment {
+            let point = self.engine().read_point_at(moment)?;
+            self.engine().await_visible(point.seq());
+            self.past = Some(Past { point, known: Vec::new() });
+            self.epoch += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction reads the past.
+    pub fn reads_past(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// An error unless the table may be written by a transaction that reads the past: it must have been created since, so that nothing
+    /// of it is read there.
+    pub fn check_write_to(&self, name: &str) -> Result<()> {
+        match &self.past {
+            Some(past) if self.store.catalog().was_there(name, past.point.seq())? => {
+                Err(Error::PastIsReadOnly(name.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if the table was not then what it is now.
+    pub(crate) fn check_past(&mut self, table: &Arc<TableState>) -> Result<()> {
+        let Some(past) = &self.past else { return Ok(()) };
+        if past.known.contains(&table.meta.table_id) {
+            return Ok(());
+        }
+        let (name, seq) = (table.name(), past.point.seq());
+        self.store.catalog().check_same(&name, seq)?;
+        if let Some(past) = &mut self.past {
+            past.known.push(table.meta.table_id);
+        }
+        Ok(())
+    }
+
     /// The snapshot that consistent reads use, if there is one.
     #[inline]
     pub(crate) fn snapshot(&self) -> Option<SeqNo> {
@@ -245,6 +305,7 @@ impl Session {
             return Ok(());
         }
         self.in_statement = true;
+        self.begun = true;
         self.isolation = isolation;
         self.note_begin();
         self.statement = Some(self.txn.savepoint());
@@ -282,6 +343,9 @@ impl Session {
 
     /// The sequence number that consistent reads use, taking a read point if there is none.
     pub fn consistent(&mut self) -> SeqNo {
+        if let Some(past) = &self.past {
+            return past.point.seq();
+        }
         if let Some(point) = &self.point {
             // Taken under the server's commit order, it may be ahead of what is visible.
             self.store.engine().await_visible(point.seq());
@@ -298,6 +362,7 @@ impl Session {
     /// The server calls this under its commit order mutex: nothing is waited for here.
     pub fn consistent_snapshot(&mut self, isolation: Isolation) {
         self.isolation = isolation;
+        self.begun = true;
         self.note_begin();
         if isolation >= Isolation::RepeatableRead {
             self.point = Some(self.store.engine().read_point_ordered());
@@ -578,6 +643,10 @@ impl Session {
 
     fn finish(&mut self) {
         self.in_statement = false;
+        self.begun = false;
+        if self.past.take().is_some() {
+            self.epoch += 1;
+        }
         self.transactions += 1;
         self.prepared = false;
         self.statement = None;

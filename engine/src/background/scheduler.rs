@@ -242,8 +242,7 @@ fn with_input<R>(
     shared: &Shared,
     use_it: impl FnOnce(&PickInput<'_>, &PickOptions) -> R,
 ) -> R {
-    let visible = core.journal.committer.visible();
-    let oldest_read = core.tree.read_points.live().first().copied().unwrap_or(visible).min(visible);
+    let oldest_read = core.tree.oldest_read();
     let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
     let shape = shape(version);
     let now = core.options.clock.now_us();

@@ -82,6 +82,9 @@ pub enum Error {
         /// Why it cannot be used.
         what: String,
     },
+    /// A moment of the past cannot be read, and why.
+    #[error("{0}")]
+    Moment(String),
     /// A lock was not granted in time.
     #[error("lock wait timeout")]
     LockTimeout,

@@ -22,7 +22,7 @@
 //! needs it visible applies it.
 //!
 //! A prepared transaction keeps the identity that the position of its prepare record gave it, also when the record is
-//! written again further on ([`relocation`]). Its batch waits here for the decision, and the log keeps a page of room for the
+//! written again further on ([`relocation`]). Its batch waits here for the decision, and the log keeps room for the
 //! record that ends it, so that a full disk cannot refuse a commit that the binlog already has.
 //!
 //! Rejected: inserting into the memtable at prepare with a prepared-to-committed map (RocksDB's write-prepared): every
@@ -41,15 +41,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::in_doubt::InDoubt;
 pub(crate) use self::in_doubt::Prepared;
 use self::relocation::{PrepareRecord, to_relocate};
-use crate::base::{IndexId, Lsn, Result, SeqNo, TxnId};
+use crate::base::{IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::event::FlushReason;
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, ObsoleteFiles};
 use crate::settings::Settings;
 use crate::sst::SstMeta;
 use crate::state::{Mem, StateCell};
+use crate::timeline::Timeline;
+use crate::timeline::entry::{Entry, TIMELINE};
 use crate::wal::{Body, Log, Span};
-use crate::write_buffer::{BatchReader, files_of};
+use crate::write_buffer::{BatchReader, WriteBuffer, files_of};
 
 /// Bytes of prepare records that are relocated before they are written out.
 const RELOCATE_BUFFERED_BYTES: usize = 1 << 20;
@@ -88,6 +90,8 @@ pub(crate) struct Committer {
     states: Arc<StateCell>,
     settings: Arc<Settings>,
     obsolete_files: Arc<ObsoleteFiles>,
+    /// Which commits get a mark of time.
+    timeline: Arc<Timeline>,
     /// The last sequence number that was assigned. Held by who orders.
     order: Mutex<SeqNo>,
     in_doubt: Mutex<InDoubt>,
@@ -122,6 +126,7 @@ impl Committer {
         states: Arc<StateCell>,
         settings: Arc<Settings>,
         obsolete_files: Arc<ObsoleteFiles>,
+        timeline: Arc<Timeline>,
         prepared: impl IntoIterator<Item = (TxnId, Prepared)>,
     ) -> Committer {
         let mut in_doubt = InDoubt::default();
@@ -135,6 +140,7 @@ impl Committer {
             states,
             settings,
             obsolete_files,
+            timeline,
             order: Mutex::new(last),
             in_doubt: Mutex::new(in_doubt),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
@@ -178,6 +184,56 @@ impl Committer {
         *self.order.lock()
     }
 
+    /// The same, with nothing ordered while `look` looks at it.
+    pub fn at_last_assigned<R>(&self, look: impl FnOnce(SeqNo) -> R) -> R {
+        look(*self.order.lock())
+    }
+
+    /// Puts a mark of time in front of the first commit of a second, while the store keeps a history. Whoever has room for a commit, or
+    /// for the end of a prepared one, has it for this too. `batch` is that of a commit which may be the timeline's own.
+    #[inline]
+    fn mark_time(&self, last: &mut SeqNo, batch: &[u8]) -> Result<()> {
+        if !self.timeline.is_on()
+            || BatchReader::new(batch).next().is_some_and(|(_, key, _)| key.starts_with(&TIMELINE.prefix()))
+        {
+            return Ok(());
+        }
+        match self.timeline.tick(*last) {
+            None => Ok(()),
+            Some(mark) => self.order_mark(last, &Entry::Mark(mark)),
+        }
+    }
+
+    /// The second of a prepare gets its mark in front of it: a crash may take the commit's record with the mark in front of that one, and
+    /// leave the prepared transaction, which is then committed.
+    fn mark_prepare(&self) -> Result<()> {
+        if self.timeline.is_due() {
+            let marked = {
+                let mut last = self.order.lock();
+                self.mark_time(&mut last, &[])?;
+                *last
+            };
+            self.publish(marked);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn order_mark(&self, last: &mut SeqNo, mark: &Entry) -> Result<()> {
+        let (key, value) = mark.encode();
+        let mut buffer = WriteBuffer::new();
+        buffer.push(Kind::Put, &key, &value);
+        let batch: Arc<[u8]> = buffer.encode().into();
+        let header = record::commit_batch_header(last.next());
+        let waiting = batch.clone();
+        self.take_number(last, &header, &Body::Plain(&batch), Vec::new(), |mem| Slot::Waiting {
+            mem: mem.clone(),
+            batch: waiting,
+        })?;
+        self.count_internal();
+        Ok(())
+    }
+
     fn take_number(
         &self,
         last: &mut SeqNo,
@@ -215,6 +271,7 @@ impl Committer {
     pub fn order_batch(&self, batch: &[u8]) -> Result<Ordered> {
         let body = Body::compress(batch);
         let mut last = self.order.lock();
+        self.mark_time(&mut last, batch)?;
         let header = record::commit_batch_header(last.next());
         self.take_number(&mut last, &header, &body, Vec::new(), |_| Slot::Busy)
     }
@@ -223,6 +280,7 @@ impl Committer {
     /// this fails. There is nothing to apply: see [`Committer::publish`].
     pub fn order_files(&self, batch: &[u8], files: Vec<SstMeta>) -> Result<Ordered> {
         let mut last = self.order.lock();
+        self.mark_time(&mut last, &[])?;
         let header = record::commit_batch_header(last.next());
         self.take_number(&mut last, &header, &Body::Plain(batch), files, |_| Slot::Busy)
     }
@@ -237,6 +295,7 @@ impl Committer {
 
     /// Logs a prepare record. The transaction holds back the log until it is ordered or rolled back.
     pub fn prepare(&self, xid: &[u8], batch: Arc<[u8]>) -> Result<(TxnId, Lsn)> {
+        self.mark_prepare()?;
         let header = record::prepare_header(xid);
         let body = Body::compress(&batch);
         let floor = {
@@ -260,6 +319,7 @@ impl Committer {
     pub fn order_prepared(&self, id: TxnId) -> Result<Ordered> {
         let mut last = self.order.lock();
         let Prepared { batch, record: prepare, .. } = self.in_doubt.lock().get(id)?.clone();
+        self.mark_time(&mut last, &[])?;
         let files = files_of(&batch).unwrap_or_default();
         let record = record::commit_prepared(id, last.next());
         let ordered = self.take_number(&mut last, &record, &Body::Plain(&[]), files, |mem| {

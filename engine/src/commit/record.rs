@@ -115,6 +115,7 @@ mod tests {
             tombstones: 1,
             raw_bytes: 14,
             stamped: false,
+            superseded: crate::sst::Superseded::default(),
             key: None,
             shares: Default::default(),
         };

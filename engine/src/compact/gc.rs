@@ -16,7 +16,14 @@
 //! `visible` must be sampled *before* the list of live points: a reader that registers in between then starts at or
 //! above `visible`, whose version is kept.
 //!
+//! Readers of the past may come too, while the store keeps a history: the points of its marks ([`crate::timeline`]) matter like those
+//! of live readers. There is one for each second, so what was overwritten within a second costs nothing. A version that a newer one in
+//! the merge has replaced is *superseded*; its bytes are what the history costs, and go once the oldest point has passed the newer one.
+//!
 //! # Rejected
+//! One more pinned number, the oldest moment that may be read: each version above it would be kept, also of rows that change a thousand
+//! times in a second.
+//!
 //! Keeping each version that any live point is older than (dropping only below the oldest point): a day-old snapshot
 //! would then pin every version written during the day.
 
@@ -47,6 +54,10 @@ pub struct VersionGc {
     numbers_stay: bool,
     /// At the bottom: a tombstone that is written only if an older version is kept.
     held: Option<SeqNo>,
+    /// Whether superseded versions are told apart.
+    counts_superseded: bool,
+    /// Of the current key, the numbers of the last visible version that was decided on and of the one before it; zero: none.
+    newer: [SeqNo; 2],
 }
 
 impl VersionGc {
@@ -56,12 +67,32 @@ impl VersionGc {
         points.push(visible);
         points.sort_unstable_by(|a, b| b.cmp(a));
         points.dedup();
-        VersionGc { points, served: 0, bottommost: false, numbers_stay: false, held: None }
+        VersionGc {
+            points,
+            served: 0,
+            bottommost: false,
+            numbers_stay: false,
+            held: None,
+            counts_superseded: false,
+            newer: [SeqNo::ZERO; 2],
+        }
     }
 
     /// The rule for files whose order follows from the numbers in them.
     pub fn with_numbers(self) -> VersionGc {
         VersionGc { numbers_stay: true, ..self }
+    }
+
+    /// The same rule, which tells superseded versions.
+    pub fn counting_superseded(self) -> VersionGc {
+        VersionGc { counts_superseded: true, ..self }
+    }
+
+    /// The number of the version by which the one that was just decided on is superseded; zero if it is the newest visible one, or if
+    /// these are not told apart.
+    #[inline]
+    pub fn superseded_by(&self) -> SeqNo {
+        self.newer[1]
     }
 
     /// The versions that follow are those of another key; `bottommost` says that no version of it that is older than
@@ -71,6 +102,7 @@ impl VersionGc {
         self.served = 0;
         self.bottommost = bottommost;
         self.held = None;
+        self.newer = [SeqNo::ZERO; 2];
     }
 
     /// True if nothing can come of knowing whether this version of the key is at the bottom.
@@ -89,10 +121,15 @@ impl VersionGc {
     #[inline]
     pub fn version(&mut self, seq: SeqNo, kind: Kind) -> Retention {
         if seq <= self.points[0] {
-            let before = self.served;
-            while self.points.get(self.served).is_some_and(|point| *point >= seq) {
-                self.served += 1;
+            if self.counts_superseded {
+                self.newer = [seq, self.newer[0]];
             }
+            let before = self.served;
+            // Nearly every version is older than all points; and there may be thousands of them.
+            self.served = match self.points.last() {
+                Some(oldest) if *oldest >= seq => self.points.len(),
+                _ => before + self.points[before..].partition_point(|point| *point >= seq),
+            };
             if self.served == before {
                 return Retention::Drop;
             }
@@ -189,6 +226,25 @@ mod tests {
             Some((_, Kind::Delete)) => None,
             None => older,
         }
+    }
+
+    /// Versions, newest first, with what each is superseded by: of those that are kept.
+    #[test]
+    fn a_version_that_a_newer_visible_one_has_replaced_is_told() {
+        let told = |points: &[u64], visible: u64, versions: &[u64]| -> Vec<(u64, u64)> {
+            let points: Vec<SeqNo> = points.iter().map(|point| SeqNo(*point)).collect();
+            let mut gc = VersionGc::new(&points, SeqNo(visible)).counting_superseded();
+            gc.start_key(false);
+            let kept = |seq: &u64| match gc.version(SeqNo(*seq), Kind::Put) {
+                Retention::Keep { .. } => Some((*seq, gc.superseded_by().0)),
+                Retention::Drop => None,
+            };
+            versions.iter().filter_map(kept).collect()
+        };
+        assert_eq!(told(&[3, 6], 9, &[12, 11, 8, 7, 5, 2, 1]), [(12, 0), (11, 0), (8, 0), (5, 7), (2, 5)]);
+        assert_eq!(told(&[], 9, &[8, 7]), [(8, 0)]);
+        // Another key begins without.
+        assert_eq!(told(&[1, 2, 3, 4, 5, 6, 7], 9, &[4]), [(4, 0)]);
     }
 
     proptest! {

@@ -245,9 +245,10 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
             }
             match gc.version(seq, kind) {
                 Retention::Keep { seq, hidden_by } => {
+                    let superseded_by = gc.superseded_by();
                     if let Some(tombstone) = hidden_by {
                         stats.tombstones_dropped -= 1;
-                        outputs.add(key, tombstone, Kind::Delete, &[])?;
+                        outputs.add(key, tombstone, Kind::Delete, &[], superseded_by)?;
                     }
                     if input.is_deferred() {
                         input.load()?;
@@ -256,7 +257,7 @@ impl<'a, P: DerefMut<Target: VersionIter>> Merge<'a, P> {
                         Some(rule) if kind == Kind::Put && rule(key, input.value(), renewed) => renewed,
                         _ => input.value(),
                     };
-                    outputs.add(key, seq, kind, value)?;
+                    outputs.add(key, seq, kind, value, superseded_by)?;
                 }
                 Retention::Drop if kind == Kind::Put => stats.puts_dropped += 1,
                 Retention::Drop => stats.tombstones_dropped += 1,

@@ -25,7 +25,7 @@ use super::plan::{MetaRun, OutputPlan};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::crypt::{Keyring, Purpose};
 use crate::io::Disk;
-use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter};
+use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter, Superseded};
 
 /// What makes a new value of an old one: of a key and its value, in the given room. False if the value stays.
 pub type Rule = Arc<dyn Fn(&[u8], &[u8], &mut Vec<u8>) -> bool + Send + Sync>;
@@ -115,8 +115,8 @@ impl Guides<'_> {
 struct Pending {
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
-    /// Lengths of key and value, number and kind of each version.
-    versions: Vec<(u32, u32, SeqNo, Kind)>,
+    /// Lengths of key and value, number and kind of each version, and by what it is superseded.
+    versions: Vec<(u32, u32, SeqNo, Kind, SeqNo)>,
 }
 
 /// Makes files of versions. Whether an index shares one is known when it has ended or grown too large for that; until
@@ -131,6 +131,8 @@ pub(super) struct Outputs<'a> {
     writer: Option<SstWriter<'a>>,
     /// The master key of the file that is being written.
     writer_key: Option<u32>,
+    /// What the file that is being written has of superseded versions.
+    superseded: Superseded,
     /// The index at hand may be small: its versions are pending.
     is_small: bool,
     pending: Pending,
@@ -151,6 +153,7 @@ impl<'a> Outputs<'a> {
             env,
             writer: None,
             writer_key: None,
+            superseded: Superseded::default(),
             is_small: false,
             pending: Pending::default(),
             began_at_guide: false,
@@ -233,14 +236,14 @@ impl<'a> Outputs<'a> {
     fn write_pending(&mut self) -> Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         let mut rest = pending.bytes.as_slice();
-        for (at, &(key_len, value_len, seq, kind)) in pending.versions.iter().enumerate() {
+        for (at, &(key_len, value_len, seq, kind, superseded_by)) in pending.versions.iter().enumerate() {
             let (key, after) = rest.split_at(key_len as usize);
             let (value, after) = after.split_at(value_len as usize);
             rest = after;
             if let Some(writer) = self.writer.as_mut().filter(|_| at == 0) {
                 writer.begin_index(key, (self.env.sst_options)(IndexId::of(key)).compression)?;
             }
-            self.write(key, seq, kind, value)?;
+            self.write(key, seq, kind, value, superseded_by)?;
         }
         pending.bytes.clear();
         pending.versions.clear();
@@ -257,22 +260,22 @@ impl<'a> Outputs<'a> {
     }
 
     #[inline]
-    pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+    pub fn add(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8], superseded_by: SeqNo) -> Result<()> {
         self.result.stats.entries_out += 1;
         if self.is_small {
             let bytes = (key.len() + value.len()) as u64;
             if self.pending.bytes.len() as u64 + bytes < self.plan.share_below {
                 self.pending.bytes.extend_from_slice(key);
                 self.pending.bytes.extend_from_slice(value);
-                self.pending.versions.push((key.len() as u32, value.len() as u32, seq, kind));
+                self.pending.versions.push((key.len() as u32, value.len() as u32, seq, kind, superseded_by));
                 return Ok(());
             }
             self.grow()?;
         }
-        self.write(key, seq, kind, value)
+        self.write(key, seq, kind, value, superseded_by)
     }
 
-    fn write(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) -> Result<()> {
+    fn write(&mut self, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8], superseded_by: SeqNo) -> Result<()> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
@@ -290,6 +293,10 @@ impl<'a> Outputs<'a> {
                 none.insert(writer)
             }
         };
+        if superseded_by > SeqNo::ZERO {
+            self.superseded.bytes += (key.len() + value.len()) as u64;
+            self.superseded.until = self.superseded.until.max(superseded_by);
+        }
         writer.add(key, seq, kind, value)
     }
 
@@ -305,7 +312,8 @@ impl<'a> Outputs<'a> {
     fn finish_file(&mut self) -> Result<()> {
         self.guides.passed_bytes = 0;
         if let Some(writer) = self.writer.take() {
-            let meta = writer.finish()?;
+            let superseded = std::mem::take(&mut self.superseded);
+            let meta = SstMeta { superseded, ..writer.finish()? };
             self.result.stats.bytes_written += meta.file_bytes;
             self.result.outputs.push(meta);
         }

@@ -642,6 +642,7 @@ fn files_end_where_files_of_the_next_level_end() {
         tombstones: 0,
         raw_bytes: 1,
         stamped: false,
+        superseded: crate::sst::Superseded::default(),
         key: None,
         shares: Default::default(),
     };

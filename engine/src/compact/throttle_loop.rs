@@ -99,6 +99,7 @@ impl Sim {
                     tombstones: 0,
                     raw_bytes: 0,
                     stamped: false,
+                    superseded: crate::sst::Superseded::default(),
                     key: None,
                     shares: Default::default(),
                 }

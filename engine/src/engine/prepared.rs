@@ -32,6 +32,12 @@ impl Engine {
         self.core.journal.has_recovered()
     }
 
+    /// Says that what a crash has left prepared was decided, as far as the decisions had been made before: what is committed from now on is
+    /// committed now. To be called once by a layer with such transactions, after it has opened the store; the history waits for it.
+    pub fn end_recovery(&self) {
+        self.core.tree.timeline.hold(false);
+    }
+
     /// Commits a transaction listed by `prepared`; durable when this returns. False if there is none of this id.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<bool> {
         let Some(prepared) = self.core.journal.take(xid) else { return Ok(false) };

@@ -175,7 +175,8 @@ impl Keyspaces {
         cursor.close();
         // What a transaction has written that committed while its keyspace was dropped.
         let strays = inventory::indexes(&core.tree.states.pin())?.into_iter();
-        let is_stray = |id: &IndexId| *id >= DIRECTORY && !owned.contains(id) && !core.tree.installer.is_dropped(*id);
+        let may_own = |id: &IndexId| (DIRECTORY.0..END).contains(&id.0);
+        let is_stray = |id: &IndexId| may_own(id) && !owned.contains(id) && !core.tree.installer.is_dropped(*id);
         changes.pending.extend(strays.filter(is_stray));
         let highest = owned.last().max(changes.pending.last()).map_or(DIRECTORY.0, |id| id.0);
         changes.next = changes.next.max(highest.saturating_add(1));

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::base::codec::{Reader, put_bytes, put_varint};
 use crate::base::{FileNo, IndexId, KeyVersion, Lsn, Result, SeqNo};
 use crate::crypt::{Keyring, Purpose, SYSTEM_KEY};
-use crate::sst::SstMeta;
+use crate::sst::{SstMeta, Superseded};
 
 /// A change of the state: files that come and go, marks that advance. Removals take place before additions, so a file
 /// removed at one level and added at another has moved.
@@ -52,6 +52,9 @@ const ENCRYPTION: u8 = 13;
 const SEALED: u8 = 14;
 /// Of a file that is encrypted; only within sealed fields.
 const ADDED_ENCRYPTED: u8 = 15;
+
+/// Superseded versions of a file that the edit adds.
+const SUPERSEDED: u8 = 16;
 
 /// Flags of an encrypted file.
 const STAMPED: u8 = 1;
@@ -101,6 +104,10 @@ impl VersionEdit {
         if !secret.is_empty() {
             out.push(SEALED);
             put_bytes(out, &keys.seal(SYSTEM_KEY, Purpose::Manifest, path, &secret)?);
+        }
+        for (_, meta) in self.added.iter().filter(|(_, meta)| meta.superseded != Superseded::default()) {
+            out.push(SUPERSEDED);
+            [meta.no.0, meta.superseded.bytes, meta.superseded.until.0].iter().for_each(|&n| put_varint(out, n));
         }
         for (tag, indexes) in [(DROPPED, &self.dropped), (UNDROPPED, &self.undropped)] {
             for index in indexes {
@@ -164,6 +171,11 @@ impl VersionEdit {
                 let key = u32::try_from(reader.varint()?).ok()?;
                 self.encryption.push((index, (key > 0).then_some(key)));
             }
+            SUPERSEDED => {
+                let no = FileNo(reader.varint()?);
+                let superseded = Superseded { bytes: reader.varint()?, until: SeqNo(reader.varint()?) };
+                self.added.iter_mut().rfind(|(_, meta)| meta.no == no)?.1.superseded = superseded;
+            }
             _ => return None,
         }
         Some(())
@@ -210,4 +222,38 @@ fn decode_encrypted(reader: &mut Reader<'_>) -> Option<(u8, SstMeta)> {
     let mut number = || u32::try_from(reader.varint()?).ok();
     let key = Some(KeyVersion { id: number()?, version: number()? });
     Some((level, SstMeta { stamped: flags & STAMPED != 0, key, ..meta }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is superseded in a file goes with the edit that adds it, and with no other file.
+    #[test]
+    fn superseded_bytes_round_trip_and_belong_to_a_file_of_the_edit() {
+        let meta = |no: u64, bytes: u64| SstMeta {
+            no: FileNo(no),
+            index: IndexId(16),
+            file_bytes: 4096,
+            smallest: b"\0\0\0\x10a".to_vec(),
+            largest: b"\0\0\0\x10b".to_vec(),
+            min_seq: SeqNo(1),
+            max_seq: SeqNo(9),
+            entries: 5,
+            tombstones: 0,
+            raw_bytes: 500,
+            stamped: false,
+            key: None,
+            superseded: Superseded { bytes, until: SeqNo(bytes / 40) },
+            shares: Default::default(),
+        };
+        let edit = VersionEdit { added: vec![(6, meta(3, 280)), (6, meta(4, 0))], ..VersionEdit::default() };
+        let (keys, path) = (Keyring::new(None), Path::new("/MANIFEST"));
+        let mut bytes = Vec::new();
+        edit.encode(&keys, path, &mut bytes).unwrap();
+        assert_eq!(bytes[bytes.len() - 5..], [SUPERSEDED, 3, 0x98, 2, 7]);
+        assert_eq!(VersionEdit::decode(&mut Reader::new(&bytes), &keys, path).unwrap(), edit);
+        let stray = [SUPERSEDED, 3, 0x98, 2, 7];
+        assert!(VersionEdit::decode(&mut Reader::new(&stray), &keys, path).is_err());
+    }
 }

@@ -40,6 +40,7 @@ fn parse_meta(text: &str) -> SstMeta {
         raw_bytes: 200,
         stamped: false,
         // Some files are encrypted.
+        superseded: crate::sst::Superseded::default(),
         key: (no % 7 == 3).then_some(KeyVersion { id: 2, version: 1 }),
         shares: Default::default(),
     }

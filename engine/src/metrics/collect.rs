@@ -19,6 +19,7 @@ impl Metrics {
         let (locks, locked) = (core.locks.counters(), core.locks.usage());
         let (descriptors, descriptor_limit) = core.options.disk.descriptors().unwrap_or_default();
         let encryption = core.reencryption.state();
+        let history = core.tree.timeline.figures();
         let loads = core.loads();
         let terms = admission(&loads);
         let mut metrics = Metrics {
@@ -58,6 +59,9 @@ impl Metrics {
             log_live_bytes: core.journal.log.live_bytes(),
             read_points: live.len() as u64,
             oldest_read_point_lag: live.first().map_or(0, |oldest| visible.0.saturating_sub(oldest.0)),
+            history_retention_s: history.retention,
+            history_moments: history.marks,
+            history_oldest: history.oldest,
             prepared_detached: core.journal.detached_count() as u64,
             lock_waits: locks.waits,
             deadlocks: locks.deadlocks,
@@ -91,6 +95,7 @@ impl Metrics {
             ..Metrics::default()
         };
         for (level, file) in state.version.files() {
+            metrics.history_bytes += file.meta.superseded.bytes;
             metrics.level_files[usize::from(level)] += 1;
             metrics.level_bytes[usize::from(level)] += file.meta.file_bytes;
         }

@@ -94,6 +94,8 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
+    /// Seconds.
+    Seconds,
     /// Microseconds.
     Microseconds,
     /// Nanoseconds for each 1,024 bytes written.
@@ -110,6 +112,7 @@ impl Unit {
         match self {
             Unit::Count => "count",
             Unit::Bytes => "bytes",
+            Unit::Seconds => "seconds",
             Unit::Microseconds => "microseconds",
             Unit::NanosecondsPerKb => "nanoseconds/KB",
             Unit::Percent => "percent",

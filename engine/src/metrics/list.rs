@@ -4,7 +4,7 @@ use super::Metrics;
 use super::declare::Subsystem::{
     Budget, Cache, Compaction, Error, File, Flush, Level, Lock, Log, Memory, Throttle, Transaction,
 };
-use super::declare::Unit::{Bytes, Count, Flag, Microseconds, NanosecondsPerKb, Percent};
+use super::declare::Unit::{Bytes, Count, Flag, Microseconds, NanosecondsPerKb, Percent, Seconds};
 use super::declare::{Figure, Metric};
 
 type Declared = Figure<Metrics>;
@@ -302,6 +302,30 @@ static STORE: &[Declared] = &[
         Microseconds,
         "Age of the oldest snapshot, measured once a second",
         |m| m.oldest_read_point_us,
+    ),
+    Declared::gauge(Transaction, "history_retention_s", Seconds, "Time for which the past is kept", |m| {
+        m.history_retention_s
+    }),
+    Declared::gauge(
+        Transaction,
+        "history_moments",
+        Count,
+        "Seconds of the past for which versions are kept: those in which something was committed",
+        |m| m.history_moments,
+    ),
+    Declared::gauge(
+        Transaction,
+        "history_oldest",
+        Seconds,
+        "The oldest moment that can be read, in seconds since 1970; 0: none",
+        |m| m.history_oldest,
+    ),
+    Declared::gauge(
+        Transaction,
+        "history_bytes",
+        Bytes,
+        "Uncompressed bytes of SSTs that only readers of the past see, as far as merges have found them",
+        |m| m.history_bytes,
     ),
     Declared::gauge(Transaction, "visible_sequence", Count, "Sequence number of the newest visible commit", |m| {
         m.visible_seq

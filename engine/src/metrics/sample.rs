@@ -94,6 +94,14 @@ pub struct Metrics {
     pub read_points: u64,
     /// Sequence numbers between the oldest read point and now.
     pub oldest_read_point_lag: u64,
+    /// Seconds for which the past is kept.
+    pub history_retention_s: u64,
+    /// Moments of the past for which versions are kept.
+    pub history_moments: u64,
+    /// The oldest moment that can be read, in seconds since 1970; 0: none.
+    pub history_oldest: u64,
+    /// Uncompressed bytes of SSTs that only readers of the past see, as far as merges have found them.
+    pub history_bytes: u64,
     /// Prepared transactions that no session holds.
     pub prepared_detached: u64,
     /// Lock requests that had to wait.

@@ -26,6 +26,7 @@ pub(crate) struct Remarks {
 fn readable(unit: Unit, value: u64) -> String {
     let steps: &[(u64, &str)] = match unit {
         Unit::Bytes => &[(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")],
+        Unit::Seconds => &[],
         Unit::Microseconds => &[(1_000_000, "s"), (1_000, "ms")],
         Unit::Count | Unit::Flag => return String::new(),
         Unit::NanosecondsPerKb | Unit::Percent => &[],

@@ -25,6 +25,15 @@ pub struct Share {
     pub raw_bytes: u32,
 }
 
+/// Versions of a file that newer ones of the same file have replaced, and that only snapshots and the history see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Superseded {
+    /// Uncompressed bytes of keys and values.
+    pub bytes: u64,
+    /// Once no reader reads below this number, nobody sees them.
+    pub until: SeqNo,
+}
+
 /// Description of one SST.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SstMeta {
@@ -53,6 +62,8 @@ pub struct SstMeta {
     pub stamped: bool,
     /// The master key under which it is encrypted, if it is. Not part of this encoding.
     pub key: Option<KeyVersion>,
+    /// What it had of superseded versions when it was written, as far as that was counted. Not part of this encoding.
+    pub superseded: Superseded,
     /// What it has of each of its indexes, in their order, if it has several. Encoded apart.
     pub shares: Arc<[Share]>,
 }
@@ -175,6 +186,7 @@ impl SstMeta {
             raw_bytes: reader.varint()?,
             stamped: false,
             key: None,
+            superseded: Superseded::default(),
             shares: Arc::default(),
         })
     }
@@ -256,6 +268,7 @@ mod tests {
             tombstones: 1,
             raw_bytes: 12345,
             stamped: false,
+            superseded: Superseded::default(),
             key: None,
             shares: Arc::default(),
         };
@@ -285,6 +298,7 @@ mod tests {
             tombstones: 3,
             raw_bytes: 1100,
             stamped: false,
+            superseded: Superseded::default(),
             key: None,
             shares: [share(7, 10, 1, 100), share(9, 20, 0, 300), share(256, 30, 2, 700)].into(),
         };

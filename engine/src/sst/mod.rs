@@ -55,7 +55,7 @@ pub use compressed::Residence;
 pub use extent::Extent;
 pub use filter::{Filter, key_hash};
 pub use iter::{AHEAD_MIN, IterMemory, SstIter};
-pub use meta::{Part, Share, SstMeta};
+pub use meta::{Part, Share, SstMeta, Superseded};
 pub use pin::{BlockPin, pinned_block_bytes};
 pub use prepopulate::{AskKey, Prepopulate};
 pub use reader::Sst;

@@ -18,7 +18,7 @@ use super::frame::{Handle, Packer};
 use super::large::{self, LARGE};
 use super::meta::Shares;
 use super::reader::{PARTITION_BLOCKS, put_entry, put_partition};
-use super::{Compression, Prepopulate, SstMeta, SstOptions};
+use super::{Compression, Prepopulate, SstMeta, SstOptions, Superseded};
 use crate::base::limits::{IO_ALIGN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::{Error, FileNo, IndexId, Kind, Result, SeqNo};
 use crate::cache::Queue;
@@ -162,6 +162,7 @@ impl<'a> SstWriter<'a> {
                 raw_bytes: 0,
                 stamped: false,
                 key: None,
+                superseded: Superseded::default(),
                 shares: Arc::default(),
             },
             shares: Shares::default(),

@@ -2,8 +2,9 @@
 //!
 //! A full disk must not come as a failed write, which stops the log for good. Whoever is about to append asks for room
 //! first ([`Log::reserve`]): segments are made, at full size, before they are needed, and if one cannot be made the
-//! caller gets the error while nothing has been written. A prepared transaction keeps a page of room ([`END_BYTES`]) for
-//! the record that ends it, whenever that is: the decision may be somebody else's, and cannot be refused.
+//! caller gets the error while nothing has been written. A prepared transaction keeps two pages of room ([`END_BYTES`]) for
+//! the record that ends it and a mark of time in front of it, whenever that is: the decision may be somebody else's, and cannot
+//! be refused.
 //!
 //! Of the last segment that a full disk leaves, parts are kept for records that do not add to the store, and for those that
 //! free space.
@@ -18,8 +19,9 @@ use super::log::Log;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Result};
 
-/// Room for the record that ends a prepared transaction: alone in a unit, it takes a page.
-const END_BYTES: u64 = IO_ALIGN as u64;
+/// Room for the record that ends a prepared transaction, and for a mark of time that comes with it: each alone in a unit, they take
+/// a page each.
+const END_BYTES: u64 = 2 * IO_ALIGN as u64;
 /// Who may not use which part of the last segment that a full disk leaves: one in this many is kept for records that do not
 /// add to the store, and one in that many for those that free space, which is enough for hundreds of dropped tables.
 const STAY_PART: u64 = 4;
@@ -69,8 +71,9 @@ impl Log {
 
     /// Room before the last `kept` bytes of the last segment.
     fn reserve_before(&self, bytes: usize, kept: u64) -> Result<Room<'_>> {
-        // Headers, padding of the units that it begins and ends, and a page for the end of what it prepares.
-        let cost = bytes as u64 + bytes as u64 / 16 + 4 * IO_ALIGN as u64;
+        // Headers, padding of the units that it begins and ends, and the end of what it prepares; a record that prepares nothing
+        // may have a mark of time in front of it.
+        let cost = bytes as u64 + bytes as u64 / 16 + 3 * IO_ALIGN as u64 + END_BYTES;
         let pledged = self.pledged.fetch_add(cost, Ordering::AcqRel) + cost;
         let room = Room { log: self, cost };
         loop {
@@ -98,7 +101,7 @@ impl Log {
         outcome
     }
 
-    /// Keeps a page of the room that the caller holds (see [`Log::reserve`]; a prepare record's is large enough) for a
+    /// Keeps the end of the room that the caller holds (see [`Log::reserve`]; a prepare record's is large enough) for a
     /// short record later on, until [`Log::redeem_end`].
     pub(crate) fn pledge_end(&self) {
         self.pledged.fetch_add(END_BYTES, Ordering::AcqRel);

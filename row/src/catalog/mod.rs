@@ -152,6 +152,23 @@ impl Catalog {
             .ok_or_else(|| Error::NoTable(name.to_owned()))
     }
 
+    /// Whether there was a table of this name for readers at `seq`.
+    pub(crate) fn was_there(&self, name: &str, seq: SeqNo) -> Result<bool> {
+        Ok(self.engine.get_at(&format::table_key(name), seq, &mut kv::ValueBuf::default())?)
+    }
+
+    /// An error unless the table was for readers at `seq` what it is now: its entry is written anew by whatever changes, empties or
+    /// renames it.
+    pub(crate) fn check_same(&self, name: &str, seq: SeqNo) -> Result<()> {
+        if !self.was_there(name, seq)? {
+            return Err(Error::NotThen(format!("'{name}' was created, or got its name, after")));
+        }
+        match self.engine.changed_since(&format::table_key(name), seq)? {
+            true => Err(Error::NotThen(format!("'{name}' was altered, emptied or replaced after"))),
+            false => Ok(()),
+        }
+    }
+
     /// The version of a table's definition in the server; of a partitioned table, of which only the partitions are known here, that of
     /// one of them: they change together.
     pub fn version(&self, name: &str) -> Result<[u8; 16]> {

@@ -201,6 +201,9 @@ impl RowCursor {
             return Ok(session.engine().visible());
         }
         let seq = session.consistent();
+        if session.reads_past() {
+            session.check_past(&self.table.state)?;
+        }
         self.check_age(seq)?;
         Ok(seq)
     }

@@ -43,7 +43,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::base::{FileNo, IndexId, SeqNo};
-use crate::sst::SstMeta;
+use crate::sst::{SstMeta, Superseded};
 
 /// Number of levels, L0 included.
 pub const LEVELS: usize = 7;
@@ -65,6 +65,8 @@ pub struct PickOptions {
     pub max_job_bytes: u64,
     /// Percentage of tombstones among a file's versions from which on it counts as garbage.
     pub garbage_percent: u64,
+    /// Percentage of superseded bytes of a file that nobody sees any more from which on it is rewritten.
+    pub superseded_percent: u64,
     /// Fewest files worth merging within L0.
     pub intra_l0_min: usize,
 }
@@ -78,6 +80,7 @@ impl Default for PickOptions {
             target_file_bytes: 64 << 20,
             max_job_bytes: 1 << 30,
             garbage_percent: 30,
+            superseded_percent: 20,
             intra_l0_min: 4,
         }
     }
@@ -457,8 +460,24 @@ impl<'a> Picker<'a> {
         })
     }
 
+    /// Versions that no reader of now or of the kept past sees are a large part of a file: it is rewritten where it is. A merge from
+    /// above may be long in coming, and in the last level there may be none.
+    fn expired(&self) -> Option<CompactionJob> {
+        let is_expired = |file: &SstMeta| {
+            let Superseded { bytes, until } = file.superseded;
+            until <= self.input.oldest_read
+                && bytes.saturating_mul(100) > file.raw_bytes.saturating_mul(self.options.superseded_percent)
+        };
+        (1..=LAST).find_map(|level| {
+            let mut files = self.shape.levels[usize::from(level)].iter().copied();
+            let file = files.find(|file| is_expired(file) && self.level_inputs(level, level, file).is_some())?;
+            let inputs = self.level_inputs(level, level, file)?;
+            Some(self.job(vec![inputs], level, level, Reason::Garbage, Action::Merge))
+        })
+    }
+
     fn garbage(&self) -> Option<CompactionJob> {
-        if let Some(job) = self.void() {
+        if let Some(job) = self.void().or_else(|| self.expired()) {
             return Some(job);
         }
         let mut found: Vec<(u64, u8, usize, &'a SstMeta)> = Vec::new();

@@ -26,7 +26,8 @@ fn show_key(key: &[u8]) -> String {
 }
 
 /// `7[a-c]*20#900~50@3-9`: number, keys, bytes, versions, percent of tombstones among them, sequence numbers. A file whose
-/// keys are of two indexes has the same of each from the one to the other.
+/// keys are of two indexes has the same of each from the one to the other. `^40<30`: percent of its bytes that are superseded, and until
+/// when.
 fn parse_file(word: &str) -> SstMeta {
     let (no, rest) = word.split_once('[').expect(word);
     let (keys, rest) = rest.split_once(']').expect(word);
@@ -34,7 +35,7 @@ fn parse_file(word: &str) -> SstMeta {
     let no: u64 = no.parse().expect(word);
     let attribute = |mark: char| {
         let from = rest.find(mark)? + 1;
-        let end = rest[from..].find(['*', '#', '~', '@']).map_or(rest.len(), |n| from + n);
+        let end = rest[from..].find(['*', '#', '~', '@', '^', '<']).map_or(rest.len(), |n| from + n);
         Some(&rest[from..end])
     };
     let number = |mark, default: u64| attribute(mark).map_or(default, |n: &str| n.parse().expect(word));
@@ -66,6 +67,7 @@ fn parse_file(word: &str) -> SstMeta {
         raw_bytes: number('*', 10),
         stamped: false,
         key: None,
+        superseded: Superseded { bytes: number('*', 10) * number('^', 0) / 100, until: SeqNo(number('<', 0)) },
         shares,
     }
 }
@@ -250,6 +252,7 @@ impl Sim {
             raw_bytes: 0,
             stamped: false,
             key: None,
+            superseded: Superseded::default(),
             shares,
         };
         (meta, data)
