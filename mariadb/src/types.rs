@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(offset_of!(CTableDef, version), 52);
         assert_eq!(offset_of!(CTableDef, compression), 68);
         assert_eq!(offset_of!(CTableDef, encryption_key), 76);
-        assert_eq!(size_of::<CConfig>(), 56);
+        assert_eq!(size_of::<CConfig>(), 64);
         assert_eq!(offset_of!(CConfig, connections), 40);
         assert_eq!(size_of::<CMetric>(), 16);
         assert_eq!(size_of::<CCell>(), 24);
