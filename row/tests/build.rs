@@ -11,7 +11,7 @@ use strata_row::build::{Build, Rows, Worker};
 use strata_row::catalog::alter::Source;
 use strata_row::catalog::format::FIRST_INDEX_ID;
 use strata_row::def::{Index, TableDef};
-use strata_row::foreign::Statement;
+use strata_row::foreign::{KeyChange, Statement};
 use strata_row::kv::{self, CrashPoint, Engine, Options};
 use strata_row::progress::{Progress, Step};
 use strata_row::rowcode::Record;
@@ -53,13 +53,21 @@ struct Asked {
     sources: Vec<Source>,
     kept: Vec<Option<usize>>,
     statement: Statement,
+    keys: KeyChange,
     rebuilds: bool,
 }
 
 impl Asked {
     fn new(from: &TableDef, to: &TableDef) -> Asked {
         let sources = (0..to.columns.len()).map(Source::Kept).collect();
-        Asked { def: to.clone(), sources, kept: kept(from, to), statement: Statement::default(), rebuilds: false }
+        Asked {
+            def: to.clone(),
+            sources,
+            kept: kept(from, to),
+            statement: Statement::default(),
+            keys: KeyChange::default(),
+            rebuilds: false,
+        }
     }
     /// All is written anew.
     fn rebuilt(from: &TableDef, to: &TableDef) -> Asked {
@@ -71,6 +79,7 @@ impl Asked {
             sources: &self.sources,
             kept: &self.kept,
             statement: &self.statement,
+            keys: &self.keys,
             rebuilds: self.rebuilds,
             converts: false,
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use strata_row::Result;
 use strata_row::catalog::alter::Source;
 use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
-use strata_row::foreign::Statement;
+use strata_row::foreign::{KeyChange, Statement};
 use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
@@ -291,7 +291,15 @@ pub fn alter_columns(
 ) -> Result<()> {
     let kept: Vec<Option<usize>> = (0..def.indexes.len()).map(Some).collect();
     let statement = Statement::default();
-    let alteration = Alteration { def, sources, kept: &kept, statement: &statement, rebuilds: false, converts: false };
+    let alteration = Alteration {
+        def,
+        sources,
+        kept: &kept,
+        statement: &statement,
+        keys: &KeyChange::default(),
+        rebuilds: false,
+        converts: false,
+    };
     let table = |name: &String| -> Result<AlteredTable> {
         let kept = (0..store.catalog().get(name)?.indexes.len()).collect();
         Ok(AlteredTable { name: name.clone(), kept, built: Vec::new() })
