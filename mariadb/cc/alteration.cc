@@ -69,6 +69,23 @@ bool Alteration::find_indexes(const TABLE *table, const TABLE *altered, const Al
   return true;
 }
 
+/* Which foreign keys come and go. False if the server is to say why that cannot be. */
+bool Alteration::find_keys(THD *thd, const TABLE *table, const Alter_inplace_info *info)
+{
+  keys_= ForeignKeys();
+  dropped_.clear();
+  if (!(info->handler_flags & (ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY)))
+    return true;
+  for (const Alter_drop &drop : info->alter_info->drop_list)
+    if (drop.type == Alter_drop::FOREIGN_KEY)
+      dropped_.push_back(drop.name);
+  Dummy_error_handler quiet;
+  thd->push_internal_handler(&quiet);
+  int error= keys_.collect_added(thd, table, info->alter_info);
+  thd->pop_internal_handler();
+  return !error;
+}
+
 /* Do records of both tables lie in the same way, and have the same columns? */
 static bool same_records(const TABLE *table, const TABLE *altered)
 {
@@ -103,11 +120,11 @@ bool Alteration::has_virtual_index(const TABLE *altered) const
 static constexpr alter_table_operations COMPUTES= ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_STORED_GCOL_EXPR |
                                                   ALTER_VIRTUAL_GCOL_EXPR;
 
-bool Alteration::describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
+bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
 {
   columns_.clear();
   indexes_.clear();
-  if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) ||
+  if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) || !find_keys(thd, table, info) ||
       definition_.describe(altered, false, info->create_info->option_struct))
     return false;
   if (rebuilds)
@@ -118,7 +135,8 @@ bool Alteration::describe(TABLE *table, TABLE *altered, const Alter_inplace_info
   bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & COMPUTES);
   for (size_t i= 0; i < columns_.size(); i++)
     converts|= columns_[i] != (int32_t) i;
-  alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts};
+  alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts,
+                keys_.get(), keys_.count(), dropped_.data(), (uint32_t) dropped_.size()};
   return true;
 }
 

@@ -16,20 +16,28 @@ public:
   explicit Alteration(THD *thd) : ddl_(thd) {}
   /* False if the row layer has no word for what is asked, with or without writing the rows anew. Puts the values of new columns into
      the altered table's record. */
-  bool describe(TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
+  bool describe(THD *thd, TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
   const StrataAlteration *get() const { return &alteration_; }
   bool has_new_indexes() const;
   bool rebuilds() const { return alteration_.rebuilds; }
   bool converts() const { return alteration_.converts; }
+  /* Foreign keys that come. */
+  const ForeignKeys &keys() const { return keys_; }
+  /* What the row layer has said to the last trial, if it has refused that for a foreign key and the handler is to tell: see
+     ForeignKeys::tell_failure(). */
+  int refusal= STRATA_OK;
 
 private:
   bool find_columns(TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
   bool has_virtual_index(const TABLE *altered) const;
   bool find_indexes(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info);
+  bool find_keys(THD *thd, const TABLE *table, const Alter_inplace_info *info);
 
   Ddl ddl_;
   Definition definition_;
   std::vector<int32_t> columns_, indexes_;
+  ForeignKeys keys_;
+  std::vector<const char *> dropped_;
   StrataAlteration alteration_= {};
 };
 

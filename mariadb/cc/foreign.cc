@@ -170,13 +170,31 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   /* To the row layer a row of the past is a parent like any other. */
   if (share->versioned && !was_versioned && strata_is_parent(store, path.c_str()))
     return unsupported_option(VERSIONED_PARENT);
+  /* CREATE TABLE ... LIKE lists the keys of the other table, which stay with that. */
+  return add_clauses(thd, path, share, alter_info, alters_);
+}
+
+int ForeignKeys::collect_added(THD *thd, const TABLE *table, Alter_info *alter_info)
+{
+  alters_= true;
+  checks_= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  table_= quoted(thd, table->s->db, table->s->table_name);
+  return add_clauses(thd, path_of(table->s->db.str, table->s->table_name.str), table->s, alter_info, false);
+}
+
+/* `path`: of the table as it is to be. */
+int ForeignKeys::add_clauses(THD *thd, const std::string &path, const TABLE_SHARE *share, Alter_info *alter_info, bool with_old)
+{
   List_iterator_fast<Key> list(alter_info->key_list);
   while (Key *key= list++)
   {
-    /* CREATE TABLE ... LIKE lists the keys of the other table, which stay with that. */
-    if (key->type != Key::FOREIGN_KEY || (key->old && !alters_))
+    if (key->type != Key::FOREIGN_KEY)
       continue;
     const Foreign_key *clause= static_cast<Foreign_key *>(key);
+    if (key->old && clause->constraint_name.str)
+      own_.emplace_back(clause->constraint_name.str, clause->constraint_name.length);
+    if (key->old && !with_old)
+      continue;
     LEX_CSTRING db= clause->ref_db.str ? clause->ref_db : share->db;
     char lower_db[SAFE_NAME_LEN + 1], lower_table[SAFE_NAME_LEN + 1];
     const char *parent_db= db.str, *parent_table= clause->ref_table.str;
@@ -223,6 +241,43 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   return 0;
 }
 
+bool ForeignKeys::has_column(const LEX_CSTRING &name) const
+{
+  for (const StrataForeignKey &key : keys_)
+    for (uint32_t i= 0; i < key.column_count; i++)
+      if (!my_strcasecmp(system_charset_info, key.columns[i], name.str))
+        return true;
+  return false;
+}
+
+bool ForeignKeys::lock_tables(THD *thd) const
+{
+  for (const StrataForeignKey &key : keys_)
+  {
+    std::string db, parent;
+    split_path(key.parent, &db, &parent);
+    MDL_request request;
+    MDL_REQUEST_INIT(&request, MDL_key::TABLE, db.c_str(), parent.c_str(), MDL_SHARED, MDL_TRANSACTION);
+    if (thd->mdl_context.acquire_lock(&request, (double) thd->variables.lock_wait_timeout))
+      return true;
+  }
+  return false;
+}
+
+bool ForeignKeys::has_words_in_place(THD *thd, int result) const
+{
+  if (!is_in_place(thd))
+    return false;
+  switch (result)
+  {
+  case STRATA_NO_FOREIGN_KEY: return true;
+  case STRATA_FOREIGN_UNFIT_PARENT:
+  case STRATA_FOREIGN_NO_NULL:
+  case STRATA_FOREIGN_NAME_TAKEN: return !checks_; /* InnoDB copies otherwise */
+  default: return false;
+  }
+}
+
 /* Would InnoDB do in place what is done by a copy here? It has errors of its own then. */
 bool ForeignKeys::is_in_place(THD *thd) const
 {
@@ -267,6 +322,10 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
     strata_failed_name(0, name, sizeof name);
     my_error(ER_DROP_INDEX_FK, MYF(0), name);
     return HA_ERR_ABORTED_BY_USER; /* of which the server says nothing more */
+  case STRATA_NO_FOREIGN_KEY:
+    strata_failed_name(0, name, sizeof name);
+    my_error(ER_CANT_DROP_FIELD_OR_KEY, MYF(0), "FOREIGN KEY", name);
+    return HA_ERR_ABORTED_BY_USER;
   case STRATA_CANNOT_ADD_FOREIGN:
   case STRATA_FOREIGN_UNFIT_PARENT:
   case STRATA_FOREIGN_NO_NULL:
@@ -288,10 +347,7 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
     if (is_in_place(thd) && !checks_)
     {
       /* The table's own names InnoDB compares by their letters, others when it has all but ended. */
-      bool is_own= std::any_of(keys_.begin(), keys_.end(), [&name](const StrataForeignKey &key) {
-        return key.inherited && !strcmp(key.name, name);
-      });
-      if (is_own)
+      if (std::find(own_.begin(), own_.end(), name) != own_.end())
         my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name);
       else
         my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), name);

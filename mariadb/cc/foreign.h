@@ -22,14 +22,22 @@ private:
   std::string altered_;
 };
 
-/* The FOREIGN KEY clauses of a statement that creates a table. */
+/* The FOREIGN KEY clauses of a statement that creates or alters a table. */
 class ForeignKeys
 {
 public:
   /* Returns 0, or a handler error with a message pushed. */
   int collect(THD *thd, const char *name, const TABLE_SHARE *share, HA_CREATE_INFO *create_info);
+  /* The same of a statement that alters a table which stays where it is. */
+  int collect_added(THD *thd, const TABLE *table, Alter_info *alter_info);
   const StrataForeignKey *get() const { return keys_.data(); }
   uint32_t count() const { return (uint32_t) keys_.size(); }
+  /* Has one of them this column in the child? */
+  bool has_column(const LEX_CSTRING &name) const;
+  /* Keeps other tables from coming into the places of the parents until the transaction ends. True: not to be had, which was told. */
+  bool lock_tables(THD *thd) const;
+  /* True if what was refused in this way has an error of its own where the table is altered in place. */
+  bool has_words_in_place(THD *thd, int result) const;
   /* After strata_table_create() has failed: says why, if it was for a key. Returns the error for the server. */
   int tell_failure(THD *thd, int result, int error) const;
 
@@ -41,6 +49,8 @@ private:
   };
   std::deque<Names> names_;
   std::vector<StrataForeignKey> keys_;
+  std::vector<std::string> own_; /* names that the altered table has */
+  int add_clauses(THD *thd, const std::string &path, const TABLE_SHARE *share, Alter_info *alter_info, bool with_old);
   bool is_in_place(THD *thd) const;
   int tell_in_place(THD *thd, const char *quoted, int result) const;
 

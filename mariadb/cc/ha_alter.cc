@@ -27,7 +27,13 @@ constexpr alter_table_operations DONE_INSTANTLY=
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
     ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED |
-    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
+
+/* What may stand beside a foreign key whose rows are looked at: the columns are those that there are. */
+constexpr alter_table_operations BESIDE_CHECKS=
+    ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX |
+    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_CHANGE_INDEX_COMMENT |
+    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_OPTIONS | ALTER_RENAME;
 
 /* What is done beside others who change the table. */
 constexpr alter_table_operations DONE_ONLINE= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
@@ -119,11 +125,29 @@ bool ha_strata::may_rebuild(const TABLE *altered)
   return altered->s->primary_key < MAX_KEY || table->s->primary_key >= MAX_KEY;
 }
 
+/* Must the rows that are there have their parents? */
+bool ha_strata::checks_rows(const Alteration &alteration)
+{
+  return alteration.keys().count() && !thd_test_options(ha_thd(), OPTION_NO_FOREIGN_KEY_CHECKS);
+}
+
+bool ha_strata::may_check_rows(alter_table_operations asked, const Alteration &alteration) const
+{
+  if (asked & ~BESIDE_CHECKS)
+    return false;
+  /* A key may have virtual columns, which nobody computes for it. */
+  for (Field **field= table->vfield; field && *field; field++)
+    if (!(*field)->stored_in_db() && alteration.keys().has_column((*field)->field_name))
+      return false;
+  return true;
+}
+
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   Alteration alteration(ha_thd());
   enum_alter_inplace_result result= in_place(altered, info, &alteration);
-  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_INPLACE_COPY_NO_LOCK)
+  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_INPLACE_COPY_NO_LOCK ||
+      result == HA_ALTER_INPLACE_NOCOPY_LOCK)
     if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
       info->unsupported_reason= reason;
   return result;
@@ -151,17 +175,23 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression);
   String why;
-  if (!rebuilds && alteration->describe(table, altered, info, false))
+  if (!rebuilds && alteration->describe(ha_thd(), table, altered, info, false))
   {
     /* Values are computed in the new definition's table, whose handler, if it is one of partitions, is not ready for that. */
     if (table->part_info && alteration->has_new_indexes() && alteration->converts())
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
-    if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
+    int result= strata_alter_check(strata::store, table_, alteration->get());
+    if (alteration->keys().has_words_in_place(ha_thd(), result))
+      alteration->refusal= result; /* to be told once the server has settled for this way */
+    if (checks_rows(*alteration) && (result == STRATA_OK || alteration->refusal))
+      return may_check_rows(asked, *alteration) ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (result == STRATA_OK || alteration->refusal)
       return alteration->has_new_indexes() ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (!may_rebuild(altered) || !alteration->describe(table, altered, info, true) || alteration->converts())
+  if (!may_rebuild(altered) || !alteration->describe(ha_thd(), table, altered, info, true) || alteration->converts() ||
+      checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
@@ -209,23 +239,45 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     print_error(HA_ERR_UNSUPPORTED, MYF(0));
     return true;
   }
+  if (alteration.refusal)
+    return alteration.keys().tell_failure(ha_thd(), alteration.refusal, HA_ERR_CANNOT_ADD_FOREIGN);
   ctx->rebuilds= alteration.rebuilds();
   return alteration.has_new_indexes() &&
          alter_failed(strata_build_begin(strata::store, table_, alteration.get(), &ctx->build), -1, altered);
 }
 
+/* Every row must find its parent by the foreign keys that come, and keep it until they are in force. True: an error was told. */
+bool ha_strata::lock_parents(const Alteration &alteration)
+{
+  THD *thd= ha_thd();
+  if (alteration.keys().lock_tables(thd))
+    return true;
+  StrataSession *session;
+  bool no_wait;
+  int error= strata::begin_statement(thd, &session, &no_wait);
+  if (!error)
+    error= handler_error(strata_alter_lock_parents(strata::store, table_, session, alteration.get()), thd);
+  if (error && !thd->is_error())
+    print_error(error, MYF(0));
+  return error;
+}
+
 bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   Altered *ctx= static_cast<Altered *>(info->handler_ctx);
-  if (!ctx->build)
+  if (!ctx->build && !(info->handler_flags & ALTER_ADD_FOREIGN_KEY))
     return false;
   THD *thd= ha_thd();
   Alteration alteration(thd);
-  if (!alteration.describe(table, altered, info, ctx->rebuilds))
+  if (!alteration.describe(thd, table, altered, info, ctx->rebuilds))
   {
     print_error(HA_ERR_UNSUPPORTED, MYF(0));
     return true;
   }
+  if (checks_rows(alteration) && lock_parents(alteration))
+    return true;
+  if (!ctx->build)
+    return false;
   strata::Conversion conversion(thd, table, altered, info, alteration);
   thd_progress_init(thd, 1);
   StrataRows rows= conversion.rows();
@@ -273,7 +325,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   /* First, as nothing may fail once the engine has the new definition and the server the old one. */
   if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
     error= reset_auto_increment(info->create_info->auto_increment_value);
-  if (!error && !alteration.describe(table, altered, info, rebuilds))
+  if (!error && !alteration.describe(thd, table, altered, info, rebuilds))
     error= HA_ERR_UNSUPPORTED;
   if (error)
   {

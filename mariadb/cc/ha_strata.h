@@ -144,6 +144,9 @@ private:
   void describe_indexes();
   enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info, strata::Alteration *alteration);
   bool may_rebuild(const TABLE *altered);
+  bool checks_rows(const strata::Alteration &alteration);
+  bool may_check_rows(alter_table_operations asked, const strata::Alteration &alteration) const;
+  bool lock_parents(const strata::Alteration &alteration);
   bool alter_failed(int result, int32_t duplicate, TABLE *altered);
   int begin(THD *thd, Request request);
   int begin_past(THD *thd, StrataSession *session, Request request, Locking *locking);

@@ -55,6 +55,7 @@ enum StrataResult {
   STRATA_FOREIGN_NAME_TAKEN = 29, /* strata_failed_name 0: the name of a key that the database has already */
   STRATA_FOREIGN_UNFIT_PARENT = 30, /* STRATA_CANNOT_ADD_FOREIGN: the parent lacks such columns at the beginning of an index */
   STRATA_FOREIGN_NO_NULL = 31,      /* STRATA_CANNOT_ADD_FOREIGN: an action gives NULL to a column that takes none */
+  STRATA_NO_FOREIGN_KEY = 33,       /* one that is to go; its name: strata_failed_name(0) */
   STRATA_WRONG_OPTION = 32,   /* an option of a new table that cannot be had: see the message */
   STRATA_INTERNAL = 99        /* a bug: see the message */
 };
@@ -272,9 +273,16 @@ typedef struct {
   const StrataDdl *ddl;
   uint8_t rebuilds;           /* rows are written anew, and all indexes are new */
   uint8_t converts;           /* records are made of others: see StrataRows::make */
+  const StrataForeignKey *keys; /* that come */
+  uint32_t key_count;
+  const char *const *dropped; /* names of foreign keys that go */
+  uint32_t dropped_count;
 } StrataAlteration;
 /* An error where the change would be refused. Nothing changes. */
 int strata_alter_check(StrataStore *store, const StrataTable *table, const StrataAlteration *alteration);
+/* Locks a parent of each row by the foreign keys that come, until the transaction ends: STRATA_NO_REFERENCED_ROW if one is missing. In a
+   statement. Nobody may write to the table, or replace the parents, from here until it has the keys. */
+int strata_alter_lock_parents(StrataStore *store, StrataTable *table, StrataSession *session, const StrataAlteration *alteration);
 /* Changes tables, all or none, that get no new index; rows stay. The tables are to be opened again. */
 int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t count, const StrataAlteration *alteration);
 /* New indexes of a table, made while others change it:

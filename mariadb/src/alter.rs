@@ -1,11 +1,13 @@
-//! ALTER TABLE: changes that leave the rows where they are, and new indexes.
+//! ALTER TABLE: changes that leave the rows where they are, new indexes, foreign keys.
 
-use crate::definition::{statement, table_def};
+use crate::definition::{foreign_keys, statement, table_def};
 use crate::outcome::{bytes, reference, text};
+use crate::session::SessionHandle;
 use crate::store::{StoreHandle, TableHandle, on_store};
 use crate::types::{CAlteration, CCallbacks};
 use std::ffi::{c_char, c_int};
 use strata_row::catalog::alter::Source;
+use strata_row::foreign::KeyChange;
 use strata_row::rowcode::Record;
 use strata_row::store::Alteration;
 use strata_row::{Error, Result};
@@ -29,7 +31,8 @@ unsafe fn alteration_of(alteration: *const CAlteration, calls: &CCallbacks) -> R
         let indexes = bytes(alteration.indexes, def.indexes.len());
         let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
         let (rebuilds, converts) = (alteration.rebuilds != 0, alteration.converts != 0);
-        Ok(Alteration { statement: statement(alteration.ddl)?, def, sources, kept, rebuilds, converts })
+        let (statement, keys) = (statement(alteration.ddl)?, key_change(alteration)?);
+        Ok(Alteration { statement, keys, def, sources, kept, rebuilds, converts })
     }
 }
 
@@ -40,6 +43,34 @@ pub(crate) unsafe fn on_alteration(
     what: impl FnOnce(&StoreHandle, &Alteration) -> Result<()>,
 ) -> c_int {
     unsafe { on_store(store, |s| what(s, &alteration_of(alteration, &s.calls)?)) }
+}
+
+/// What it says of foreign keys.
+unsafe fn key_change(alteration: &CAlteration) -> Result<KeyChange> {
+    // SAFETY: the header promises arrays of the lengths given, and texts that end with 0.
+    unsafe {
+        let dropped = bytes(alteration.dropped, alteration.dropped_count as usize);
+        let dropped = dropped.iter().map(|name| text(*name).map(str::to_owned)).collect::<Result<_>>()?;
+        Ok(KeyChange { dropped, added: foreign_keys(alteration.keys, alteration.key_count)? })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_alter_lock_parents(
+    store: *mut StoreHandle,
+    table: *const TableHandle,
+    session: *const SessionHandle,
+    alteration: *const CAlteration,
+) -> c_int {
+    unsafe {
+        on_alteration(store, alteration, |s, alteration| {
+            let table = &reference(table)?.table;
+            let keys = s.store.keys_to_come(alteration.of(table), alteration)?;
+            let session = SessionHandle::session(session)?;
+            keys.iter().try_for_each(|key| table.lock_parents(session, key))
+        })
+    }
 }
 
 /// See the header.

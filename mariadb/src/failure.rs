@@ -25,9 +25,10 @@ pub fn note(error: &Error) {
         Error::NoReferencedRow(reference) | Error::RowIsReferenced(reference) | Error::CascadeTooDeep(reference) => {
             Failure::Reference(reference.clone())
         }
-        Error::CannotAddForeign { name, .. } | Error::ForeignNameTaken(name) | Error::IndexOfForeign(name) => {
-            Failure::Names([name.clone(), String::new()])
-        }
+        Error::CannotAddForeign { name, .. }
+        | Error::ForeignNameTaken(name)
+        | Error::IndexOfForeign(name)
+        | Error::NoForeignKey(name) => Failure::Names([name.clone(), String::new()]),
         Error::ForeignDuplicate { child, index } => Failure::Names([child.clone(), index.clone()]),
         _ => return,
     };

@@ -45,6 +45,7 @@ pub mod code {
     pub const FOREIGN_UNFIT_PARENT: c_int = 30;
     pub const FOREIGN_NO_NULL: c_int = 31;
     pub const WRONG_OPTION: c_int = 32;
+    pub const NO_FOREIGN_KEY: c_int = 33;
     pub const INTERNAL: c_int = 99;
 }
 
@@ -93,6 +94,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::CannotAddForeign { fault: Fault::Other, .. } => code::CANNOT_ADD_FOREIGN,
         Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
         Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,
+        Error::NoForeignKey(_) => code::NO_FOREIGN_KEY,
         Error::WrongOption(_) => code::WRONG_OPTION,
         Error::Condition => code::INTERNAL,
     }

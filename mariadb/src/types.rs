@@ -213,6 +213,14 @@ pub struct CAlteration {
     pub rebuilds: u8,
     /// Not 0: records are made of others.
     pub converts: u8,
+    /// Foreign keys that come.
+    pub keys: *const CForeignKey,
+    /// Number of them.
+    pub key_count: u32,
+    /// Names of foreign keys that go.
+    pub dropped: *const *const c_char,
+    /// Number of them.
+    pub dropped_count: u32,
 }
 
 /// `StrataRows`.

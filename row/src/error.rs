@@ -108,6 +108,9 @@ pub enum Error {
     /// The name of a foreign key is that of another one of the database.
     #[error("there is a foreign key '{0}' already")]
     ForeignNameTaken(String),
+    /// A foreign key that is to go does not exist.
+    #[error("there is no foreign key '{0}'")]
+    NoForeignKey(String),
     /// An index, or the order of its columns, is needed for a foreign key.
     #[error("index '{0}' is needed for a foreign key")]
     IndexOfForeign(String),

@@ -11,7 +11,7 @@ use strata_row::build::{Build, Rows, Worker};
 use strata_row::catalog::alter::Source;
 use strata_row::catalog::format::FIRST_INDEX_ID;
 use strata_row::def::{Index, TableDef};
-use strata_row::foreign::Statement;
+use strata_row::foreign::{KeyChange, Statement};
 use strata_row::kv::{self, CrashPoint, Engine, Options};
 use strata_row::progress::{Progress, Step};
 use strata_row::rowcode::Record;
@@ -61,8 +61,8 @@ fn kept(from: &TableDef, to: &TableDef) -> Vec<Option<usize>> {
 /// Another definition, whose columns are the same.
 fn alteration(from: &TableDef, to: &TableDef) -> Alteration {
     let sources = (0..to.columns.len()).map(Source::Kept).collect();
-    let (kept, statement) = (kept(from, to), Statement::default());
-    Alteration { def: to.clone(), sources, kept, statement, rebuilds: false, converts: false }
+    let (kept, statement, keys) = (kept(from, to), Statement::default(), KeyChange::default());
+    Alteration { def: to.clone(), sources, kept, statement, keys, rebuilds: false, converts: false }
 }
 
 /// The same, and all is written anew.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use strata_engine::io::{Disk, FaultKind, MemDisk};
 use strata_row::catalog::alter::Source;
 use strata_row::def::TableDef;
-use strata_row::foreign::{ForeignKey, Statement};
+use strata_row::foreign::{ForeignKey, KeyChange, Statement};
 use strata_row::kv::Options;
-use strata_row::store::Store;
+use strata_row::store::{Alteration, AlteredTable, Store};
 use strata_row::{Error, Result, kv};
 
 const CHECKED: Statement = Statement { checks: true, altered: None, drops_database: false, strict: true };
@@ -354,4 +354,70 @@ fn keys_follow_the_names_of_columns() {
 /// A key `p` of table `c` to itself.
 fn own() -> ForeignKey {
     key("own", "c")
+}
+
+/// Alters a table whose columns and indexes stay: keys go and come.
+fn change_keys(store: &Store, name: &str, def: &TableDef, change: &[&str], statement: &Statement) -> Result<()> {
+    let mut keys = KeyChange::default();
+    for line in change {
+        match line.strip_prefix("drop ") {
+            Some(dropped) => keys.dropped.push(dropped.to_owned()),
+            None => keys.added.push(foreign_key(line).1),
+        }
+    }
+    keys.added.iter_mut().filter(|key| key.name == "-").for_each(|key| key.name.clear());
+    let sources: Vec<Source> = (0..def.columns.len()).map(Source::Kept).collect();
+    let kept: Vec<Option<usize>> = (0..def.indexes.len()).map(Some).collect();
+    let statement = Statement { altered: Some(path(name)), ..statement.clone() };
+    let (keys, statement) = (&keys, &statement);
+    let alteration =
+        Alteration { def, sources: &sources, kept: &kept, statement, keys, rebuilds: false, converts: false };
+    let table = || AlteredTable { name: path(name), kept: (0..def.indexes.len()).collect(), built: Vec::new() };
+    let tried = store.check_alteration(table(), &alteration, NEVER);
+    let done = store.alter_tables(&[table()], &alteration, NEVER);
+    assert_eq!(tried.is_ok(), done.is_ok(), "a trial says what will be");
+    done
+}
+
+#[test]
+fn keys_come_and_go_in_place() {
+    let disk = MemDisk::new();
+    let store = open(&disk);
+    create(&store, "p", &parent(), &[], &CHECKED).unwrap();
+    create(&store, "c", &child(), &[key("f", "p")], &CHECKED).unwrap();
+    let change = |lines: &[&str], statement: &Statement| change_keys(&store, "c", &child(), lines, statement);
+    let unchecked = Statement { checks: false, ..CHECKED };
+
+    change(&["-: c (p) -> p (u)", "-: c (id) -> p (id) delete cascade"], &CHECKED).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_2 -> p", "f -> p"]);
+    assert_eq!(referring(&store, "p"), ["c.c_ibfk_1", "c.c_ibfk_2", "c.f"]);
+
+    // A number is not given again in the statement in which it goes.
+    change(&["drop C_IBFK_2", "drop f", "-: c (p) -> p (id)"], &CHECKED).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_3 -> p"]);
+    change(&["drop c_ibfk_3", "c_ibfk_3: c (id) -> p (id)"], &CHECKED).unwrap();
+    assert_eq!(store.catalog().get(&path("c")).unwrap().foreign[1].columns, ["id"]);
+
+    for (lines, error) in [
+        (&["drop c_ibfk_1", "drop nosuch"][..], "there is no foreign key 'nosuch'"),
+        (&["C_ibfk_1: c (p) -> p (id)"], "there is a foreign key 'C_ibfk_1' already"),
+        (&["x: c (p) -> p (id)", "X: c (p) -> p (u)"], "`X`: The statement has two foreign keys of this name."),
+        (&["x: c (p) -> q (id)"], "`x`: There is no table `db`.`q` of this engine."),
+        (&["x: c (nosuch) -> p (id)"], "`x`: The table has no column `nosuch`."),
+        (&["x: c (id) -> p (id) delete null"], "`x`: SET NULL is not possible: column `id` is NOT NULL."),
+    ] {
+        let found = why(change(lines, &CHECKED));
+        assert_eq!(found.replace("./db`", "db`"), error, "{lines:?}");
+    }
+    // A table that another one has a key with is refused the name; without checks a parent may be missing.
+    create(&store, "d", &child(), &[key("taken", "p")], &CHECKED).unwrap();
+    assert_eq!(why(change(&["taken: c (p) -> p (id)"], &unchecked)), "there is a foreign key 'taken' already");
+    change(&["x: c (p) -> q (id)"], &unchecked).unwrap();
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_3 -> p", "x -> q (missing)"]);
+    drop(store);
+
+    let store = open(&disk);
+    assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_3 -> p", "x -> q (missing)"]);
+    change_keys(&store, "c", &child(), &["drop c_ibfk_1", "drop c_ibfk_3", "drop x"], &CHECKED).unwrap();
+    assert!(referring(&store, "p") == ["d.taken"] && keys(&store, "c").is_empty());
 }

@@ -354,14 +354,15 @@ impl Catalog {
     }
 
     /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
-    /// indexes that it has no more. Names stay; foreign keys follow the names of columns. Indexes that a table has got are noted no more as such that are to be
-    /// dropped. Returns, in the order of the names, the entry and the sequence number below which a snapshot cannot know the table, and
-    /// that of the change.
+    /// indexes that it has no more. Names stay; the foreign keys that `plan` leaves follow the names of columns, and those of `added`
+    /// come. Indexes that a table has got are noted no more as such that are to be dropped. Returns, in the order of the names, the entry
+    /// and the sequence number below which a snapshot cannot know the table, and that of the change.
     pub(crate) fn alter(
         &self,
         names: &[String],
         urgency: Urgency<'_>,
-        plan: impl Fn(&str, &TableMeta, &mut dyn FnMut() -> IndexId) -> Result<(TableMeta, Vec<IndexId>)>,
+        plan: impl Fn(&str, &TableMeta) -> Result<(TableMeta, Vec<IndexId>)>,
+        added: (&[ForeignKey], &Statement, &dyn Names),
     ) -> Result<Changed> {
         let plan = |ids: &mut (u32, u64)| {
             let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
@@ -369,8 +370,8 @@ impl Catalog {
             for name in names {
                 let (old, min_snapshot) = self.entry(name)?;
                 refuse_prepared(&self.engine, &old)?;
-                let (mut meta, gone) = plan(name, &old, &mut || next_id(ids))?;
-                referring.extend(define::rename_columns(&*self.tables.read(), name, &old, &mut meta));
+                let (mut meta, gone) = plan(name, &old)?;
+                referring.extend(self.give_keys(name, &old, &mut meta, added)?);
                 change.push((format::table_key(name), Some(meta.encode())));
                 // Of indexes that may be others now.
                 change.push((statistics_key(meta.table_id), None));
@@ -398,6 +399,22 @@ impl Catalog {
         })?;
         self.clearing.settle(&self.engine, gone);
         Ok((next.into_iter().map(|(meta, min_snapshot)| (meta, min_snapshot.unwrap_or(seq))).collect(), seq))
+    }
+
+    /// Makes the foreign keys of an altered table's entry, which has those that stay: they follow the names of columns, and new ones come.
+    /// Returns the entries of the tables that refer to it, as they are to be.
+    pub(crate) fn give_keys(
+        &self,
+        name: &str,
+        old: &TableMeta,
+        meta: &mut TableMeta,
+        (added, statement, names): (&[ForeignKey], &Statement, &dyn Names),
+    ) -> Result<Vec<(String, Arc<TableMeta>)>> {
+        let tables = self.tables.read();
+        let referring = define::rename_columns(&*tables, name, old, meta);
+        let made = define::keys_of_altered(&*tables, names, statement, name, meta, added)?;
+        meta.foreign.extend(made);
+        Ok(referring)
     }
 
     /// An error if a table that is to change from `before` to `meta` lacks an index that a foreign key needs, be it its own or another

@@ -78,6 +78,11 @@ pub struct ForeignKey {
 
 /// True if these name the same column.
 pub(crate) fn same_column(a: &str, b: &str) -> bool {
+    same_name(a, b)
+}
+
+/// True if these are the same but for the case of their letters.
+pub(crate) fn same_name(a: &str, b: &str) -> bool {
     a == b || a.to_lowercase() == b.to_lowercase()
 }
 

@@ -24,10 +24,12 @@
 //! Rejected: a dictionary of keys with entries of their own. A table and its keys are created, renamed and dropped together, and
 //! one entry makes each of these a change of one key. Keys bound to table ids, too: a parent may be missing.
 
+pub mod change;
 pub mod key;
 pub mod relations;
 pub mod statement;
 
+pub use change::KeyChange;
 pub use key::{Action, Fault, ForeignKey};
 pub use relations::{Reference, Related, Relations};
 pub use statement::Statement;

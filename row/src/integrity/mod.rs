@@ -3,7 +3,8 @@
 //! - `rows`: where the writing of a row comes in. A table without foreign keys pays a load.
 //! - `check`: a child's row must find its parent
 //! - `cascade`: what becomes of the rows that refer to one that has gone or changed
-//! - `verify`: CHECK TABLE and ADD FOREIGN KEY
+//! - `verify`: CHECK TABLE
+//! - `parents`: ADD FOREIGN KEY: the rows that are there
 //! - `links`, `workspace`: the relations of an open table, and what a session keeps
 //! - `matches`: the rows that have given values
 //!
@@ -25,6 +26,7 @@ mod check;
 pub(crate) mod links;
 mod matches;
 pub(crate) mod rows;
+mod parents;
 mod verify;
 mod workspace;
 

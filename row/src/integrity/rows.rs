@@ -52,7 +52,10 @@ pub(crate) fn has_cascaded(session: &mut Session) -> bool {
     with_workspace(session, |work, _| Ok(work.has_cascaded)).unwrap_or(true)
 }
 
-fn with_workspace<T>(session: &mut Session, body: impl FnOnce(&mut Workspace, &mut Session) -> Result<T>) -> Result<T> {
+pub(super) fn with_workspace<T>(
+    session: &mut Session,
+    body: impl FnOnce(&mut Workspace, &mut Session) -> Result<T>,
+) -> Result<T> {
     let mut work = session.take_workspace();
     work.begin(session);
     let result = body(&mut work, session);

@@ -1,4 +1,4 @@
-//! CHECK TABLE and ADD FOREIGN KEY: whether all rows of a child have their parents.
+//! CHECK TABLE: whether all rows of a child have their parents.
 //!
 //! Child and parent are read at one read point, so that a row and its parent that come or go together are seen together. The child's
 //! rows are read in the order of its index for the key: rows with the same values follow each other, and ask once.

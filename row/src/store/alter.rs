@@ -2,11 +2,12 @@
 
 use super::Store;
 use crate::catalog::alter::Source;
+use crate::catalog::define::Names;
 use crate::catalog::format::FIRST_INDEX_ID;
 use crate::catalog::{Urgency, compare};
 use crate::def::TableDef;
 use crate::error::{Error, Result};
-use crate::foreign::Statement;
+use crate::foreign::{ForeignKey, KeyChange, Statement};
 use crate::index::limits;
 use crate::keycode::KeyCodec;
 use crate::kv::IndexId;
@@ -26,6 +27,8 @@ pub struct Alteration {
     pub kept: Vec<Option<usize>>,
     /// What the statement says of foreign keys.
     pub statement: Statement,
+    /// Foreign keys that go and come.
+    pub keys: KeyChange,
     /// The rows are written anew, and all indexes are new ones.
     pub rebuilds: bool,
     /// Records of the new definition are not those of the old one.
@@ -65,7 +68,7 @@ impl Store {
     /// are; and indexes. Handlers that have the tables open must open them again with the new definition. While memory is full this waits until `is_killed` says that it need not: nothing has
     /// happened then.
     ///
-    /// Errors: `IndexOfForeign` if a foreign key needs an index that goes.
+    /// Errors: `IndexOfForeign` if a foreign key needs an index that goes; `NoForeignKey`, `CannotAddForeign`, `ForeignNameTaken`.
     pub fn alter_tables(
         &self,
         tables: &[AlteredTable],
@@ -74,10 +77,12 @@ impl Store {
     ) -> Result<()> {
         let names: Vec<String> = tables.iter().map(|table| table.name.clone()).collect();
         self.await_renewal(&names, is_killed)?;
-        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), |name, old, _| {
+        let plan = |name: &str, old: &TableMeta| {
             let table = tables.iter().find(|table| table.name == name);
             self.altered(old, alteration, table.ok_or_else(|| Error::NoTable(name.to_owned()))?)
-        });
+        };
+        let added = (&alteration.keys.added[..], &alteration.statement, self as &dyn Names);
+        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), plan, added);
         let (altered, seq) = self.noting(names.first().map_or("", String::as_str), changed)?;
         let mut states = self.tables.lock();
         for (AlteredTable { name, built, .. }, (meta, min_snapshot)) in tables.iter().zip(altered) {
@@ -96,14 +101,25 @@ impl Store {
     /// it waits here until they are rewritten, and `Interrupted` once `is_killed` says so: other statements go on meanwhile.
     pub fn check_alteration(
         &self,
-        mut table: AlteredTable,
+        table: AlteredTable,
         alteration: &Alteration,
         is_killed: &dyn Fn() -> bool,
     ) -> Result<()> {
         self.await_renewal(std::slice::from_ref(&table.name), is_killed)?;
+        self.keys_to_come(table, alteration).map(drop)
+    }
+
+    /// The foreign keys that an alteration brings, with the names that they get. Errors: as of [`Store::alter_tables`].
+    pub fn keys_to_come(&self, mut table: AlteredTable, alteration: &Alteration) -> Result<Vec<Arc<ForeignKey>>> {
         table.built = vec![IndexId(FIRST_INDEX_ID); alteration.ids()];
-        let altered = self.altered(&*self.catalog.get(&table.name)?, alteration, &table);
-        self.noting(&table.name, altered.map(drop))
+        let old = self.catalog.get(&table.name)?;
+        let coming = self.altered(&old, alteration, &table).and_then(|(mut next, _)| {
+            let kept = next.foreign.len();
+            let added = (&alteration.keys.added[..], &alteration.statement, self as &dyn Names);
+            self.catalog.give_keys(&table.name, &old, &mut next, added)?;
+            Ok(next.foreign.split_off(kept))
+        });
+        self.noting(&table.name, coming)
     }
 
     /// The entry `old` of a table as an alteration makes it, and the ids of the indexes that go.
@@ -126,7 +142,8 @@ impl Store {
                 (altered(&bare, alteration, &table.built, has_rows)?, gone)
             }
         };
-        let next = checked(name, next, &alteration.def)?;
+        let mut next = checked(name, next, &alteration.def)?;
+        next.foreign = alteration.keys.kept(&old.foreign)?;
         if !gone.is_empty() {
             self.catalog.check_indexes(self, &alteration.statement, name, [old, &next])?;
         }

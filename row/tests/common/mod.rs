@@ -11,7 +11,7 @@ use std::time::Duration;
 use strata_row::Result;
 use strata_row::catalog::alter::Source;
 use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
-use strata_row::foreign::Statement;
+use strata_row::foreign::{KeyChange, Statement};
 use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::collations::{Binary, Latin1};
 use strata_row::kv::{LockMode, Options};
@@ -294,6 +294,7 @@ pub fn alter_columns(
         sources: sources.to_vec(),
         kept: (0..def.indexes.len()).map(Some).collect(),
         statement: Statement::default(),
+        keys: KeyChange::default(),
         rebuilds: false,
         converts: false,
     };
