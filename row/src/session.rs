@@ -21,7 +21,6 @@
 //! Rejected: reading at the transaction's start (as "BEGIN" might suggest). MariaDB takes the snapshot at the first read.
 
 use crate::catalog::graph::name_lock;
-use crate::changes;
 use crate::error::{Error, Result};
 use crate::integrity::{Computing, Workspace};
 use crate::isolation::{Isolation, Waiting};
@@ -34,15 +33,13 @@ use crate::table::TableState;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod past;
+mod written;
+
+use past::Past;
+
 /// Tells whether the server wants the running statement to stop.
 pub type KillProbe = Box<dyn Fn() -> bool + Send>;
-
-/// What a transaction sees of the past.
-struct Past {
-    point: ReadPoint,
-    /// Tables that were then what they are now, by number.
-    known: Vec<u64>,
-}
 
 /// A connection's state in the engine. Used by one thread at a time.
 pub struct Session {
@@ -188,53 +185,6 @@ impl Session {
     /// Whether they are.
     pub fn foreign_key_checks(&self) -> bool {
         self.foreign_key_checks
-    }
-
-    /// The transaction that is about to begin reads a moment of the past, in seconds since 1970, or the present. Nothing happens within
-    /// one: what it reads is fixed.
-    ///
-    /// Errors: `Moment` of the engine.
-    pub fn read_past(&mut self, moment: Option<u64>) -> Result<()> {
-        if self.begun {
-            return Ok(());
-        }
-        if let Some(moment) = moment {
-            let point = self.engine().read_point_at(moment)?;
-            self.engine().await_visible(point.seq());
-            self.past = Some(Past { point, known: Vec::new() });
-            self.epoch += 1;
-        }
-        Ok(())
-    }
-
-    /// Whether the transaction reads the past.
-    pub fn reads_past(&self) -> bool {
-        self.past.is_some()
-    }
-
-    /// An error unless the table may be written by a transaction that reads the past: it must have been created since, so that nothing
-    /// of it is read there.
-    pub fn check_write_to(&self, name: &str) -> Result<()> {
-        match &self.past {
-            Some(past) if self.store.catalog().was_there(name, past.point.seq())? => {
-                Err(Error::PastIsReadOnly(name.to_owned()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// An error if the table was not then what it is now.
-    pub(crate) fn check_past(&mut self, table: &Arc<TableState>) -> Result<()> {
-        let Some(past) = &self.past else { return Ok(()) };
-        if past.known.contains(&table.meta.table_id) {
-            return Ok(());
-        }
-        let (name, seq) = (table.name(), past.point.seq());
-        self.store.catalog().check_same(&name, seq)?;
-        if let Some(past) = &mut self.past {
-            past.known.push(table.meta.table_id);
-        }
-        Ok(())
     }
 
     /// The snapshot that consistent reads use, if there is one.
@@ -503,29 +453,6 @@ impl Session {
         self.txn.commit_ordered();
     }
 
-    /// The transaction fills a table that nobody else may see before it ends. Snapshots taken meanwhile know the empty table;
-    /// once this commits they are refused, as they would find none of its rows.
-    pub(crate) fn fills(&mut self, table: &Arc<TableState>) {
-        if !self.filled.iter().any(|known| Arc::ptr_eq(known, table)) {
-            self.filled.push(table.clone());
-        }
-    }
-
-    /// The transaction writes to a table: to be told once for each statement.
-    #[cold]
-    pub(crate) fn writes_to(&mut self, table: &Arc<TableState>) {
-        /// Length of the list from which on it is cleared of what stands there twice.
-        const MANY: usize = 1024;
-        if self.written.iter().rev().take(8).any(|known| Arc::ptr_eq(known, table)) {
-            return;
-        }
-        if self.written.len() >= MANY && self.written.len() == self.written.capacity() {
-            self.written.sort_unstable_by_key(Arc::as_ptr);
-            self.written.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        }
-        self.written.push(table.clone());
-    }
-
     /// Commits, in one phase or after `prepare`. An error of a one-phase commit leaves nothing of the transaction.
     pub fn commit(&mut self) -> Result<()> {
         self.forget_old_kill();
@@ -538,17 +465,6 @@ impl Session {
         }
         self.finish();
         Ok(result?)
-    }
-
-    /// Of the tables that the transaction has written to.
-    fn note_changes(&mut self) {
-        if self.written.is_empty() {
-            return;
-        }
-        let (visible, now) = (self.store.engine().visible(), changes::now());
-        for table in self.written.drain(..) {
-            table.changes.commit_ends(visible, Some(now));
-        }
     }
 
     /// Undoes the transaction and releases its locks.

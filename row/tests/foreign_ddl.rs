@@ -366,12 +366,15 @@ fn change_keys(store: &Store, name: &str, def: &TableDef, change: &[&str], state
         }
     }
     keys.added.iter_mut().filter(|key| key.name == "-").for_each(|key| key.name.clear());
-    let sources: Vec<Source> = (0..def.columns.len()).map(Source::Kept).collect();
-    let kept: Vec<Option<usize>> = (0..def.indexes.len()).map(Some).collect();
-    let statement = Statement { altered: Some(path(name)), ..statement.clone() };
-    let (keys, statement) = (&keys, &statement);
-    let alteration =
-        Alteration { def, sources: &sources, kept: &kept, statement, keys, rebuilds: false, converts: false };
+    let alteration = Alteration {
+        def: def.clone(),
+        sources: (0..def.columns.len()).map(Source::Kept).collect(),
+        kept: (0..def.indexes.len()).map(Some).collect(),
+        statement: Statement { altered: Some(path(name)), ..statement.clone() },
+        keys,
+        rebuilds: false,
+        converts: false,
+    };
     let table = || AlteredTable { name: path(name), kept: (0..def.indexes.len()).collect(), built: Vec::new() };
     let tried = store.check_alteration(table(), &alteration, NEVER);
     let done = store.alter_tables(&[table()], &alteration, NEVER);

@@ -10,8 +10,8 @@ impl Engine {
     /// written from then on; those that there are are written anew in the background. Nothing is done where it is so already.
     ///
     /// # Errors
-    /// [`Error::Key`] if there is no such key, or not that of the system, which the manifest needs then; [`Error::Io`],
-    /// [`Error::Poisoned`]. Nothing has changed.
+    /// [`Error::Key`](crate::Error::Key) if there is no such key, or not that of the system, which the manifest needs then; [`Error::Io`](crate::Error::Io),
+    /// [`Error::Poisoned`](crate::Error::Poisoned). Nothing has changed.
     pub fn set_index_encryption(&self, ids: &[IndexId], key: Option<u32>) -> Result<()> {
         let core = &self.core;
         let now = core.settings.encryptions();

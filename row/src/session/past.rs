@@ -1,0 +1,63 @@
+//! A transaction that reads a moment of the past, and what it may do.
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::kv::ReadPoint;
+use crate::table::TableState;
+use std::sync::Arc;
+
+/// What a transaction sees of the past.
+pub(super) struct Past {
+    pub(super) point: ReadPoint,
+    /// Tables that were then what they are now, by number.
+    known: Vec<u64>,
+}
+
+impl Session {
+    /// The transaction that is about to begin reads a moment of the past, in seconds since 1970, or the present. Nothing happens within
+    /// one: what it reads is fixed.
+    ///
+    /// Errors: `Moment` of the engine.
+    pub fn read_past(&mut self, moment: Option<u64>) -> Result<()> {
+        if self.begun {
+            return Ok(());
+        }
+        if let Some(moment) = moment {
+            let point = self.engine().read_point_at(moment)?;
+            self.engine().await_visible(point.seq());
+            self.past = Some(Past { point, known: Vec::new() });
+            self.epoch += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether the transaction reads the past.
+    pub fn reads_past(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// An error unless the table may be written by a transaction that reads the past: it must have been created since, so that nothing
+    /// of it is read there.
+    pub fn check_write_to(&self, name: &str) -> Result<()> {
+        match &self.past {
+            Some(past) if self.store.catalog().was_there(name, past.point.seq())? => {
+                Err(Error::PastIsReadOnly(name.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if the table was not then what it is now.
+    pub(crate) fn check_past(&mut self, table: &Arc<TableState>) -> Result<()> {
+        let Some(past) = &self.past else { return Ok(()) };
+        if past.known.contains(&table.meta.table_id) {
+            return Ok(());
+        }
+        let (name, seq) = (table.name(), past.point.seq());
+        self.store.catalog().check_same(&name, seq)?;
+        if let Some(past) = &mut self.past {
+            past.known.push(table.meta.table_id);
+        }
+        Ok(())
+    }
+}
