@@ -256,8 +256,15 @@ pub fn deadlock(store: &Store) -> String {
     format!("\nLATEST DEADLOCK\n{seconds} s ago:\n{what}")
 }
 
+/// Has the store take note of a deadlock, and puts it into words. `statement` says what an owner's connection runs.
+pub fn note_deadlock(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
+    let text = deadlock_text(store, deadlock, statement);
+    store.note_deadlock(text.clone());
+    text
+}
+
 /// A deadlock in words, a line for each of its transactions and one for the victim. `statement` says what an owner's connection runs.
-pub(crate) fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
+fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
     let names = IndexNames::new(store);
     let who = |wait: &WaitInfo| format!("transaction {} of connection {}", wait.owner, wait.tag);
     let mut out = String::new();

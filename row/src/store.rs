@@ -20,7 +20,6 @@ use crate::jobs::{Job, Jobs};
 use crate::kill_switch::KillSwitch;
 use crate::kv::{self, Engine, Options, SeqNo};
 use crate::progress::Progress;
-use crate::report;
 use crate::schema::{StoredIndex, TableMeta};
 use crate::session::Session;
 use crate::table::{Table, TableState};
@@ -58,11 +57,9 @@ impl Store {
         Store::open_with(dir, options, Teller::default(), Arc::default())
     }
 
-    /// Takes note of a deadlock, and puts it into words. `statement` says what a connection runs.
-    pub fn note_deadlock(&self, deadlock: &kv::Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
-        let text = report::deadlock_text(self, deadlock, statement);
-        *self.latest_deadlock.lock() = Some((self.engine.now_us(), text.clone()));
-        text
+    /// Takes note of a deadlock, in words.
+    pub(crate) fn note_deadlock(&self, what: String) {
+        *self.latest_deadlock.lock() = Some((self.engine.now_us(), what));
     }
 
     /// The latest one, if any was noted: when, by the engine's clock, and what.

@@ -143,7 +143,7 @@ impl Store {
             }
         };
         let mut next = checked(name, next, &alteration.def)?;
-        next.foreign = alteration.keys.kept(&old.foreign)?;
+        next.foreign = alteration.keys.kept(&old.foreign).map_err(Error::NoForeignKey)?;
         if !gone.is_empty() {
             self.catalog.check_indexes(self, &alteration.statement, name, [old, &next])?;
         }
