@@ -44,18 +44,20 @@ fn row(index: u32, n: u64, word: &str) -> (Vec<u8>, Vec<u8>) {
     (key, format!("{word}{:016x}{:016x}", rng.next(), rng.next()).into_bytes())
 }
 
-/// A transaction of up to `most` rows, mostly a few, and sometimes a flush.
-fn commit_some(engine: &Engine, rng: &mut Rng, most: u64, expected: &mut Map) {
-    let mut txn = engine.begin();
-    let most = if rng.chance(20) { most } else { 4 };
-    for _ in 0..1 + rng.below(most) {
-        let (key, value) = row(INDEX + rng.below(3) as u32, rng.below(500), "value");
-        txn.put(&key, &value).unwrap();
-        expected.insert(key, value);
-    }
-    txn.commit().unwrap();
-    if rng.chance(10) {
-        engine.flush().unwrap();
+/// Fewer than so many transactions of up to `most` rows each, mostly a few, and sometimes a flush.
+fn commit_some(engine: &Engine, rng: &mut Rng, transactions: u64, most: u64, expected: &mut Map) {
+    for _ in 0..rng.below(transactions) {
+        let mut txn = engine.begin();
+        let most = if rng.chance(20) { most } else { 4 };
+        for _ in 0..1 + rng.below(most) {
+            let (key, value) = row(INDEX + rng.below(3) as u32, rng.below(500), "value");
+            txn.put(&key, &value).unwrap();
+            expected.insert(key, value);
+        }
+        txn.commit().unwrap();
+        if rng.chance(10) {
+            engine.flush().unwrap();
+        }
     }
 }
 
@@ -325,9 +327,7 @@ fn openings_with_and_without_encryption_follow_each_other() {
             for _ in 0..8 {
                 let engine = open(&disk, &keys, rng.chance(50)).unwrap();
                 assert!(dump(&engine, 0, 100).unwrap() == expected);
-                for _ in 0..rng.below(40) {
-                    commit_some(&engine, &mut rng, 200, &mut expected);
-                }
+                commit_some(&engine, &mut rng, 40, 200, &mut expected);
                 match rng.below(3) {
                     0 => engine.close().unwrap(),
                     1 => engine.compact_range(&[0; 4], &[255; 4]).unwrap(),
@@ -439,9 +439,7 @@ fn keys_rotate_under_load_and_crashes() {
                 let engine = open(&disk, &keys, true).unwrap();
                 engine.set_index_encryption(&[IndexId(OTHER)], Some(5)).unwrap();
                 assert!(dump(&engine, 0, 100).unwrap() == expected);
-                for _ in 0..30 + rng.below(30) {
-                    commit_some(&engine, &mut rng, 100, &mut expected);
-                }
+                commit_some(&engine, &mut rng, 60, 100, &mut expected);
                 if rng.chance(50) {
                     // While it is open, too.
                     keys.set(5, 2 * version + 1);

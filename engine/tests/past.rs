@@ -282,15 +282,21 @@ fn what_the_past_saw_goes_when_the_retention_is_over() {
     });
 }
 
+/// A store that has lived some seconds, in each of which a row was written anew.
+fn lived(retention: u64, seconds: u64) -> (MemDisk, Arc<DayClock>, Engine) {
+    let (disk, clock) = (MemDisk::new(), DayClock::at(BEGIN));
+    let engine = open(&disk, &clock, retention);
+    for second in 1..=seconds {
+        clock.set(BEGIN + second);
+        put(&engine, 1, format!("{second}").as_bytes());
+    }
+    (disk, clock, engine)
+}
+
 #[test]
 fn without_retention_nothing_is_kept_nor_written() {
     within("none", 120, || {
-        let (disk, clock) = (MemDisk::new(), DayClock::at(BEGIN));
-        let engine = open(&disk, &clock, 0);
-        for second in 1..=5 {
-            clock.set(BEGIN + second);
-            put(&engine, 1, format!("{second}").as_bytes());
-        }
+        let (_disk, _clock, engine) = lived(0, 5);
         let metrics = engine.metrics();
         assert_eq!((metrics.history_moments, metrics.history_oldest, metrics.internal_commits), (0, 0, 0));
         assert!(engine.features().iter().all(|feature| feature.name() != "history"));
@@ -402,13 +408,8 @@ fn a_snapshot_of_the_past_stays() {
 #[test]
 fn a_checkpoint_has_the_history() {
     within("checkpoint", 120, || {
-        let (disk, clock) = (MemDisk::new(), DayClock::at(BEGIN));
-        let engine = open(&disk, &clock, 1000);
-        for second in 1..=3 {
-            clock.set(BEGIN + second);
-            put(&engine, 1, format!("{second}").as_bytes());
-            engine.flush().unwrap();
-        }
+        let (disk, clock, engine) = lived(1000, 3);
+        engine.flush().unwrap();
         engine.checkpoint(Path::new("/copy")).unwrap();
         clock.set(BEGIN + 4);
         let options = with_history(Arc::new(disk.clone()), &clock, 1000);

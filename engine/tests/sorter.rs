@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::{DIR, Map, Rng, dump, key, no_orphans, options, value};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk};
-use strata_engine::layer::{CrashPoint, IndexId, SameKey};
+use strata_engine::layer::{CrashPoint, IndexId, NotedKeys, SameKey};
 use strata_engine::{Engine, Error, Options, Result};
 
 const FIRST: u32 = 100;
@@ -230,11 +230,17 @@ fn a_crash_before_the_manifest_names_the_files_leaves_none_of_them() {
     }
 }
 
-#[test]
-fn keys_that_threads_note_are_taken_at_least_once_each() {
+/// An empty store, and keys that are noted in it.
+fn noting() -> (MemDisk, Engine, NotedKeys) {
     let disk = MemDisk::new();
     let engine = open(&disk);
     let noted = engine.noted_keys();
+    (disk, engine, noted)
+}
+
+#[test]
+fn keys_that_threads_note_are_taken_at_least_once_each() {
+    let (disk, engine, noted) = noting();
     std::thread::scope(|scope| {
         for thread in 0..3_u64 {
             let noted = &noted;
@@ -261,9 +267,7 @@ fn keys_that_threads_note_are_taken_at_least_once_each() {
 /// To note never fails; who takes the keys is told what was lost.
 #[test]
 fn a_full_disk_is_an_error_of_who_takes_the_keys() {
-    let disk = MemDisk::new();
-    let engine = open(&disk);
-    let noted = engine.noted_keys();
+    let (disk, _engine, noted) = noting();
     disk.fail_from(1, FaultKind::StorageFull);
     (0..200_000).for_each(|n| noted.note(&key(FIRST, n)));
     let error = noted.take().err().unwrap();

@@ -413,6 +413,6 @@ maria_declare_plugin(strata){
     "0.1",
     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     strata::schema_locks, strata::schema_lock_waits, strata::schema_transactions, strata::schema_metrics,
-    strata::schema_foreign_keys, strata::schema_builds, strata::schema_storage[0], strata::schema_storage[1],
+    strata::schema_foreign_keys, strata::schema_storage[4], strata::schema_storage[0], strata::schema_storage[1],
     strata::schema_storage[2], strata::schema_storage[3]
     maria_declare_plugin_end;

@@ -138,24 +138,21 @@ ST_FIELD_INFO table_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), N
                                Column("ENCRYPTION_KEY_ID", ULonglong(), NOT_NULL),
                                CEnd()};
 
+/* What a level holds, of an index or of all. */
+#define HOLDING_COLUMNS                                                                                                            \
+  Column("FILES", ULonglong(), NOT_NULL), Column("ENTRIES", ULonglong(), NOT_NULL), Column("TOMBSTONES", ULonglong(), NOT_NULL),     \
+    Column("RAW_BYTES", ULonglong(), NOT_NULL), Column("DISK_BYTES", ULonglong(), NOT_NULL)
+
 ST_FIELD_INFO index_fields[]= {Column("TABLE_NAME", Varchar(2 * NAME_LEN + 5), NOT_NULL),
                                Column("PARTITION_NAME", Varchar(2 * NAME_LEN + 1), NOT_NULL),
                                Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
                                Column("LEVEL", Varchar(8), NOT_NULL),
-                               Column("FILES", ULonglong(), NOT_NULL),
-                               Column("ENTRIES", ULonglong(), NOT_NULL),
-                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
-                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
-                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               HOLDING_COLUMNS,
                                CEnd()};
 
 ST_FIELD_INFO level_fields[]= {Column("LEVEL", ULonglong(), NOT_NULL),
                                Column("SORTED_RUNS", ULonglong(), NOT_NULL),
-                               Column("FILES", ULonglong(), NOT_NULL),
-                               Column("ENTRIES", ULonglong(), NOT_NULL),
-                               Column("TOMBSTONES", ULonglong(), NOT_NULL),
-                               Column("RAW_BYTES", ULonglong(), NOT_NULL),
-                               Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                               HOLDING_COLUMNS,
                                CEnd()};
 
 ST_FIELD_INFO compaction_fields[]= {Column("JOB", ULonglong(), NOT_NULL),
@@ -207,13 +204,12 @@ const st_maria_plugin schema_metrics= declare("STRATA_METRICS", "Figures about t
                                               init<metric_fields, STRATA_REPORT_METRICS>);
 const st_maria_plugin schema_foreign_keys= declare("STRATA_FOREIGN_KEYS", "Foreign keys, with the indexes that they use",
                                                    init<foreign_key_fields, STRATA_REPORT_FOREIGN_KEYS>);
-const st_maria_plugin schema_builds= declare("STRATA_BUILDS", "New indexes that are being made by ALTER TABLE",
-                                             init<build_fields, STRATA_REPORT_BUILDS>);
 const st_maria_plugin schema_storage[]= {
     declare("STRATA_TABLES", "What tables and partitions hold", init<table_fields, STRATA_REPORT_TABLES>),
     declare("STRATA_INDEXES", "What indexes hold, level by level", init<index_fields, STRATA_REPORT_INDEXES>),
     declare("STRATA_LEVELS", "Levels of the tree", init<level_fields, STRATA_REPORT_LEVELS>),
     declare("STRATA_COMPACTIONS", "Flushes and merges, running and the last ones",
-            init<compaction_fields, STRATA_REPORT_COMPACTIONS>)};
+            init<compaction_fields, STRATA_REPORT_COMPACTIONS>),
+    declare("STRATA_BUILDS", "New indexes that are being made by ALTER TABLE", init<build_fields, STRATA_REPORT_BUILDS>)};
 
 } // namespace strata

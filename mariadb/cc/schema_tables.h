@@ -8,7 +8,7 @@
 
 namespace strata {
 extern const st_maria_plugin schema_locks, schema_lock_waits, schema_transactions, schema_metrics,
-    schema_foreign_keys, schema_builds, schema_storage[4];
+    schema_foreign_keys, schema_storage[5];
 }
 
 #endif

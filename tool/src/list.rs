@@ -8,16 +8,9 @@ use strata_engine::internals::manifest::{Findings, survey};
 use strata_engine::internals::wal::format::segment_number;
 use strata_row::catalog::format::FEATURES;
 
-/// Its options.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(flatten)]
-    pub place: Place,
-}
-
 /// See the module.
-pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.place)?;
+pub fn run(place: &Place) -> Result<()> {
+    let store = Offline::open(place)?;
     match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Parts { error, .. } => println!("manifest: {error}"),
         Findings::Whole(stored) => {

@@ -34,20 +34,20 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Lists files, log and tables
-    List(list::Args),
+    List(open::Place),
     /// Shows a part of the store as text
     Dump(dump::Args),
     /// Reads everything and names each damage
-    Verify(verify::Args),
+    Verify(open::Place),
     /// Writes what can be read as files that SQL loads, and a report of what is lost
     Salvage(salvage::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::List(args) => list::run(&args),
+        Command::List(place) => list::run(&place),
         Command::Dump(args) => dump::run(&args),
-        Command::Verify(args) => verify::run(&args),
+        Command::Verify(place) => verify::run(&place),
         Command::Salvage(args) => salvage::run(&args),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };

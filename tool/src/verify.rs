@@ -14,16 +14,9 @@ use strata_engine::Error;
 use strata_engine::internals::base::FileNo;
 use strata_engine::internals::sst::{BlockCache, Sst, Survey};
 
-/// Its options.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    #[command(flatten)]
-    pub place: Place,
-}
-
 /// See the module. Tells all that is wrong.
-pub fn run(args: &Args) -> Result<()> {
-    let store = Offline::open(&args.place)?;
+pub fn run(place: &Place) -> Result<()> {
+    let store = Offline::open(place)?;
     let mut salvage = store.salvage()?;
     let catalog = Catalog::read(&mut salvage);
     let Ok(()) = salvage.walk(&[0; 4], &[0xff; 4], &mut |_| Ok::<(), Infallible>(()));

@@ -146,29 +146,34 @@ pub struct Figure<S> {
     pub value: fn(&S) -> u64,
 }
 
-impl<S> Figure<S> {
+/// A way to declare a figure of this kind.
+macro_rules! declaration {
+    ($(#[$what:meta])* $name:ident, $kind:expr) => {
+        impl<S> Figure<S> {
+            $(#[$what])*
+            pub const fn $name(
+                subsystem: Subsystem,
+                name: &'static str,
+                unit: Unit,
+                help: &'static str,
+                value: fn(&S) -> u64,
+            ) -> Figure<S> {
+                Figure { metric: Metric { name, subsystem, kind: $kind, unit, help, zero_at_rest: false }, value }
+            }
+        }
+    };
+}
+
+declaration! {
     /// A figure that never goes down.
-    pub const fn counter(
-        subsystem: Subsystem,
-        name: &'static str,
-        unit: Unit,
-        help: &'static str,
-        value: fn(&S) -> u64,
-    ) -> Figure<S> {
-        Figure { metric: Metric { name, subsystem, kind: Kind::Counter, unit, help, zero_at_rest: false }, value }
-    }
-
+    counter, Kind::Counter
+}
+declaration! {
     /// A figure of this moment.
-    pub const fn gauge(
-        subsystem: Subsystem,
-        name: &'static str,
-        unit: Unit,
-        help: &'static str,
-        value: fn(&S) -> u64,
-    ) -> Figure<S> {
-        Figure { metric: Metric { name, subsystem, kind: Kind::Gauge, unit, help, zero_at_rest: false }, value }
-    }
+    gauge, Kind::Gauge
+}
 
+impl<S> Figure<S> {
     /// The same, 0 when nothing runs.
     pub const fn zero_at_rest(self) -> Figure<S> {
         Figure { metric: Metric { zero_at_rest: true, ..self.metric }, value: self.value }

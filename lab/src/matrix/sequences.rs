@@ -32,42 +32,25 @@ const MARK_AND_ROW: &[&str] =
     &["sequence-ordered:2", "sequence-durable:2", "prepare-durable:5", "order-begins:5", "ordered:5"];
 
 fn methods() -> Vec<Method> {
+    let method = |name, sequence, statement, table, steps| Method { name, sequence, statement, table, steps };
     vec![
-        Method {
-            name: "NEXTVAL, CACHE 3",
-            sequence: "few",
-            statement: |_| "SELECT NEXTVAL(few)".into(),
-            table: None,
-            steps: MARK,
-        },
-        Method {
-            name: "NEXTVAL, NOCACHE",
-            sequence: "one",
-            statement: |_| "SELECT NEXTVAL(one)".into(),
-            table: None,
-            steps: MARK,
-        },
-        Method {
-            name: "SETVAL",
-            sequence: "few",
-            statement: |n| format!("SELECT SETVAL(few, {})", n + 5),
-            table: None,
-            steps: &MARK[..2],
-        },
-        Method {
-            name: "INSERT INTO InnoDB's table",
-            sequence: "few",
-            statement: |_| "INSERT INTO vi VALUES (NEXTVAL(few)) RETURNING id".into(),
-            table: Some("vi"),
-            steps: &MARK_AND_ROW[..2],
-        },
-        Method {
-            name: "INSERT INTO Strata's table",
-            sequence: "few",
-            statement: |_| "INSERT INTO vs VALUES (NEXTVAL(few)) RETURNING id".into(),
-            table: Some("vs"),
-            steps: MARK_AND_ROW,
-        },
+        method("NEXTVAL, CACHE 3", "few", |_| "SELECT NEXTVAL(few)".into(), None, MARK),
+        method("NEXTVAL, NOCACHE", "one", |_| "SELECT NEXTVAL(one)".into(), None, MARK),
+        method("SETVAL", "few", |n| format!("SELECT SETVAL(few, {})", n + 5), None, &MARK[..2]),
+        method(
+            "INSERT INTO InnoDB's table",
+            "few",
+            |_| "INSERT INTO vi VALUES (NEXTVAL(few)) RETURNING id".into(),
+            Some("vi"),
+            &MARK_AND_ROW[..2],
+        ),
+        method(
+            "INSERT INTO Strata's table",
+            "few",
+            |_| "INSERT INTO vs VALUES (NEXTVAL(few)) RETURNING id".into(),
+            Some("vs"),
+            MARK_AND_ROW,
+        ),
     ]
 }
 

@@ -38,44 +38,21 @@ pub(crate) trait Names {
     fn quoted(&self, name: &str) -> String;
 }
 
-/// The keys of a table that is created, with names for those that have none.
-pub(crate) fn keys_of_new(
+/// The keys that a table gets beside those that it has, if it has any, with names for those that have none. `meta` is the table as it is
+/// to be.
+pub(crate) fn keys_to_come(
     tables: &dyn Dictionary,
     names: &dyn Names,
     statement: &Statement,
     name: &str,
     meta: &TableMeta,
-    keys: &[ForeignKey],
-) -> Result<Vec<Arc<ForeignKey>>> {
-    named(tables, names, statement, name, meta, &[], keys)
-}
-
-/// The keys that a table gets beside those that it has, with names for those that have none. `meta` is the table as it is to be.
-pub(crate) fn keys_of_altered(
-    tables: &dyn Dictionary,
-    names: &dyn Names,
-    statement: &Statement,
-    name: &str,
-    meta: &TableMeta,
-    keys: &[ForeignKey],
-) -> Result<Vec<Arc<ForeignKey>>> {
-    named(tables, names, statement, name, meta, &meta.foreign, keys)
-}
-
-fn named(
-    tables: &dyn Dictionary,
-    names: &dyn Names,
-    statement: &Statement,
-    name: &str,
-    meta: &TableMeta,
-    kept: &[Arc<ForeignKey>],
     keys: &[ForeignKey],
 ) -> Result<Vec<Arc<ForeignKey>>> {
     let stands_for = statement.stands_for(name);
     let altered = statement.altered.as_deref();
     let base = names.table(stands_for);
     let before = altered.and_then(|altered| tables.meta(altered));
-    let mut taken: BTreeSet<String> = kept.iter().map(|key| key.name.to_lowercase()).collect();
+    let mut taken: BTreeSet<String> = meta.foreign.iter().map(|key| key.name.to_lowercase()).collect();
     for key in keys.iter().filter(|key| !key.name.is_empty()) {
         let lower = key.name.to_lowercase();
         if tables.owner(database(name), &lower).is_some_and(|owner| Some(owner) != altered) {

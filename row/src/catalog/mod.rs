@@ -215,7 +215,7 @@ impl Catalog {
             {
                 let tables = self.tables.read();
                 self.check_encryption(&meta)?;
-                meta.foreign = define::keys_of_new(&*tables, names, statement, name, &meta, keys)?;
+                meta.foreign = define::keys_to_come(&*tables, names, statement, name, &meta, keys)?;
                 define::check_children(&*tables, names, statement, name, &meta)?;
             }
             let meta = Arc::new(meta);
@@ -412,7 +412,7 @@ impl Catalog {
     ) -> Result<Vec<(String, Arc<TableMeta>)>> {
         let tables = self.tables.read();
         let referring = define::rename_columns(&*tables, name, old, meta);
-        let made = define::keys_of_altered(&*tables, names, statement, name, meta, added)?;
+        let made = define::keys_to_come(&*tables, names, statement, name, meta, added)?;
         meta.foreign.extend(made);
         Ok(referring)
     }

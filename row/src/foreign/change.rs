@@ -32,18 +32,9 @@ impl KeyChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::foreign::Action;
 
     fn key(name: &str) -> Arc<ForeignKey> {
-        Arc::new(ForeignKey {
-            name: name.to_owned(),
-            columns: vec!["a".into()],
-            parent: "./db/p".into(),
-            parent_columns: vec!["id".into()],
-            on_delete: Action::Restrict,
-            on_update: Action::Restrict,
-            inherited: false,
-        })
+        Arc::new(ForeignKey { name: name.to_owned(), parent: "./db/p".into(), ..ForeignKey::default() })
     }
 
     /// `f, g - G` is what stays of the keys f and g where G is dropped, or the name that is missing.

@@ -1,9 +1,10 @@
 //! Definition of a foreign key, as the child's catalog entry has it.
 
 /// What becomes of child rows whose parent row goes, or changes the referenced values.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Action {
-    /// The change of the parent row fails. The default.
+    /// The change of the parent row fails.
+    #[default]
     Restrict,
     /// The same, since keys are checked at once.
     NoAction,
@@ -57,7 +58,7 @@ pub enum Fault {
 }
 
 /// A foreign key. Names of columns are compared without regard to case.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ForeignKey {
     /// Name of the constraint, unique among those of the child's database.
     pub name: String,

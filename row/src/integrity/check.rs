@@ -69,21 +69,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// Locks a parent of a row by a key that is in force for nobody yet. False: there is none.
-    pub(super) fn lock_parent(
-        &mut self,
-        session: &mut Session,
-        reference: &Reference,
-        columns: &Columns,
-        row: Record<'_>,
-    ) -> Result<bool> {
-        if !reference.is_own() {
-            self.lock_name(session, &reference.parent)?;
-        }
-        self.has_parent(session, reference, columns, row)
-    }
-
-    fn has_parent(
+    /// Locks a parent of a row. False: there is none. The lock of the parent's name is the caller's.
+    pub(super) fn has_parent(
         &mut self,
         session: &mut Session,
         reference: &Reference,

@@ -4,10 +4,33 @@ use crate::def::{Collation, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::key::database;
 use crate::foreign::{Reference, Relations};
-use crate::rowcode::Record;
 use crate::rowcode::layout::Layout;
+use crate::rowcode::{ColumnSet, Record};
 use crate::table::Table;
 use std::sync::Arc;
+
+/// How all rows of a child are looked at for a key.
+pub(super) struct ChildScan {
+    /// The index that has all columns of the key; `None`: the rows themselves.
+    pub index: Option<usize>,
+    pub columns: Columns,
+    /// What is decoded of a row.
+    pub wanted: ColumnSet,
+}
+
+impl ChildScan {
+    /// For a key of which the table is the child, and has all columns.
+    pub fn of(table: &Table, reference: &Reference) -> Result<ChildScan> {
+        let covers = |index: &usize| {
+            table.def.primary != Some(*index)
+                && reference.child_columns.iter().all(|column| table.indexes[*index].covers(*column))
+        };
+        let index = reference.child_index.map(|place| number_of(table, place)).transpose()?.filter(covers);
+        let mut wanted = ColumnSet::new(table.def.columns.len());
+        reference.child_columns.iter().for_each(|column| wanted.insert(*column));
+        Ok(ChildScan { index, columns: Columns::new(table, &reference.child_columns)?, wanted })
+    }
+}
 
 /// The columns of a key in the records of one open table, in the order of the key.
 pub(super) struct Columns(Vec<Column>);

@@ -8,12 +8,12 @@
 //! Rejected: to look for the rows at one read point, as CHECK TABLE does. A parent that goes afterwards, before the key is in force,
 //! would leave its children behind.
 
-use super::links::{Columns, number_of};
+use super::links::ChildScan;
 use super::rows::with_workspace;
 use crate::error::{Error, Result};
 use crate::foreign::{ForeignKey, Reference};
 use crate::kv::IndexId;
-use crate::rowcode::{ColumnSet, Record};
+use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
@@ -33,13 +33,7 @@ impl Table {
         if reference.child_columns.is_empty() {
             return Err(Error::invalid(format!("table '{name}' lacks a column of foreign key '{}'", key.name)));
         }
-        let index = reference.child_index.map(|place| number_of(self, place)).transpose()?;
-        let index = index.filter(|index| {
-            self.def.primary != Some(*index) && reference.child_columns.iter().all(|c| self.indexes[*index].covers(*c))
-        });
-        let columns = Columns::new(self, &reference.child_columns)?;
-        let mut wanted = ColumnSet::new(self.def.columns.len());
-        reference.child_columns.iter().for_each(|column| wanted.insert(*column));
+        let ChildScan { index, columns, wanted } = ChildScan::of(self, &reference)?;
         // The row, and the one before it: in the order of an index rows with the same values follow each other.
         let mut records = [vec![0; self.def.record_bytes as usize], vec![0; self.def.record_bytes as usize]];
         let mut has_former = false;
@@ -61,7 +55,11 @@ impl Table {
             let (row, before) = unsafe { (Record::new(record), Record::new(former)) };
             if !(columns.has_null(row) || has_former && columns.same(before, row)) {
                 with_workspace(session, |work, session| {
-                    match work.lock_parent(session, &reference, &columns, row)? {
+                    // The key is in force for nobody yet.
+                    if !reference.is_own() {
+                        work.lock_name(session, &reference.parent)?;
+                    }
+                    match work.has_parent(session, &reference, &columns, row)? {
                         true => Ok(()),
                         false => Err(Error::NoReferencedRow(reference.clone())),
                     }

@@ -4,11 +4,11 @@
 //! rows are read in the order of its index for the key: rows with the same values follow each other, and ask once.
 
 use super::check::is_whole_and_unique;
-use super::links::{Columns, number_of};
+use super::links::{ChildScan, Columns, number_of};
 use crate::error::{Error, Result};
 use crate::foreign::Reference;
 use crate::kv::{IndexId, SeqNo, Unread};
-use crate::rowcode::{ColumnSet, Record};
+use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
@@ -37,13 +37,7 @@ impl Table {
         let point = self.engine().read_point();
         let seq = point.seq();
         let mut parents = Parents::open(session, reference, seq)?;
-        let index = reference.child_index.map(|place| number_of(self, place)).transpose()?;
-        let index = index.filter(|index| {
-            self.def.primary != Some(*index) && reference.child_columns.iter().all(|c| self.indexes[*index].covers(*c))
-        });
-        let columns = Columns::new(self, &reference.child_columns)?;
-        let mut wanted = ColumnSet::new(self.def.columns.len());
-        reference.child_columns.iter().for_each(|column| wanted.insert(*column));
+        let ChildScan { index, columns, wanted } = ChildScan::of(self, reference)?;
         let mut record = vec![0; self.def.record_bytes as usize];
         let id = self.index_id(index);
         let mut cursor = self.engine().cursor();
