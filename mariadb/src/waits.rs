@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
 use strata_engine::layer::{Deadlock, WaitObserver};
 use strata_row::kill_switch::KillSwitch;
-use strata_row::report::note_deadlock;
+use strata_row::report::deadlock_text;
 use strata_row::store::Store;
 
 /// A connection: a pointer that only goes back to the server.
@@ -157,9 +157,10 @@ impl WaitObserver for Waits {
 
     fn deadlock(&self, deadlock: &Deadlock) {
         let Some(store) = self.store.upgrade() else { return };
-        let text = note_deadlock(&store, deadlock, &|owner| self.statement(owner));
+        let statements = deadlock.waits.iter().map(|wait| self.statement(wait.owner)).collect();
+        let noted = store.note_deadlock(deadlock, statements);
         if let (true, Some(log)) = (self.prints.load(Ordering::Relaxed), self.calls.log) {
-            for line in text.lines().map(|line| format!("deadlock: {line}")) {
+            for line in deadlock_text(&store, &noted).lines().map(|line| format!("deadlock: {line}")) {
                 // SAFETY: the header allows the call from any thread; text and length belong together.
                 unsafe { log(0, line.as_ptr().cast(), line.len()) };
             }

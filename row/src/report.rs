@@ -6,10 +6,10 @@
 use crate::catalog::define::Names;
 use crate::def::{ColumnType, IndexKind};
 use crate::foreign::key::is_passive;
-use crate::kv::{Deadlock, IndexId, LockKind, LockMode, WaitInfo};
+use crate::kv::{IndexId, LockKind, LockMode, WaitInfo};
 use crate::progress::Progress;
 use crate::schema::{StoredIndex, TableMeta};
-use crate::store::Store;
+use crate::store::{NotedDeadlock, Store};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -249,22 +249,16 @@ pub fn transactions(store: &Store, show_xid: &dyn Fn(&[u8]) -> String) -> Vec<Ro
 
 /// The latest deadlock that was noted, as a part of the status report; empty if there was none.
 pub fn deadlock(store: &Store) -> String {
-    let Some((at_us, what)) = store.latest_deadlock() else {
+    let Some(noted) = store.latest_deadlock() else {
         return String::new();
     };
-    let seconds = store.engine().now_us().saturating_sub(at_us) / 1_000_000;
-    format!("\nLATEST DEADLOCK\n{seconds} s ago:\n{what}")
+    let seconds = store.engine().now_us().saturating_sub(noted.at_us) / 1_000_000;
+    format!("\nLATEST DEADLOCK\n{seconds} s ago:\n{}", deadlock_text(store, &noted))
 }
 
-/// Has the store take note of a deadlock, and puts it into words. `statement` says what an owner's connection runs.
-pub fn note_deadlock(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
-    let text = deadlock_text(store, deadlock, statement);
-    store.note_deadlock(text.clone());
-    text
-}
-
-/// A deadlock in words, a line for each of its transactions and one for the victim. `statement` says what an owner's connection runs.
-fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> Option<String>) -> String {
+/// A deadlock in words, a line for each of its transactions and one for the victim.
+pub fn deadlock_text(store: &Store, noted: &NotedDeadlock) -> String {
+    let deadlock = &noted.deadlock;
     let names = IndexNames::new(store);
     let who = |wait: &WaitInfo| format!("transaction {} of connection {}", wait.owner, wait.tag);
     let mut out = String::new();
@@ -283,7 +277,7 @@ fn deadlock_text(store: &Store, deadlock: &Deadlock, statement: &dyn Fn(u64) -> 
             wait.weight,
             who(next)
         );
-        match statement(wait.owner) {
+        match noted.statements.get(i).and_then(Option::as_ref) {
             Some(statement) => drop(writeln!(out, ", in: {statement}")),
             None => out.push('\n'),
         }

@@ -32,6 +32,16 @@ mod alter;
 
 pub use alter::{Alteration, AlteredTable};
 
+/// A deadlock that somebody has noted.
+pub struct NotedDeadlock {
+    /// When, by the engine's clock.
+    pub at_us: u64,
+    /// Which.
+    pub deadlock: kv::Deadlock,
+    /// What each of its transactions ran, in their order.
+    pub statements: Vec<Option<String>>,
+}
+
 /// An open database.
 pub struct Store {
     engine: Engine,
@@ -47,8 +57,8 @@ pub struct Store {
     jobs: Arc<Jobs>,
     /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
     latest_foreign_error: Mutex<Option<(u64, String)>>,
-    /// The latest deadlock in words, and when by the engine's clock, in microseconds.
-    latest_deadlock: Mutex<Option<(u64, String)>>,
+    /// The latest deadlock, if anybody has noted one.
+    latest_deadlock: Mutex<Option<Arc<NotedDeadlock>>>,
 }
 
 impl Store {
@@ -57,13 +67,17 @@ impl Store {
         Store::open_with(dir, options, Teller::default(), Arc::default())
     }
 
-    /// Takes note of a deadlock, in words.
-    pub(crate) fn note_deadlock(&self, what: String) {
-        *self.latest_deadlock.lock() = Some((self.engine.now_us(), what));
+    /// Takes note of a deadlock and of the statement of each of its transactions, as far as they are known. It is put into words when
+    /// somebody asks: that looks at the whole catalog.
+    pub fn note_deadlock(&self, deadlock: &kv::Deadlock, statements: Vec<Option<String>>) -> Arc<NotedDeadlock> {
+        let noted = NotedDeadlock { at_us: self.engine.now_us(), deadlock: deadlock.clone(), statements };
+        let noted = Arc::new(noted);
+        *self.latest_deadlock.lock() = Some(noted.clone());
+        noted
     }
 
-    /// The latest one, if any was noted: when, by the engine's clock, and what.
-    pub fn latest_deadlock(&self) -> Option<(u64, String)> {
+    /// The latest one, if any was noted.
+    pub fn latest_deadlock(&self) -> Option<Arc<NotedDeadlock>> {
         self.latest_deadlock.lock().clone()
     }
 

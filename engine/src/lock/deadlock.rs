@@ -140,7 +140,6 @@ impl LockTable {
         }
         self.deadlocks.fetch_add(1, Ordering::Relaxed);
         let deadlock = Deadlock { waits, victim: victim.id };
-        *self.latest_deadlock.lock() = Some(deadlock.clone());
         guards.cancel(victim.id, *place);
         victim.end_wait(WaitState::Victim);
         drop(guards);

@@ -98,7 +98,6 @@ pub struct LockTable {
     wait_us: AtomicU64,
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
-    latest_deadlock: Mutex<Option<Deadlock>>,
     observer: RwLock<Option<Arc<dyn WaitObserver>>>,
 }
 
@@ -126,7 +125,6 @@ impl LockTable {
             wait_us: AtomicU64::new(0),
             deadlocks: AtomicU64::new(0),
             timeouts: AtomicU64::new(0),
-            latest_deadlock: Mutex::new(None),
             observer: RwLock::new(None),
         }
     }

@@ -164,9 +164,4 @@ impl LockTable {
             wait_us: self.wait_us.load(Ordering::Relaxed),
         }
     }
-
-    /// The most recent deadlock.
-    pub fn latest_deadlock(&self) -> Option<Deadlock> {
-        self.latest_deadlock.lock().clone()
-    }
 }

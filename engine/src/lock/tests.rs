@@ -193,11 +193,13 @@ fn of_equals_on_a_cycle_the_victim_is_the_one_that_closed_it() {
 #[test]
 fn the_lightest_on_a_cycle_is_the_victim() {
     let table = table();
+    let observer = Arc::new(Observer::default());
+    table.set_observer(Some(observer.clone()));
     assert_eq!(ring(&table, &[5, 3]), [true, false]);
     assert_eq!(ring(&table, &[3, 5]), [false, true]);
     assert_eq!(ring(&table, &[9, 2, 7, 8]), [true, false, true, true]);
     assert_eq!(table.counters().deadlocks, 3);
-    let text = table.latest_deadlock().unwrap().to_string();
+    let text = observer.latest.lock().take().unwrap().to_string();
     assert_eq!(text.lines().count(), 5);
     assert!(text.contains("(weight 2) waits for an exclusive lock on 0000000000000002 held by [7]"), "{text}");
     assert!(text.ends_with("victim: owner 6"), "{text}");
@@ -317,6 +319,7 @@ fn thousands_of_waiters_are_not_looked_at_by_each_of_them() {
 struct Observer {
     told: Mutex<Vec<(u64, Vec<u64>)>>,
     prefers: AtomicU64,
+    latest: Mutex<Option<Deadlock>>,
 }
 
 impl WaitObserver for Observer {
@@ -325,6 +328,9 @@ impl WaitObserver for Observer {
         if !ahead.is_empty() {
             self.told.lock().push((waiter, ahead));
         }
+    }
+    fn deadlock(&self, deadlock: &Deadlock) {
+        *self.latest.lock() = Some(deadlock.clone());
     }
     fn victim(&self, cycle: &[u64]) -> Option<u64> {
         cycle.iter().copied().find(|&id| id == self.prefers.load(Ordering::Relaxed))
@@ -551,6 +557,8 @@ fn who_looks_for_keys_to_come_locks_nothing() {
 #[test]
 fn range_and_point_locks_make_one_cycle() {
     let table = table();
+    let observer = Arc::new(Observer::default());
+    table.set_observer(Some(observer.clone()));
     let (a, b) = (table.new_owner(), table.new_owner());
     a.set_weight(5);
     b.set_weight(2);
@@ -561,7 +569,7 @@ fn range_and_point_locks_make_one_cycle() {
         let first = scope.spawn(|| table.lock(&a, &key(1), Shared, LONG));
         until_waiting(&table, 1);
         assert!(matches!(table.intend_insert(&b, &key(12), LONG), Err(Error::Deadlock)));
-        let deadlock = table.latest_deadlock().unwrap();
+        let deadlock = observer.latest.lock().take().unwrap();
         assert_eq!(deadlock.victim, b.id());
         assert!(deadlock.waits.iter().any(|w| w.owner == b.id() && w.kind == LockKind::Insert && w.key == key(12)));
         table.release_all(&b);
