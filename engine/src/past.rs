@@ -26,6 +26,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::base::{Error, IndexId, Result, SeqNo};
@@ -230,22 +231,8 @@ fn load(core: &Arc<Core>) -> Result<(u64, SeqNo, Vec<Mark>)> {
 
 /// A second since 1970 as people write it.
 fn show(second: u64) -> String {
-    let (mut days, of_day) = (second / 86_400, second % 86_400);
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let mut year = 1970;
-    // A moment that anybody asks for is some decades away; beyond that, the number says it.
-    while year < 9999 && days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while month < 11 && days >= lengths[month] {
-        days -= lengths[month];
-        month += 1;
-    }
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC", month + 1, days + 1)
+    let moment = i64::try_from(second).ok().and_then(|second| Timestamp::from_second(second).ok());
+    moment.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -451,6 +451,20 @@ void writes_positions(THD *thd)
     connection->notes_position= !in_transaction(thd);
 }
 
+/* If a transaction begins now, it reads the moment that the session has chosen. */
+static int begin_past(THD *thd, StrataSession *session)
+{
+  ulonglong moment;
+  if (!read_timestamp(thd, &moment))
+    return HA_ERR_GENERIC;
+  if (strata_read_past(session, moment) == STRATA_OK)
+    return 0;
+  String text;
+  if (!error_message(&text))
+    my_printf_error(ER_GET_ERRMSG, "Strata: %s", MYF(0), text.c_ptr_safe());
+  return HA_ERR_GENERIC;
+}
+
 int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
 {
   if (!(*session= session_of(thd)))
@@ -466,21 +480,10 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
     how|= STRATA_SNAPSHOT_ISOLATION;
   if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     how|= STRATA_NO_FOREIGN_KEY_CHECKS;
-  int result= STRATA_OK;
   if (unlikely(read_timestamp_is_set(thd)))
-  {
-    ulonglong moment;
-    if (!read_timestamp(thd, &moment))
-      return HA_ERR_GENERIC;
-    if ((result= strata_read_past(*session, moment)) != STRATA_OK)
-    {
-      String text;
-      if (!error_message(&text))
-        my_printf_error(ER_GET_ERRMSG, "Strata: %s", MYF(0), text.c_ptr_safe());
-      return HA_ERR_GENERIC;
-    }
-  }
-  result= strata_statement_begin(*session, how, seconds * 1000000);
+    if (int error= begin_past(thd, *session))
+      return error;
+  int result= strata_statement_begin(*session, how, seconds * 1000000);
   if (likely(result == STRATA_OK))
     return 0;
   int error= handler_error(result, thd);

@@ -128,22 +128,13 @@ void update_history_retention(MYSQL_THD thd, st_mysql_sys_var *, void *var, cons
   *static_cast<unsigned long long *>(var)= seconds;
 }
 
-/* 'YYYY-MM-DD hh:mm:ss' in the session's time zone: a whole second, since there is one state of the past for each. */
+/* A date with a time in the session's time zone: a whole second, since there is one state of the past for each. */
 bool parse_moment(THD *thd, const char *text, ulonglong *moment)
 {
   MYSQL_TIME time;
-  bzero(&time, sizeof time);
-  time.time_type= MYSQL_TIMESTAMP_DATETIME;
-  int end= 0;
-  if (sscanf(text, "%4u-%2u-%2u%*1[ T]%2u:%2u:%2u%n", &time.year, &time.month, &time.day, &time.hour, &time.minute,
-             &time.second, &end) != 6 || !end)
-    return false;
-  const char *rest= text + end;
-  if (*rest == '.')
-    for (rest++; *rest == '0'; rest++) {}
-  static const uint lengths[]= {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  if (*rest || time.month < 1 || time.month > 12 || time.day < 1 || time.day > lengths[time.month - 1] || time.hour > 23 ||
-      time.minute > 59 || time.second > 59 || (time.month == 2 && time.day == 29 && calc_days_in_year(time.year) == 365))
+  MYSQL_TIME_STATUS status;
+  if (str_to_datetime_or_date(text, strlen(text), &time, C_TIME_NO_ZERO_IN_DATE | C_TIME_NO_ZERO_DATE, &status) || status.warnings ||
+      time.time_type != MYSQL_TIMESTAMP_DATETIME || time.second_part)
     return false;
   uint error= 0;
   my_time_t seconds= thd->variables.time_zone->TIME_to_gmt_sec(&time, &error);
