@@ -19,7 +19,7 @@ use crate::sst_files::SstFiles;
 use crate::state::{Mem, ReadState};
 use crate::tree::Tree;
 use crate::value::Value;
-use crate::{sources, spill};
+use crate::{inventory, sources, spill};
 
 /// Takes the version that a point read has come to, a value or a tombstone; true if it is a value.
 pub(crate) trait Sink {
@@ -425,7 +425,7 @@ fn add_shared(ssts: &SstFiles, file: &FileEntry, lower: &[u8], upper: &[u8], sum
 /// How many of a memtable's `keys` are looked at for the range `[lower, upper)`.
 fn range_sample(keys: u64, lower: &[u8], upper: &[u8]) -> u64 {
     let whole_index = lower.len() <= IndexId::LEN && upper.len() <= IndexId::LEN;
-    if whole_index || keys <= SMALL_KEYS { INDEX_SAMPLE } else { RANGE_SAMPLE }
+    if whole_index || keys <= SMALL_KEYS { inventory::INDEX_SAMPLE } else { RANGE_SAMPLE }
 }
 
 /// What an index holds.
@@ -452,14 +452,8 @@ const RANGE_SAMPLE: u64 = 32;
 const RANGE_SAMPLE_ROUGH: u64 = 4;
 /// What that finds is good if it is no more than one in so many of what tables have: it is often wrong by a factor of two.
 const ROUGH_PART: u64 = 4;
-/// The same for a whole index, whose size callers keep for a while, and for ranges of memtables up to [`SMALL_KEYS`]: wrong
-/// by more than a sixth in one case of twenty.
-const INDEX_SAMPLE: u64 = 128;
 /// A memtable of so many keys is in the processor's cache, and looking at one of them costs nanoseconds.
 const SMALL_KEYS: u64 = 4096;
-
-/// Memory that a memtable holds in reserve must not count as the size of its first keys.
-const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
 
 /// Sums up one index.
 pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
@@ -467,10 +461,9 @@ pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     let mut stats = IndexStats::default();
     for mem in state.memtables() {
-        let keys = mem.table.estimate_keys(&lower, &upper, INDEX_SAMPLE);
+        let (keys, bytes) = inventory::in_memtable(&mem.table, id);
         stats.memtable_entries += keys;
-        stats.memtable_bytes +=
-            keys * (mem.table.bytes() as u64 / mem.table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
+        stats.memtable_bytes += bytes;
     }
     stats.entries = stats.memtable_entries;
     for meta in state.file_runs(&lower, &upper).flatten().map(|file| &file.meta) {

@@ -81,7 +81,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::RowTooLong { .. } => code::ROW_TOO_LONG,
         Error::AutoincExhausted => code::AUTOINC_EXHAUSTED,
         Error::TableChanged(_) => code::TABLE_CHANGED,
-        Error::Invalid(_) | Error::NotThen(_) | Error::PastIsReadOnly(_) => code::INVALID,
+        Error::Invalid(_) | Error::NotThen { .. } | Error::PastIsReadOnly(_) => code::INVALID,
         Error::NoXid => code::NO_XID,
         Error::Corruption { .. } => code::CORRUPTION,
         Error::Interrupted => code::INTERRUPTED,

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn strata_status(store: *mut StoreHandle, emit: Option<Emi
 fn shown_xid(xid: &[u8]) -> String {
     let part = |bytes: &[u8]| match bytes.iter().all(|byte| byte.is_ascii_graphic() && !b"'\\".contains(byte)) {
         true => format!("'{}'", String::from_utf8_lossy(bytes)),
-        false => bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}")),
+        false => report::hex(bytes),
     };
     let shown = || {
         let (format, rest) = xid.split_first_chunk::<8>()?;

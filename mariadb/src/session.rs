@@ -184,7 +184,7 @@ pub unsafe extern "C" fn strata_savepoint_rollback(session: *mut SessionHandle, 
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_read_past(session: *mut SessionHandle, moment: u64) -> c_int {
-    unsafe { on_session(session, |s| s.read_past(Some(moment))) }
+    unsafe { on_session(session, |s| s.read_past(moment)) }
 }
 
 /// See the header.

@@ -54,11 +54,16 @@ pub enum Error {
     #[error("table '{0}' is newer than the transaction's snapshot")]
     TableChanged(String),
     /// The transaction reads a moment of the past at which the table was another one, and how.
-    #[error("the table {0} the moment that is read (strata_read_timestamp)")]
-    NotThen(String),
+    #[error("the table {table} was {what} after the moment that is read (strata_read_timestamp)")]
+    NotThen {
+        /// Its name.
+        table: String,
+        /// What has happened to it since.
+        what: &'static str,
+    },
     /// A transaction that reads the past writes only to tables that were created since.
     #[error(
-        "the session reads the past (strata_read_timestamp): it may only write to tables that were created since; '{0}' was there"
+        "the session reads the past (strata_read_timestamp): it may only write to tables that were created since; {0} was there"
     )]
     PastIsReadOnly(String),
     /// A call or a definition is wrong.

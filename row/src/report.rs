@@ -89,7 +89,8 @@ impl IndexNames {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as SQL writes them in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("0x".to_owned(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
         out

@@ -46,7 +46,7 @@ impl Display for Event {
                 write!(f, "writes to the indexes of this file of it: {error}")
             }
             Event::FlushBegun { job, memtables, bytes, reason } => {
-                write!(f, "flush {job} begins: {memtables} memtables of {bytes} bytes ({})", reason)
+                write!(f, "flush {job} begins: {memtables} memtables of {bytes} bytes ({reason})")
             }
             Event::FlushDone { job, memtables, files, bytes_in, bytes_out, reason, us } => {
                 let time = time(*us);

@@ -43,8 +43,9 @@ enum May {
 
 use May::{After, Before, Either};
 
-/// All indexes are made anew, and the old ones go with the change that gives the table the new ones.
+/// All indexes are made anew, and the old ones go with the change that gives the table the new ones; the first seven where none goes.
 const REBUILT: &[(&str, May)] = &[
+    ("change-ordered", Before),
     ("change-durable", Before),
     ("build-begun", Before),
     ("ingest-written", Before),
@@ -153,18 +154,7 @@ fn cases() -> Vec<Case> {
             at: &[("files-written", Before), ("takeover-begins", Either), ("taken-over", Either)],
         },
         // What is made beside writers. The first change of the catalog reserves numbers, the second gives the table what was made.
-        case(
-            "ALTER TABLE d ADD KEY w (w, v), ADD UNIQUE KEY u (v, id), ALGORITHM=NOCOPY, LOCK=NONE",
-            &[
-                ("change-ordered", Before),
-                ("change-durable", Before),
-                ("build-begun", Before),
-                ("ingest-written", Before),
-                ("ingested", Before),
-                ("change-ordered:2", Before),
-                ("change-durable:2", After),
-            ],
-        ),
+        case("ALTER TABLE d ADD KEY w (w, v), ADD UNIQUE KEY u (v, id), ALGORITHM=NOCOPY, LOCK=NONE", &REBUILT[..7]),
         case(
             "ALTER TABLE e DROP PRIMARY KEY, ADD PRIMARY KEY (v DESC, id), ADD KEY i (id), ALGORITHM=INPLACE, LOCK=NONE",
             REBUILT,

@@ -36,6 +36,14 @@ pub(crate) trait Names {
     fn table(&self, name: &str) -> String;
     /// Both, quoted.
     fn quoted(&self, name: &str) -> String;
+    /// The table, quoted, and the partition with its subpartition, which is empty for a table in one piece.
+    fn with_partition(&self, name: &str) -> (String, String) {
+        let Some((table, partition)) = name.split_once("#P#") else {
+            return (self.quoted(name), String::new());
+        };
+        let parts: Vec<String> = partition.split("#SP#").map(|part| self.table(&format!("./p/{part}"))).collect();
+        (self.quoted(table), parts.join("/"))
+    }
 }
 
 /// The keys that a table gets beside those that it has, if it has any, with names for those that have none. `meta` is the table as it is

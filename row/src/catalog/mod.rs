@@ -157,16 +157,14 @@ impl Catalog {
         Ok(self.engine.get_at(&format::table_key(name), seq, &mut kv::ValueBuf::default())?)
     }
 
-    /// An error unless the table was for readers at `seq` what it is now: its entry is written anew by whatever changes, empties or
-    /// renames it.
-    pub(crate) fn check_same(&self, name: &str, seq: SeqNo) -> Result<()> {
+    /// What has happened to a table since it was read at `seq`, if it is not what it was then for these readers: its entry is written anew
+    /// by whatever changes, empties or renames it.
+    pub(crate) fn became_after(&self, name: &str, seq: SeqNo) -> Result<Option<&'static str>> {
         if !self.was_there(name, seq)? {
-            return Err(Error::NotThen(format!("'{name}' was created, or got its name, after")));
+            return Ok(Some("created, or got its name,"));
         }
-        match self.engine.changed_since(&format::table_key(name), seq)? {
-            true => Err(Error::NotThen(format!("'{name}' was altered, emptied or replaced after"))),
-            false => Ok(()),
-        }
+        let is_changed = self.engine.changed_since(&format::table_key(name), seq)?;
+        Ok(is_changed.then_some("altered, emptied or replaced"))
     }
 
     /// The version of a table's definition in the server; of a partitioned table, of which only the partitions are known here, that of

@@ -41,14 +41,9 @@ impl Contents {
     }
 }
 
-/// The table, quoted, and the partition with its subpartition; empty for a table in one piece.
 fn names(store: &Store, name: &str) -> [Cell; 2] {
-    let Some((table, partition)) = name.split_once("#P#") else {
-        return [text(Names::quoted(store, name)), text("")];
-    };
-    let part = |encoded: &str| Names::table(store, &format!("./p/{encoded}"));
-    let parts: Vec<String> = partition.split("#SP#").map(part).collect();
-    [text(Names::quoted(store, table)), text(parts.join("/"))]
+    let (table, partition) = Names::with_partition(store, name);
+    [text(table), text(partition)]
 }
 
 fn level_name(level: Option<u8>) -> Cell {

@@ -1,6 +1,7 @@
 //! A transaction that reads a moment of the past, and what it may do.
 
 use super::Session;
+use crate::catalog::define::Names;
 use crate::error::{Error, Result};
 use crate::kv::ReadPoint;
 use crate::table::TableState;
@@ -14,20 +15,18 @@ pub(super) struct Past {
 }
 
 impl Session {
-    /// The transaction that is about to begin reads a moment of the past, in seconds since 1970, or the present. Nothing happens within
-    /// one: what it reads is fixed.
+    /// The transaction that is about to begin reads a moment of the past, in seconds since 1970. Nothing happens within one: what it reads
+    /// is fixed.
     ///
     /// Errors: `Moment` of the engine.
-    pub fn read_past(&mut self, moment: Option<u64>) -> Result<()> {
+    pub fn read_past(&mut self, moment: u64) -> Result<()> {
         if self.begun {
             return Ok(());
         }
-        if let Some(moment) = moment {
-            let point = self.engine().read_point_at(moment)?;
-            self.engine().await_visible(point.seq());
-            self.past = Some(Past { point, known: Vec::new() });
-            self.epoch += 1;
-        }
+        let point = self.engine().read_point_at(moment)?;
+        self.engine().await_visible(point.seq());
+        self.past = Some(Past { point, known: Vec::new() });
+        self.epoch += 1;
         Ok(())
     }
 
@@ -41,7 +40,7 @@ impl Session {
     pub fn check_write_to(&self, name: &str) -> Result<()> {
         match &self.past {
             Some(past) if self.store.catalog().was_there(name, past.point.seq())? => {
-                Err(Error::PastIsReadOnly(name.to_owned()))
+                Err(Error::PastIsReadOnly(self.shown(name)))
             }
             _ => Ok(()),
         }
@@ -54,10 +53,20 @@ impl Session {
             return Ok(());
         }
         let (name, seq) = (table.name(), past.point.seq());
-        self.store.catalog().check_same(&name, seq)?;
+        if let Some(what) = self.store.catalog().became_after(&name, seq)? {
+            return Err(Error::NotThen { table: self.shown(&name), what });
+        }
         if let Some(past) = &mut self.past {
             past.known.push(table.meta.table_id);
         }
         Ok(())
+    }
+
+    /// A table's name for people.
+    fn shown(&self, name: &str) -> String {
+        match Names::with_partition(&*self.store, name) {
+            (table, partition) if partition.is_empty() => table,
+            (table, partition) => format!("{table}, partition {partition},"),
+        }
     }
 }
