@@ -188,7 +188,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     if let Some(mut server) = server {
         if let Some(rotation) = &trial.rotation {
-            rotation.settle(&trial.instance)?;
+            rotation.settle(&trial.instance, true)?;
             println!(
                 "the key has version {}; {} starts with other keys were refused",
                 rotation.version(),
@@ -256,7 +256,7 @@ impl Trial {
             Ok(documents)
         })?;
         if let Some(rotation) = self.rotation.as_ref().filter(|_| round % 4 == 0) {
-            rotation.settle(&self.instance)?;
+            rotation.settle(&self.instance, false)?;
         }
         if self.args.alters {
             leaks::at_rest(&mut server, self.args.trial.cache_mb)?;

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 const KEYS: &str = "debug_key_management";
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The server's log of DDL.
+const BEGUN: &str = "ddl_recovery.log";
 /// Bytes of a page of a table file's end: key and version, 48 bytes behind them the footer, whose last part is the mark.
 const PAGE: usize = 4096;
 const MARK: &[u8] = b"STRATSST";
@@ -88,6 +90,9 @@ impl Rotation {
         let folder = instance.data().join("#strata");
         let before = listing(&folder)?;
         let _ = fs::remove_file(instance.log());
+        // The server removes its own log of what DDL had begun when it ends before it has read it, whatever the engine.
+        let (begun, aside) = (instance.data().join(BEGUN), instance.data().with_file_name(BEGUN));
+        let had_begun = begun.is_file() && fs::copy(&begun, &aside).is_ok();
         let mut server = instance.launch(&encrypting(given, plugin))?;
         ensure!(server.wait_ready(PATIENCE).is_err(), "a server with {what} opens the store");
         server.end()?;
@@ -97,16 +102,31 @@ impl Rotation {
         ensure!(names_key, "a server with {what} does not say which key is missing:\n{}", instance.log_tail(40));
         let after = listing(&folder)?;
         ensure!(before == after, "a server with {what} has changed the store:\n{}", told(&before, &after));
+        if had_begun {
+            fs::copy(&aside, &begun)?;
+        }
         self.refused += 1;
         Ok(())
     }
 
-    /// Waits until all table files have the newest version.
-    pub fn settle(&self, instance: &Instance) -> Result<()> {
+    /// Waits until all table files have the newest version, but for those of prepared transactions: these stay as they are until their
+    /// transaction ends. `is_last`: that is brought about.
+    pub fn settle(&self, instance: &Instance, is_last: bool) -> Result<()> {
+        let mut conn = instance.connect(None)?;
+        let mut prepared: Vec<(i64, i64, i64, String)> = conn.query("XA RECOVER")?;
+        if is_last {
+            conn.query_drop("SET SESSION sql_log_bin = 0")?;
+            for (_, _, _, id) in prepared.drain(..) {
+                conn.query_drop(format!("XA ROLLBACK '{id}'"))?;
+            }
+        }
         let began = Instant::now();
         loop {
             let found = versions(&instance.data().join("#strata"))?;
-            if found == BTreeSet::from([(1, self.version)]) {
+            let stale: Option<(String, u64)> =
+                conn.query_first("SHOW GLOBAL STATUS LIKE 'Strata_reencryption_files'")?;
+            let is_new = found.iter().all(|&found| found == (1, self.version)) || !prepared.is_empty();
+            if found.contains(&(1, self.version)) && is_new && stale.is_some_and(|(_, files)| files == 0) {
                 return Ok(());
             }
             ensure!(

@@ -14,6 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// What a step does to the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +41,8 @@ pub struct Shape {
     /// Of tables and rows.
     next: u32,
     table: Option<Table>,
+    /// The next change of the table: seconds lie between, so that moments between can be read.
+    next_change: Instant,
     pub changes: u64,
     pub reads: u64,
     pub refused: u64,
@@ -80,7 +83,7 @@ impl Table {
 impl Shape {
     pub fn new(seed: u64) -> Shape {
         let rng = SmallRng::seed_from_u64(seed.wrapping_mul(53));
-        Shape { rng, next: 1, table: None, changes: 0, reads: 0, refused: 0 }
+        Shape { rng, next: 1, table: None, next_change: Instant::now(), changes: 0, reads: 0, refused: 0 }
     }
 
     /// Works until `stop` is set or the server goes away.
@@ -105,6 +108,10 @@ impl Shape {
             return self.run(conn, &create, What::Changed);
         };
         let name = table.name.clone();
+        if self.next_change <= Instant::now() {
+            self.next_change = Instant::now() + Duration::from_millis(self.rng.random_range(500..6000));
+            return self.change(conn);
+        }
         match self.rng.random_range(0..40) {
             0..24 => {
                 let insert = format!("INSERT INTO {name} (id, a) VALUES ({number}, {number})");
@@ -112,7 +119,6 @@ impl Shape {
             }
             // Rows in files, and then what is about to be read.
             24 => self.run_unseen(conn, &format!("OPTIMIZE TABLE {name}")),
-            25 => self.change(conn),
             _ => self.look(conn, kept),
         }
     }
