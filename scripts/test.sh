@@ -122,7 +122,7 @@ step_crash() {
   lab_step replica --rounds 2
 }
 # Reads random moments of the past of a ledger that the lab knows, under kills, and beyond the retention.
-step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 24; }
+step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 15; }
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
   cargo build --quiet --release -p strata-backup
