@@ -91,14 +91,16 @@ fn line(event: &Event<'_>) -> Option<(c_int, String)> {
     Some((severity, text))
 }
 
-/// The sizes that came of settings and machine.
+/// The sizes that came of settings and machine, and what the process may have of that.
 fn sizes(options: &Options) -> String {
     let mib = |bytes: u64| bytes >> 20;
     format!(
-        "block cache {} MiB, memtables {} MiB, {} threads of merges, {} open files at most",
+        "block cache {} MiB, memtables {} MiB of {}, threads of merges: {} with {} processors, {} open files at most",
         mib(options.block_cache_bytes),
         mib(options.memtable_budget_bytes),
+        machine::memory(),
         options.compaction_threads,
+        machine::processors(),
         options.open_files
     )
 }
