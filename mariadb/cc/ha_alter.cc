@@ -242,6 +242,8 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (alteration.refusal)
     return alteration.keys().tell_failure(ha_thd(), alteration.refusal, HA_ERR_CANNOT_ADD_FOREIGN);
   ctx->rebuilds= alteration.rebuilds();
+  if (alter_failed(strata_table_await_prepared(table_, strata::lock_wait_us(ha_thd())), -1, altered))
+    return true;
   return alteration.has_new_indexes() &&
          alter_failed(strata_build_begin(strata::store, table_, alteration.get(), &ctx->build), -1, altered);
 }
@@ -332,6 +334,9 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     print_error(error, MYF(0));
     return true;
   }
+  for (StrataTable *part : tables)
+    if (alter_failed(strata_table_await_prepared(part, strata::lock_wait_us(thd)), -1, altered))
+      return true;
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
   strata::Conversion conversion(thd, table, altered, info, alteration);

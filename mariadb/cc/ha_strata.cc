@@ -280,7 +280,7 @@ int ha_strata::truncate()
     return error;
   if (int error= strata::lock_parent(thd(), name_.c_str()))
     return error;
-  int result= strata_table_truncate(strata::store, name_.c_str());
+  int result= strata_table_truncate(strata::store, name_.c_str(), strata::Ddl(thd()).get());
   if (result != STRATA_OK)
     return handler_error(result, thd());
   /* The server closes base tables now, but goes on with temporary ones. */
@@ -372,9 +372,9 @@ int ha_strata::external_lock(THD *thd, int type)
     return 0;
   }
   /* Copied to another engine, the table is not renamed, which would be refused. */
-  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
-    if (int error= strata_table_alterable(table_))
-      return handler_error(error, thd);
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE || strata::locks_whole_tables(thd))
+    if (int result= strata_table_await_prepared(table_, strata::lock_wait_us(thd)))
+      return handler_error(result, thd);
   /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
   Request request= is_requested_ ? requested_ : Request();
   if (type == F_WRLCK)

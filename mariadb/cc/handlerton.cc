@@ -379,6 +379,19 @@ bool in_transaction(THD *thd) { return thd_test_options(thd, OPTION_NOT_AUTOCOMM
 
 uint32_t isolation_of(THD *thd) { return (uint32_t) thd_tx_isolation(thd); }
 
+/* NOWAIT and WAIT n set the server's timeout for the statement. */
+uint64_t lock_wait_us(THD *thd)
+{
+  return std::min<uint64_t>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout) * 1000000;
+}
+
+/* The server keeps others from such tables, but for prepared transactions whose session has gone. With autocommit the lock would
+   end at once. */
+bool locks_whole_tables(THD *thd)
+{
+  return thd->in_lock_tables && thd_sql_command(thd) == SQLCOM_LOCK_TABLES && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT);
+}
+
 uint32_t statement_kind(THD *thd)
 {
   switch (thd_sql_command(thd))
@@ -472,9 +485,8 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   trans_register_ha(thd, false, engine, 0);
   if (in_transaction(thd))
     trans_register_ha(thd, true, engine, 0);
-  /* NOWAIT and WAIT n set the server's timeout for the statement. */
-  ulonglong seconds= std::min<ulonglong>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout);
-  *no_wait= seconds == 0;
+  uint64_t wait_us= lock_wait_us(thd);
+  *no_wait= wait_us == 0;
   uint32_t how= isolation_of(thd);
   if (snapshot_isolation(thd))
     how|= STRATA_SNAPSHOT_ISOLATION;
@@ -483,7 +495,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (unlikely(read_timestamp_is_set(thd)))
     if (int error= begin_past(thd, *session))
       return error;
-  int result= strata_statement_begin(*session, how, seconds * 1000000);
+  int result= strata_statement_begin(*session, how, wait_us);
   if (likely(result == STRATA_OK))
     return 0;
   int error= handler_error(result, thd);

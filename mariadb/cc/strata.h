@@ -191,6 +191,7 @@ typedef struct {
   int drops_database;         /* keys between tables of the database are no obstacle */
   int strict;                 /* keys by which NULL could come to a column that takes none are refused */
   const char *altered;        /* the table that the statement alters, or NULL: a name "#sql..." stands for it */
+  uint64_t wait_us;           /* for prepared transactions without a session that have written to the table */
 } StrataDdl;
 /* A foreign key of a table, for the time of a call. */
 typedef struct {
@@ -256,7 +257,7 @@ int strata_has_tables(StrataStore *store);                               /* non-
 /* `whole`: the statement drops whole tables, not partitions of one that stays. STRATA_NO_TABLE if absent */
 int strata_table_drop(StrataStore *store, const char *name, int whole, const StrataDdl *ddl);
 int strata_table_rename(StrataStore *store, const char *from, const char *to, const StrataDdl *ddl);
-int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
+int strata_table_truncate(StrataStore *store, const char *name, const StrataDdl *ddl); /* new empty indexes; auto-increment restarts */
 int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */
 /* Opens by name; checks that `def` agrees with the catalog (column layout, indexes in any order, collations). */
 int strata_table_open(StrataStore *store, const char *name, const StrataTableDef *def, StrataTable **table);
@@ -447,7 +448,9 @@ int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of 
    hears how far it is: indexes done, of how many, bytes of the next one done, of how many (0: not known yet). */
 int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of),
                           void *ctx);
-int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
+/* Waits for the end of prepared transactions without a session that have written to the table, which is to be altered or locked as a
+   whole: before that it is refused. STRATA_LOCK_TIMEOUT, STRATA_INTERRUPTED. */
+int strata_table_await_prepared(StrataTable *table, uint64_t wait_us);
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. `compute` (may be null) computes
    the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid
    until the next call. */

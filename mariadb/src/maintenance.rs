@@ -2,9 +2,11 @@
 
 use crate::cursor::CursorHandle;
 use crate::outcome::{Outcome, code, guard, reference};
-use crate::store::{TableHandle, on_table};
+use crate::store::TableHandle;
 use crate::types::{ComputeColumns, EmitText, TellOptimized};
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
+use strata_row::catalog::Patience;
 use strata_row::session::Session;
 use strata_row::stats::Optimized;
 use strata_row::stats::check::Compute;
@@ -42,8 +44,13 @@ pub unsafe extern "C" fn strata_table_optimize(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_int {
-    unsafe { on_table(table, Table::refuse_prepared) }
+pub unsafe extern "C" fn strata_table_await_prepared(table: *mut TableHandle, wait_us: u64) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(table)? };
+        let timeout = Duration::from_micros(wait_us);
+        handle.table.await_prepared(Patience { timeout, is_killed: &|| handle.calls.is_killed() })?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.

@@ -15,7 +15,8 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use strata_row::catalog::Patience;
 use strata_row::def::EncryptTables;
 use strata_row::kv::{self, Durability, Options, Severity};
 use strata_row::store::Store;
@@ -35,6 +36,14 @@ pub struct StoreHandle {
     pub waits: Arc<Waits>,
     /// Where what becomes of prepared transactions is kept.
     pub decisions: Arc<Decisions>,
+}
+
+impl StoreHandle {
+    /// Waits, as long as a statement says, for prepared transactions that have written to a table.
+    unsafe fn await_prepared(&self, name: &str, ddl: *const CDdl) -> Result<()> {
+        let timeout = Duration::from_micros(unsafe { reference(ddl)? }.wait_us);
+        self.store.await_prepared(name, Patience { timeout, is_killed: &|| self.calls.is_killed() })
+    }
 }
 
 /// `StrataTable`.
@@ -91,14 +100,16 @@ fn line(event: &Event<'_>) -> Option<(c_int, String)> {
     Some((severity, text))
 }
 
-/// The sizes that came of settings and machine.
+/// The sizes that came of settings and machine, and what the process may have of that.
 fn sizes(options: &Options) -> String {
     let mib = |bytes: u64| bytes >> 20;
     format!(
-        "block cache {} MiB, memtables {} MiB, {} threads of merges, {} open files at most",
+        "block cache {} MiB, memtables {} MiB of {}, threads of merges: {} with {} processors, {} open files at most",
         mib(options.block_cache_bytes),
         mib(options.memtable_budget_bytes),
+        machine::memory(),
         options.compaction_threads,
+        machine::processors(),
         options.open_files
     )
 }
@@ -284,7 +295,10 @@ pub unsafe extern "C" fn strata_table_drop(
     unsafe {
         on_running(store, |s| match text(name)? {
             name if whole != 0 && is_partition(name) => s.store.drop_partition(name),
-            name => s.store.drop_table_with(name, &statement(ddl)?),
+            name => {
+                s.await_prepared(name, ddl)?;
+                s.store.drop_table_with(name, &statement(ddl)?)
+            }
         })
     }
 }
@@ -297,13 +311,29 @@ pub unsafe extern "C" fn strata_table_rename(
     to: *const c_char,
     ddl: *const CDdl,
 ) -> c_int {
-    unsafe { on_running(store, |s| s.store.rename_table_with(text(from)?, text(to)?, &statement(ddl)?)) }
+    unsafe {
+        on_running(store, |s| {
+            let from = text(from)?;
+            s.await_prepared(from, ddl)?;
+            s.store.rename_table_with(from, text(to)?, &statement(ddl)?)
+        })
+    }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_truncate(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    unsafe { on_running(store, |s| s.store.truncate_table(text(name)?)) }
+pub unsafe extern "C" fn strata_table_truncate(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    ddl: *const CDdl,
+) -> c_int {
+    unsafe {
+        on_running(store, |s| {
+            let name = text(name)?;
+            s.await_prepared(name, ddl)?;
+            s.store.truncate_table(name)
+        })
+    }
 }
 
 /// See the header.

@@ -193,6 +193,8 @@ pub struct CDdl {
     pub strict: c_int,
     /// The table that is altered, or null.
     pub altered: *const c_char,
+    /// Microseconds to wait for prepared transactions.
+    pub wait_us: u64,
 }
 
 /// `StrataAlteration`.
@@ -359,7 +361,7 @@ mod tests {
         assert_eq!(size_of::<CCallbacks>(), 152);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
-        assert_eq!(size_of::<CDdl>(), 24);
+        assert_eq!(size_of::<CDdl>(), 32);
         assert_eq!(offset_of!(CDdl, altered), 16);
         assert_eq!(size_of::<CReference>(), 64);
         assert_eq!(size_of::<CColumn>(), 56);

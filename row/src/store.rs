@@ -8,7 +8,7 @@
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::define::Names;
 use crate::catalog::format::{self, DecisionLog};
-use crate::catalog::{Catalog, compare, refuse_prepared};
+use crate::catalog::{Catalog, Patience, await_prepared, compare, refuse_prepared};
 use crate::def::{IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
@@ -215,6 +215,15 @@ impl Store {
         };
         let created = self.catalog.create(name, def, (keys, statement, self), counters, is_killed);
         self.noting(name, created.map(drop))
+    }
+
+    /// Waits until no prepared transaction without a session has written to a table, which is to be dropped, emptied or renamed: it is
+    /// refused before that. A temporary table is not waited for, since it loses its name at once.
+    ///
+    /// Errors: `LockTimeout`; `Interrupted`; `NoTable`.
+    pub fn await_prepared(&self, name: &str, patience: Patience<'_>) -> Result<()> {
+        let meta = self.catalog.get(name)?;
+        if meta.temporary { Ok(()) } else { await_prepared(&self.engine, &meta, patience) }
     }
 
     /// Drops a table, whatever foreign keys refer to it. A temporary one that a prepared transaction has written to loses its name now

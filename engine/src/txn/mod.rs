@@ -72,7 +72,7 @@ pub struct Txn {
 }
 
 /// Steps in which write buffers are counted, in bytes; one below the first is not: most transactions touch no common counter.
-const COUNT_STEP: usize = 64 << 10;
+const COUNT_STEP: usize = 8 << 10;
 
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {

@@ -10,7 +10,8 @@
 //! commit      nobody has the table     one write of the catalog: the table has the indexes
 //! ```
 //! "Nobody has the table" is the server's exclusive metadata lock, for which it waits until all transactions that have touched the
-//! table have ended. A transaction that is prepared and has no session holds no such lock: a table that it has written to is refused.
+//! table have ended. A transaction that is prepared and has no session holds no such lock: the caller waits for its end
+//! ([`Table::await_prepared`]), at the beginning and before the last pass; a table that it has written to is refused.
 //!
 //! A pass takes its snapshot first and then the noted keys. So a change that the snapshot shows has been noted before, and its key is
 //! among those taken now or earlier. A key whose row is locked, or was changed after the snapshot, is noted again for the next pass:
