@@ -76,6 +76,7 @@ struct ha_table_option_struct
   uint compression; /* 0 default, 1 none, 2 lz4, 3 zstd */
   uint encrypted;   /* 0 default, 1 yes, 2 no */
   ulonglong encryption_key;
+  char *ttl; /* null: none */
 };
 
 namespace strata {

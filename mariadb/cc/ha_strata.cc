@@ -22,7 +22,8 @@ namespace strata {
 ha_create_table_option table_options[]= {
     HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
     HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", 0),
-    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key, 1, 1, UINT_MAX32, 1), HA_TOPTION_END};
+    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key, 1, 1, UINT_MAX32, 1),
+    HA_TOPTION_STRING("TTL", ttl), HA_TOPTION_END};
 }
 
 namespace {

@@ -132,7 +132,8 @@ enum StrataColumnType {
 enum {
   STRATA_COL_UNSIGNED = 1,
   STRATA_COL_VIRTUAL = 2,  /* not stored in rows, may be in keys */
-  STRATA_COL_NULL_HIGH = 4 /* under NULL the server leaves 0x80 in the first byte, not 0 */
+  STRATA_COL_NULL_HIGH = 4, /* under NULL the server leaves 0x80 in the first byte, not 0 */
+  STRATA_COL_MOMENT = 8    /* may be seconds since 1970: an integer, or a TIMESTAMP as four bytes, the highest first, and a fraction */
 };
 typedef struct {
   const char *name;           /* UTF-8, 0-terminated */
@@ -173,6 +174,7 @@ typedef struct {
   int32_t compression;        /* COMPRESSION= table option: -1 default, 0 none, 1 lz4, 2 zstd */
   uint8_t encrypted;          /* ENCRYPTED= table option: 0 default, 1 yes, 2 no */
   uint32_t encryption_key;    /* ENCRYPTION_KEY_ID= table option: 1 or more */
+  const char *ttl;            /* TTL= table option; NULL: none. Read where a table is made or altered */
 } StrataTableDef;
 
 /* ---- foreign keys --------------------------------------------------------------------------------------------------- */

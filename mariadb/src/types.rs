@@ -157,6 +157,8 @@ pub struct CTableDef {
     pub encrypted: u8,
     /// ENCRYPTION_KEY_ID= option.
     pub encryption_key: u32,
+    /// TTL= option, or null.
+    pub ttl: *const c_char,
 }
 
 /// `StrataForeignKey`.

@@ -80,6 +80,7 @@ fn with_def<T>(primary: bool, body: impl FnOnce(*const CTableDef) -> T) -> T {
         version: [3; 16],
         compression: -1,
         encrypted: 0,
+        ttl: null(),
         encryption_key: 1,
     };
     body(&def)

@@ -9,6 +9,7 @@ use crate::catalog::{compare, refuse_prepared};
 use crate::changes::Changes;
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::expiry::Expiry;
 use crate::follow::Followed;
 use crate::foreign::{Related, Relations};
 use crate::history::History;
@@ -215,6 +216,8 @@ pub struct Table {
     /// The catalog's number of each index: the server may have them in another order.
     pub(crate) places: Vec<usize>,
     born: Vec<(IndexId, SeqNo)>,
+    /// When its rows expire, if they do.
+    pub(crate) expiry: Option<Expiry>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
     /// Greatest value that the auto-increment counter takes note of.
@@ -244,6 +247,7 @@ impl Table {
             written.push(Written::new(&def, i, places[i], &indexes[i], terms(places[i]))?);
         }
         let born = state.born.read().clone();
+        let expiry = Expiry::of(meta, &def)?;
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
         let autoinc_most = match def.autoinc_column.map(|column| def.columns[column as usize].kind) {
             Some(ColumnType::Float) => FLOAT_EXACT,
@@ -261,6 +265,7 @@ impl Table {
             written,
             places,
             born,
+            expiry,
             has_blobs,
             autoinc_most,
             links: Mutex::default(),

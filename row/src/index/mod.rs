@@ -13,12 +13,15 @@
 //!
 //! A failure half way goes back to a savepoint taken at the start of the row.
 //!
+//! A row that has expired (`crate::expiry`) and has a unique value that another row is to get is deleted first, as by a statement.
+//!
 //! Tables without rollback (sequences) are written past transactions and row locks; the server has a mutex per sequence.
 //!
 //! Rejected: locking the row that an existing unique entry points to (no lock for leaving values needed). A transaction
 //! that deletes and re-inserts a value would then deadlock with any waiter.
 
 pub mod bulk;
+pub(crate) mod expired;
 pub(crate) mod entries;
 pub mod limits;
 
@@ -105,11 +108,17 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
-        self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
-            (Ok(()), true) => rows::inserted(w.session, w.table, record),
-            (Err(error), true) => w.refused(error, mark, None, record),
-            (written, false) => written,
-        })
+        loop {
+            let written = self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
+                (Ok(()), true) => rows::inserted(w.session, w.table, record),
+                (Err(error), true) => w.refused(error, mark, None, record),
+                (written, false) => written,
+            });
+            match written {
+                Err(Error::Duplicate(index)) if self.makes_way(index, record)? => {}
+                written => return written,
+            }
+        }
     }
 
     /// Replaces the row `old` by `new`.
@@ -117,10 +126,16 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(new, Some(old.row_id)).map(|()| Updated::Changed);
         }
-        if self.is_related() {
-            return self.update_related(old, new);
+        loop {
+            let updated = match self.is_related() {
+                true => self.update_related(old, new),
+                false => self.undoing(|w, _| w.update_entries(old, new)),
+            };
+            match updated {
+                Err(Error::Duplicate(index)) if self.makes_way(index, new)? => {}
+                updated => return updated,
+            }
         }
-        self.undoing(|w, _| w.update_entries(old, new))
     }
 
     /// Deletes a row.
