@@ -229,6 +229,9 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
   warn_of_key(form->s->option_struct);
   if (int error= strata::wait_for_earlier_commits(ha_thd()))
     return error;
+  /* Of a row with versions the server makes another one when it goes. */
+  if (form->versioned() && form->s->option_struct && form->s->option_struct->ttl && *form->s->option_struct->ttl)
+    return strata::unsupported_option("TTL of a table with system versions");
   strata::ForeignKeys keys;
   if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;

@@ -48,13 +48,9 @@ static FIGURES: &[Figure<Sample>] = &[
         "Rows or index entries that the purge has looked at",
         |sample| sample.purge[2],
     ),
-    Figure::counter(
-        Transaction,
-        "ttl_passes",
-        Unit::Count,
-        "Passes of the purge through a table",
-        |sample| sample.purge[3],
-    ),
+    Figure::counter(Transaction, "ttl_passes", Unit::Count, "Passes of the purge through a table", |sample| {
+        sample.purge[3]
+    }),
     Figure::counter(
         Transaction,
         "ttl_failures",

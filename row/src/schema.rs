@@ -11,8 +11,8 @@
 //! Rejected: one list of columns with the versions in which each came and went, as other dictionaries have it. A change of
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
-use crate::error::Result;
 use crate::def::{Column, ColumnType, Compression, Encryption, Index, IndexKind, TableDef};
+use crate::error::Result;
 use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
 use crate::ttl::{self, Ttl};

@@ -162,7 +162,8 @@ fn admit(
 /// An error if rows of a table that is to be under a name expire and foreign keys refer to it, be it its own or those of other tables, or
 /// if it refers to such a table. Whether foreign keys are checked does not matter: a parent's row must not go by itself.
 pub(crate) fn check_ttl(tables: &dyn Dictionary, names: &dyn Names, name: &str, meta: &TableMeta) -> Result<()> {
-    let why = |name: &str| format!("Rows of table {} expire (TTL): no foreign key can refer to them.", names.quoted(name));
+    let why =
+        |name: &str| format!("Rows of table {} expire (TTL): no foreign key can refer to them.", names.quoted(name));
     let expires = |parent: &str| match parent == name {
         true => meta.ttl.is_some(),
         false => tables.meta(parent).is_some_and(|meta| meta.ttl.is_some()),
@@ -172,7 +173,9 @@ pub(crate) fn check_ttl(tables: &dyn Dictionary, names: &dyn Names, name: &str, 
     }
     let child = tables.children_of(name).find(|child| *child != name).filter(|_| meta.ttl.is_some());
     match child {
-        Some(child) => Err(Error::WrongOption(format!("TTL: a foreign key of table {} refers to the table", names.quoted(child)))),
+        Some(child) => {
+            Err(Error::WrongOption(format!("TTL: a foreign key of table {} refers to the table", names.quoted(child))))
+        }
         None => Ok(()),
     }
 }

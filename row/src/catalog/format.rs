@@ -57,8 +57,7 @@ pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Featur
         };
         change.iter().any(is_of)
     };
-    let versions =
-        [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION, super::entry::TTL];
+    let versions = [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION, super::entry::TTL];
     versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
 }
 

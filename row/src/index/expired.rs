@@ -26,21 +26,48 @@ pub(crate) enum Removal {
 }
 
 impl Writer<'_> {
-    /// `new` was to come, and is a duplicate in the index of this number. True if the row with its value had expired, and is gone now.
+    /// `new` was to be written, which has failed: it is a duplicate in the index of this number. Tries it `again` once the rows have gone
+    /// that have its unique values and have expired. A failure leaves all as it was.
     #[cold]
+    pub(super) fn over_expired<T>(
+        &mut self,
+        mut index: usize,
+        new: Record<'_>,
+        again: impl Fn(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let mark = self.session.savepoint();
+        loop {
+            let written = match self.makes_way(index, new) {
+                Ok(true) => again(self),
+                Ok(false) => {
+                    self.session.txn_mut().rollback_to(mark);
+                    return Err(Error::Duplicate(index));
+                }
+                Err(error) => Err(error),
+            };
+            match written {
+                Err(Error::Duplicate(next)) => index = next,
+                Err(error) => {
+                    self.session.txn_mut().rollback_to(mark);
+                    return Err(error);
+                }
+                written => return written,
+            }
+        }
+    }
+
+    /// `new` is a duplicate in the index of this number. True if the row with its value had expired, and is gone now.
     pub(crate) fn makes_way(&mut self, index: usize, new: Record<'_>) -> Result<bool> {
         if !self.table.expires() {
             return Ok(false);
         }
         let owners = self.owners(index, new)?;
-        let mut made = false;
-        for owner in owners {
-            if !self.remove_expired(&owner)? {
+        for owner in &owners {
+            if !self.remove_expired(owner)? {
                 return Ok(false);
             }
-            made = true;
         }
-        Ok(made)
+        Ok(!owners.is_empty())
     }
 
     /// Deletes the row at a clustered key, if it has expired for the running statement; true if there is none afterwards.

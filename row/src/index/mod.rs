@@ -108,17 +108,20 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
-        loop {
-            let written = self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
-                (Ok(()), true) => rows::inserted(w.session, w.table, record),
-                (Err(error), true) => w.refused(error, mark, None, record),
-                (written, false) => written,
-            });
-            match written {
-                Err(Error::Duplicate(index)) if self.makes_way(index, record)? => {}
-                written => return written,
+        match self.insert_once(record) {
+            Err(Error::Duplicate(index)) if self.table.expires() => {
+                self.over_expired(index, record, |w| w.insert_once(record))
             }
+            written => written,
         }
+    }
+
+    fn insert_once(&mut self, record: Record<'_>) -> Result<()> {
+        self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
+            (Ok(()), true) => rows::inserted(w.session, w.table, record),
+            (Err(error), true) => w.refused(error, mark, None, record),
+            (written, false) => written,
+        })
     }
 
     /// Replaces the row `old` by `new`.
@@ -126,16 +129,19 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(new, Some(old.row_id)).map(|()| Updated::Changed);
         }
-        loop {
-            let updated = match self.is_related() {
-                true => self.update_related(old, new),
-                false => self.undoing(|w, _| w.update_entries(old, new)),
-            };
-            match updated {
-                Err(Error::Duplicate(index)) if self.makes_way(index, new)? => {}
-                updated => return updated,
+        match self.update_once(old, new) {
+            Err(Error::Duplicate(index)) if self.table.expires() => {
+                self.over_expired(index, new, |w| w.update_once(old, new))
             }
+            updated => updated,
         }
+    }
+
+    fn update_once(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
+        if self.is_related() {
+            return self.update_related(old, new);
+        }
+        self.undoing(|w, _| w.update_entries(old, new))
     }
 
     /// Deletes a row.

@@ -30,7 +30,10 @@ mod tests {
 
     #[test]
     fn pauses_follow_the_work() {
-        assert_eq!([0, 100, 4_000, 1_000_000, u64::MAX / 8].map(pause_us), [1_000, 1_000, 12_000, 3_000_000, 10_000_000]);
+        assert_eq!(
+            [0, 100, 4_000, 1_000_000, u64::MAX / 8].map(pause_us),
+            [1_000, 1_000, 12_000, 3_000_000, 10_000_000]
+        );
         assert_eq!([0, 1_000_000].map(|busy| rest_us(true, busy)), [5_000_000, 20_000_000]);
         assert_eq!([0, 10_000_000].map(|busy| rest_us(false, busy)), [60_000_000, 200_000_000]);
     }

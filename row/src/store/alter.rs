@@ -5,14 +5,14 @@ use crate::catalog::alter::Source;
 use crate::catalog::define::Names;
 use crate::catalog::format::FIRST_INDEX_ID;
 use crate::catalog::{Urgency, compare};
-use crate::def::TableDef;
+use crate::def::{Index, KeyPart, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::{ForeignKey, KeyChange, Statement};
 use crate::index::limits;
 use crate::keycode::KeyCodec;
 use crate::kv::IndexId;
 use crate::rowcode::RowCodec;
-use crate::schema::TableMeta;
+use crate::schema::{StoredIndex, StoredPart, TableMeta};
 use crate::table::Table;
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl Store {
         };
         let mut next = checked(name, next, &alteration.def)?;
         if old.ttl.is_some() || next.ttl.is_some() {
-            refuse_beside_expired(alteration)?;
+            refuse_beside_expired(old, alteration)?;
         }
         next.foreign = alteration.keys.kept(&old.foreign).map_err(Error::NoForeignKey)?;
         if !gone.is_empty() {
@@ -176,13 +176,27 @@ impl Store {
 
 /// Rows that have expired may still be there: they count for nothing, but what is made of all rows would meet them. A copy by the server
 /// leaves them out.
-fn refuse_beside_expired(alteration: &Alteration) -> Result<()> {
+fn refuse_beside_expired(old: &TableMeta, alteration: &Alteration) -> Result<()> {
+    let from = |column: u32| alteration.sources.get(column as usize);
+    // A rebuild makes all indexes anew, those that were there before among them: their values are unique, expired rows included.
+    let was_there = |index: &Index| {
+        let same = |(part, old): (&KeyPart, &StoredPart)| {
+            from(part.column) == Some(&Source::Kept(old.column as usize)) && part.length == old.length
+        };
+        let is_it =
+            |old: &&StoredIndex| old.parts.len() == index.parts.len() && index.parts.iter().zip(&old.parts).all(same);
+        old.indexes.iter().filter(|old| old.unique).any(|old| is_it(&old))
+    };
     let mut pairs = alteration.def.indexes.iter().zip(&alteration.kept);
-    if pairs.any(|(index, kept)| index.unique && kept.is_none()) {
-        return Err(Error::invalid("a unique key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out"));
+    if pairs.any(|(index, kept)| index.unique && kept.is_none() && !was_there(index)) {
+        return Err(Error::invalid(
+            "a unique key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out",
+        ));
     }
     if !alteration.keys.added.is_empty() && alteration.statement.checks {
-        return Err(Error::invalid("a foreign key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out"));
+        return Err(Error::invalid(
+            "a foreign key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out",
+        ));
     }
     Ok(())
 }
