@@ -65,6 +65,12 @@ impl Db {
         self.clock.set_unix_us(seconds * 1_000_000);
     }
 
+    /// The same, for another table to be put in.
+    fn again(&self) -> Db {
+        let Db { disk, clock, def, store, table } = self;
+        Db { disk: disk.clone(), clock: clock.clone(), def: def.clone(), store: store.clone(), table: table.clone() }
+    }
+
     /// What is on the disk after a power cut is opened again.
     fn crash(&mut self, seed: u64) {
         let disk = Arc::new(self.disk.crash(seed));
@@ -521,4 +527,138 @@ fn the_option_comes_goes_and_is_kept() {
         common::NEVER,
     );
     assert!(matches!(wrong, Err(Error::WrongOption(_))), "{wrong:?}");
+}
+
+/// A transaction that reads the past sees what had not expired then, also once the purge has been there.
+#[test]
+fn the_past_shows_what_lived_then() {
+    let db = Db::new(definition(false, false));
+    db.at(1_000);
+    db.store.engine().set_history_retention(10_000).unwrap();
+    let mut conn = db.conn();
+    for (id, moment) in [(1, Some(1_000)), (2, None)] {
+        conn.insert(&row(id, None, 0, moment)).unwrap();
+        conn.session.commit().unwrap();
+    }
+    for second in [1_005, 1_015, 1_020] {
+        db.at(second);
+        conn.insert(&row(second as i64, None, 0, None)).unwrap();
+        conn.session.commit().unwrap();
+    }
+    assert_eq!(purge::pass(&db.store, 1_020).unwrap(), 1);
+    let mut ids_at = |moment: u64| -> Vec<V> {
+        conn.session.read_past(moment).unwrap();
+        let rows = conn.all(None, true);
+        conn.session.commit().unwrap();
+        rows.into_iter().map(|row| row["id"].clone()).collect()
+    };
+    assert_eq!(ids_at(1_005), [1, 2].map(V::Int));
+    assert_eq!(ids_at(1_015), [2, 1_005].map(V::Int));
+}
+
+/// The thread goes through all tables when it is told to, while tables are emptied, renamed, dropped and altered under it, ends at once, and
+/// leaves rows and indexes in agreement.
+#[test]
+fn the_thread_and_changes_of_tables_keep_out_of_each_other() {
+    let db = Db::new(definition(true, false));
+    db.at(1_000);
+    let name = |number: usize| format!("./db/t{number}");
+    let count = 200;
+    for number in 0..count {
+        db.store.create_table(&name(number), &db.def, 0).unwrap();
+    }
+    let purge = purge::Purge::start(&db.store, true, Box::new(|present| present)).unwrap();
+    let removed = || {
+        let all = strata_row::metrics::values(&db.store);
+        all.iter().find(|(metric, _)| metric.name == "ttl_rows_removed").unwrap().1
+    };
+    let fill = |name: &str| -> u64 {
+        let Ok(table) = db.store.open_table(name, db.def.clone()) else { return 0 };
+        let other = Db { table, ..db.again() };
+        let mut conn = other.conn();
+        for id in 0..10 {
+            conn.insert(&row(id, Some(id), 0, if id < 7 { Some(1) } else { None })).unwrap();
+        }
+        conn.session.commit().unwrap();
+        7
+    };
+    let all: u64 = (0..count).map(|number| fill(&name(number))).sum();
+    purge.set_on(true);
+    while removed() < all {
+        purge.set_on(true);
+        std::thread::yield_now();
+    }
+    assert_eq!(removed(), all);
+    let sources: Vec<_> = (0..4).map(strata_row::catalog::alter::Source::Kept).collect();
+    let kept: Vec<usize> = (0..db.def.indexes.len()).filter(|number| db.def.indexes[*number].name != "k").collect();
+    let mut without = db.def.clone();
+    without.indexes = kept.iter().map(|number| db.def.indexes[*number].clone()).collect();
+    for number in 0..count {
+        let (from, to) = (name(number), format!("./db/renamed{number}"));
+        fill_expired(&db, &from);
+        purge.set_on(true);
+        match number % 4 {
+            0 => db.store.truncate_table(&from).unwrap(),
+            1 => db.store.rename_table(&from, &to).unwrap(),
+            2 => db.store.drop_table(&from).unwrap(),
+            _ => {
+                let alteration = strata_row::store::Alteration {
+                    def: without.clone(),
+                    sources: sources.clone(),
+                    kept: kept.iter().map(|number| Some(*number)).collect(),
+                    statement: Default::default(),
+                    keys: Default::default(),
+                    rebuilds: false,
+                    converts: false,
+                };
+                let altered = strata_row::store::AlteredTable { name: from, kept: kept.clone(), built: Vec::new() };
+                db.store.alter_tables(&[altered], &alteration, common::NEVER).unwrap();
+            }
+        }
+    }
+    drop(purge);
+    let after = removed();
+    std::thread::yield_now();
+    assert_eq!(removed(), after);
+    for name in db.store.catalog().names("./db/") {
+        let def = if db.store.catalog().get(&name).unwrap().indexes.len() == 4 { &db.def } else { &without };
+        let table = db.store.open_table(&name, def.clone()).unwrap();
+        Db { table, def: def.clone(), ..db.again() }.check();
+    }
+}
+
+/// Rows with other keys than those that are there.
+fn fill_expired(db: &Db, name: &str) {
+    let table = db.store.open_table(name, db.def.clone()).unwrap();
+    let other = Db { table, ..db.again() };
+    let mut conn = other.conn();
+    for id in 100..400 {
+        conn.insert(&row(id, Some(id), 0, Some(1))).unwrap();
+    }
+    conn.session.commit().unwrap();
+}
+
+/// Whatever operation of the disk fails while the purge is at work, and wherever the power is cut, a row goes with all its entries or not at
+/// all, and the next pass removes the rest.
+#[test]
+fn a_failing_disk_leaves_whole_rows() {
+    for after in 0..40 {
+        let mut db = Db::new(definition(true, false));
+        db.at(1_000);
+        let mut conn = db.conn();
+        for id in 0..600 {
+            conn.insert(&row(id, Some(id), id % 7, if id % 3 > 0 { Some(1) } else { None })).unwrap();
+        }
+        conn.session.commit().unwrap();
+        drop(conn);
+        db.disk.fail_from(after, strata_engine::io::FaultKind::Io);
+        let first = purge::pass(&db.store, 1_000);
+        db.crash(after);
+        db.check();
+        let lives = db.conn().all(None, true).len();
+        assert_eq!(lives, 200, "after {after}: {first:?}");
+        purge::pass(&db.store, 1_000).unwrap();
+        assert_eq!(db.stored(), 200);
+        db.check();
+    }
 }
