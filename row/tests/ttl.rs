@@ -651,7 +651,7 @@ fn a_failing_disk_leaves_whole_rows() {
         }
         conn.session.commit().unwrap();
         drop(conn);
-        db.disk.fail_from(after, strata_engine::io::FaultKind::Io);
+        db.disk.fail_from(after, strata_engine::io::FaultKind::Other);
         let first = purge::pass(&db.store, 1_000);
         db.crash(after);
         db.check();

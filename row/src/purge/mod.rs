@@ -190,11 +190,11 @@ impl Shared {
         !state.is_stopping
     }
 
-    /// For a while; false if it is to leave off, or to begin with all tables.
+    /// For a while, or until there is news; false if it is to leave off.
     fn sleep(&self, us: u64) -> bool {
         let mut state = self.state.lock();
-        let goes_on = |state: &State| state.is_on && !state.is_hurried && !state.is_stopping;
-        if goes_on(&state) {
+        let goes_on = |state: &State| state.is_on && !state.is_stopping;
+        if goes_on(&state) && !state.is_hurried {
             self.changed.wait_for(&mut state, Duration::from_micros(us));
         }
         goes_on(&state)
