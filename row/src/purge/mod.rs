@@ -129,6 +129,11 @@ impl Shared {
                 continue;
             }
             let moment = until(engine.unix_seconds());
+            if moment == 0 {
+                // Nobody knows yet.
+                self.sleep(ROUND_US);
+                continue;
+            }
             for (name, id) in due {
                 let known = tables.entry(*id).or_default();
                 let busy_us = self.batch(&mut session, (name, *id), known, moment);
