@@ -1,7 +1,8 @@
 //! What the block cache may hold of its budget.
 //!
-//! The two configured budgets are what the store comes to in memory. Memtables keep to theirs. Whatever else has a size
-//! worth counting is taken off that of the block cache: resident parts of open SSTs, buffers of the log, write buffers of
+//! The two configured budgets are what the store comes to in memory. Memtables keep to theirs, and lend the block cache what they
+//! do not need of it: one fills while another one is flushed, and more are there only where writes come faster than the disk takes them.
+//! Whatever else has a size worth counting is taken off that of the block cache: resident parts of open SSTs, buffers of the log, write buffers of
 //! transactions, memtables that only cursors hold and large values that readers and merges hold, as they are; buffers of
 //! flushes and merges as many as can be at work, or each merge would cost the cache its coldest blocks.
 //!
@@ -17,6 +18,9 @@ use crate::compact::merge::{FLUSH_BUFFER_BYTES, merge_buffer_bytes};
 
 /// Steps of the deduction, so that the cache is not resized for each table that is opened.
 const STEP: u64 = 256 << 10;
+
+/// Steps in which memtables take back what they have lent, in parts of their budget.
+const LOAN_STEPS: u64 = 16;
 
 /// Buffers of the log that count at most: the many of a large transaction are gone in a moment.
 const LOG_MAX: u64 = 4 << 20;
@@ -50,11 +54,18 @@ pub(crate) struct Beside {
     pub compactors: u64,
 }
 
-/// The capacity of a block cache with this budget.
-pub(crate) fn cache_capacity(budget: u64, beside: Beside) -> u64 {
+/// What memtables of `bytes` leave of their budget to others: at most three eighths, since a quarter each is what the one takes that
+/// fills and the one that is flushed, and slots for blocks that hold none, which nobody counts, take a part of what is lent.
+pub(crate) fn lent(budget: u64, bytes: u64) -> u64 {
+    let steps = (budget / LOAN_STEPS).max(1);
+    (budget / 8 * 3).min(budget.saturating_sub(bytes.next_multiple_of(steps)))
+}
+
+/// The capacity of a block cache with this budget, and with `lent` bytes of that of the memtables.
+pub(crate) fn cache_capacity(budget: u64, lent: u64, beside: Beside) -> u64 {
     let work = beside.log.min(LOG_MAX) + beside.compactors * merge_buffer_bytes(budget) + FLUSH_BUFFER_BYTES;
     let held = beside.tables + beside.buffers + beside.pinned + beside.large;
-    budget.saturating_sub((held + work).next_multiple_of(STEP)).max(budget / 2)
+    (budget + lent).saturating_sub((held + work).next_multiple_of(STEP)).max(budget / 2)
 }
 
 #[cfg(test)]
@@ -83,11 +94,35 @@ mod tests {
         ];
         for (budget, tables, log, compactors, capacity) in cases {
             let beside = Beside { tables, log, buffers: 0, pinned: 0, large: 0, compactors };
-            assert_eq!(cache_capacity(budget, beside), capacity, "{budget} {beside:?}");
+            assert_eq!(cache_capacity(budget, 0, beside), capacity, "{budget} {beside:?}");
             // Whatever it is that is held, it counts the same.
             let (a, b, c) = (tables / 4, tables / 2, tables / 8);
             let parts = Beside { tables: tables - a - b - c, buffers: a, pinned: b, large: c, ..beside };
-            assert_eq!(cache_capacity(budget, parts), capacity, "{budget} {parts:?}");
+            assert_eq!(cache_capacity(budget, 0, parts), capacity, "{budget} {parts:?}");
+        }
+        // What is lent comes on top, and does not count for the least that a cache has.
+        let beside = Beside { tables: 0, log: 0, buffers: 0, pinned: 0, large: 0, compactors: 1 };
+        assert_eq!(cache_capacity(64 * MIB, 8 * MIB, beside), 69 * MIB);
+        assert_eq!(cache_capacity(8 * MIB, 2 * MIB, Beside { tables: 64 * MIB, ..beside }), 4 * MIB);
+    }
+
+    #[test]
+    fn memtables_lend_what_they_do_not_need() {
+        let cases = [
+            // budget, bytes of memtables, lent
+            (64, 0, 24),
+            (64, 40, 24),
+            (64, 41, 20),
+            (64, 44, 20),
+            (64, 60, 4),
+            (64, 64, 0),
+            // A value that is longer than all of it.
+            (64, 1000, 0),
+            (0, 0, 0),
+            (9, 3, 3),
+        ];
+        for (budget, bytes, expected) in cases {
+            assert_eq!(lent(budget, bytes), expected, "{budget} {bytes}");
         }
     }
 

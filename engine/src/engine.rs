@@ -494,6 +494,7 @@ impl Engine {
     /// Resizes the memtable budget.
     pub fn set_memtable_budget_bytes(&self, bytes: u64) {
         self.core.settings.set_memtable_budget(bytes);
+        self.core.share_memory();
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, IndexId, Lsn, Result, TxnId, slots};
 use crate::board::WorkBoard;
-use crate::budget::{Beside, cache_capacity};
+use crate::budget::{Beside, cache_capacity, lent};
 use crate::commit::{Committer, Ordered};
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Teller, Work};
@@ -63,7 +63,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Leaves the block cache what its budget has for it.
+    /// Leaves the block cache what its budget and the memtables' have for it.
     pub fn share_memory(&self) {
         let cache = &self.tree.ssts.cache;
         let beside = Beside {
@@ -74,7 +74,8 @@ impl Core {
             large: slots::large_bytes() as u64 + cache.bypass_bytes(),
             compactors: self.board.compactors() as u64,
         };
-        cache.set_capacity(cache_capacity(self.settings.cache_budget(), beside) as usize);
+        let lent = lent(self.settings.memtable_budget(), self.tree.states.load().memtable_bytes());
+        cache.set_capacity(cache_capacity(self.settings.cache_budget(), lent, beside) as usize);
     }
 
     /// Whether a file is not encrypted as it should be.

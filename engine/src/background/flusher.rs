@@ -160,6 +160,8 @@ fn flush_these(core: &Arc<Core>, state: &ReadState, kept: &[Sealed], sealed: &[S
     let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
     let tick = || {
         rank_flush(core);
+        // Writers go on meanwhile, into memory that may be lent.
+        core.share_memory();
         Ok(())
     };
     let filters = Filters::new(core, &state.version, 0);

@@ -104,7 +104,7 @@ static STORE: &[Declared] = &[
         Cache,
         "block_cache_bytes_limit",
         Bytes,
-        "What the block cache may hold now: its budget without what the store holds beside it",
+        "What the block cache may hold now: its budget and what memtables lend it, without what the store holds beside it",
         |m| m.cache_capacity_bytes,
     ),
     Declared::counter(Cache, "block_cache_hits", Count, "Look-ups of blocks that memory answered", |m| m.cache_hits),
