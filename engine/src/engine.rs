@@ -338,6 +338,11 @@ impl Engine {
         self.core.options.clock.now_us()
     }
 
+    /// Seconds since 1970 by the store's clock, which somebody may set back.
+    pub fn unix_seconds(&self) -> u64 {
+        self.core.options.clock.unix_us() / 1_000_000
+    }
+
     /// The state that sizes and estimates are of: as long as it stays, so do they.
     pub fn sizes_state(&self) -> (SeqNo, u64) {
         // In this order: what changes in between is newer than the state that is told.

@@ -62,6 +62,7 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
   case MYSQL_TYPE_LONG:
   case MYSQL_TYPE_LONGLONG:
     integer(column, field, field->flags & UNSIGNED_FLAG);
+    column->flags|= STRATA_COL_MOMENT;
     return true;
   case MYSQL_TYPE_YEAR:
   case MYSQL_TYPE_ENUM:
@@ -77,6 +78,8 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
       sortable_bytes(column, field);
     else
       integer(column, field, field->type() != MYSQL_TYPE_TIME);
+    if (field->real_type() == MYSQL_TYPE_TIMESTAMP && !has_fraction(field))
+      column->flags|= STRATA_COL_MOMENT;
     return true;
   case MYSQL_TYPE_FLOAT:
     column->type= STRATA_FLOAT;
@@ -86,8 +89,11 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
     column->type= STRATA_DOUBLE;
     column->size= sizeof(double);
     return true;
-  case MYSQL_TYPE_NEWDECIMAL:
   case MYSQL_TYPE_TIMESTAMP2:
+    sortable_bytes(column, field);
+    column->flags|= STRATA_COL_MOMENT;
+    return true;
+  case MYSQL_TYPE_NEWDECIMAL:
   case MYSQL_TYPE_DATETIME2:
   case MYSQL_TYPE_TIME2:
   case MYSQL_TYPE_BIT: /* without HA_CAN_BIT_FIELD whole bytes, most significant first */
@@ -197,6 +203,7 @@ int Definition::describe(TABLE *table, bool temporary, const ha_table_option_str
   def_.compression= options ? (int32_t) options->compression - 1 : -1;
   def_.encrypted= options ? (uint8_t) options->encrypted : 0;
   def_.encryption_key= options ? (uint32_t) options->encryption_key : 1;
+  def_.ttl= options ? options->ttl : nullptr;
   return 0;
 }
 

@@ -18,6 +18,24 @@ extern StrataStore *store;       /* the open database; null before init and afte
 ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, or what it follows, in seconds */
 
 bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
+bool purges_expired();             /* strata_ttl_purge */
+
+/* The store's own threads are unknown to mysys, which the server and its plugins may use. */
+class KnownThread
+{
+public:
+  KnownThread() : foreign_(!_my_thread_var()), failed_(foreign_ && my_thread_init()) {}
+  ~KnownThread()
+  {
+    if (foreign_ && !failed_)
+      my_thread_end();
+  }
+  bool failed() const { return failed_; }
+
+private:
+  bool foreign_, failed_;
+};
+
 /* strata_read_timestamp: is it set? To which moment, in seconds since 1970; false, with the error pushed, if its text is none. */
 bool read_timestamp_is_set(THD *thd);
 bool read_timestamp(THD *thd, ulonglong *moment);
@@ -78,6 +96,7 @@ struct ha_table_option_struct
   uint compression; /* 0 default, 1 none, 2 lz4, 3 zstd */
   uint encrypted;   /* 0 default, 1 yes, 2 no */
   ulonglong encryption_key;
+  char *ttl; /* null: none */
 };
 
 namespace strata {

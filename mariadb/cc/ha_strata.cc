@@ -23,7 +23,8 @@ namespace strata {
 ha_create_table_option table_options[]= {
     HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
     HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", 0),
-    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key, 1, 1, UINT_MAX32, 1), HA_TOPTION_END};
+    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key, 1, 1, UINT_MAX32, 1),
+    HA_TOPTION_STRING("TTL", ttl), HA_TOPTION_END};
 }
 
 namespace {
@@ -229,6 +230,9 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
   warn_of_key(form->s->option_struct);
   if (int error= strata::wait_for_earlier_commits(ha_thd()))
     return error;
+  /* Of a row with versions the server makes another one when it goes. */
+  if (form->versioned() && form->s->option_struct && form->s->option_struct->ttl && *form->s->option_struct->ttl)
+    return strata::unsupported_option("TTL of a table with system versions");
   strata::ForeignKeys keys;
   if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;

@@ -5,6 +5,8 @@
 #include "checkpoint.h"
 #include "errors.h"
 #include "glue.h"
+#include "rpl_mi.h"
+#include "slave.h"
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -248,6 +250,41 @@ size_t current_binlog(char *name, size_t cap)
   return length;
 }
 
+/* ---- the purge of expired rows ---- */
+
+/* How long a transaction of a source may take to commit what it has read: until then a replica keeps the rows. */
+constexpr uint64_t SLOWEST_TRANSACTION= 3600;
+
+/* A row that has expired here may have been prolonged on the source, by an event that is yet to come. So a replica removes what had
+   expired some time before the last event that it has executed, of whichever source is furthest behind. Who has a source configured is a
+   replica, whether or not it replicates at the moment. */
+uint64_t purge_until(uint64_t present)
+{
+  KnownThread thread;
+  if (thread.failed())
+    return 0;
+  uint64_t until= present;
+  mysql_mutex_lock(&LOCK_active_mi);
+  if (!master_info_index)
+    until= 0; /* the server starts or ends */
+  else
+    for (ulong i= 0; i < master_info_index->master_info_hash.records; i++)
+    {
+      Master_info *source= reinterpret_cast<Master_info *>(my_hash_element(&master_info_index->master_info_hash, i));
+      mysql_mutex_lock(&source->data_lock);
+      bool is_configured= source->host[0] != 0;
+      mysql_mutex_unlock(&source->data_lock);
+      if (!is_configured)
+        continue;
+      mysql_mutex_lock(&source->rli.data_lock);
+      uint64_t executed= (uint64_t) source->rli.last_master_timestamp;
+      mysql_mutex_unlock(&source->rli.data_lock);
+      until= std::min(until, executed > SLOWEST_TRANSACTION ? executed - SLOWEST_TRANSACTION : 0);
+    }
+  mysql_mutex_unlock(&LOCK_active_mi);
+  return until;
+}
+
 /* ---- recovery ---- */
 
 /* The server walks the prepared transactions twice at a start after a crash; each walk lists all that are left. */
@@ -338,6 +375,8 @@ void prepare_for_backup() { backup_begins(); }
 /* All sessions have ended, and the server has not yet marked its own log as closed. */
 void pre_shutdown()
 {
+  if (store)
+    strata_purge_stop(store);
   if (!store || strata_sync(store) == STRATA_OK)
     return;
   /* The log could not take down what became of prepared transactions. The server must decide about them again when it
@@ -356,6 +395,8 @@ int ddl_recovery_done(handlerton *)
 {
   if (store && strata_temporary_drop_all(store) != STRATA_OK)
     log_error("dropping tables that the last run has left");
+  if (store && strata_purge_start(store, purges_expired()) != STRATA_OK)
+    log_error("starting the purge");
   return 0;
 }
 
@@ -492,10 +533,13 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
     how|= STRATA_SNAPSHOT_ISOLATION;
   if (thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     how|= STRATA_NO_FOREIGN_KEY_CHECKS;
+  /* An event of rows, on a replica or out of mysqlbinlog, names rows that were there when it was written. */
+  if (unlikely(thd->lex->is_stmt_row_injection()))
+    how|= STRATA_SEES_EXPIRED;
   if (unlikely(read_timestamp_is_set(thd)))
     if (int error= begin_past(thd, *session))
       return error;
-  int result= strata_statement_begin(*session, how, wait_us);
+  int result= strata_statement_begin(*session, how, wait_us, (uint64_t) thd->query_start());
   if (likely(result == STRATA_OK))
     return 0;
   int error= handler_error(result, thd);
@@ -508,6 +552,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
 
 void install_transaction_callbacks(StrataCallbacks *callbacks)
 {
+  callbacks->purge_until= purge_until;
   callbacks->wants_waits= wants_waits;
   callbacks->waits= waits;
   callbacks->victim= victim;

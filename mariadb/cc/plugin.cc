@@ -31,7 +31,7 @@ unsigned long long memtable_budget;
 unsigned long long log_segment_size;
 unsigned int flush_log_at_trx_commit;
 unsigned int background_threads;
-my_bool encrypt_log, print_all_deadlocks;
+my_bool encrypt_log, print_all_deadlocks, ttl_purge;
 unsigned long long history_retention;
 unsigned long encrypt_tables;
 
@@ -51,22 +51,6 @@ void log_line(int severity, const char *text, size_t length)
   if (foreign)
     my_thread_end();
 }
-
-/* The store's own threads are unknown to mysys, which plugins may use. */
-class KnownThread
-{
-public:
-  KnownThread() : foreign_(!_my_thread_var()), failed_(foreign_ && my_thread_init()) {}
-  ~KnownThread()
-  {
-    if (foreign_ && !failed_)
-      my_thread_end();
-  }
-  bool failed() const { return failed_; }
-
-private:
-  bool foreign_, failed_;
-};
 
 uint32_t key_version(uint32_t id)
 {
@@ -118,6 +102,14 @@ void update_print_deadlocks(MYSQL_THD, st_mysql_sys_var *, void *var, const void
   *static_cast<my_bool *>(var)= on;
   if (store)
     strata_set_print_deadlocks(store, on);
+}
+
+void update_ttl_purge(MYSQL_THD, st_mysql_sys_var *, void *var, const void *value)
+{
+  my_bool on= *static_cast<const my_bool *>(value);
+  *static_cast<my_bool *>(var)= on;
+  if (store)
+    strata_purge_set(store, on);
 }
 
 void update_history_retention(MYSQL_THD thd, st_mysql_sys_var *, void *var, const void *value)
@@ -214,6 +206,10 @@ MYSQL_SYSVAR_ENUM(encrypt_tables, encrypt_tables, PLUGIN_VAR_OPCMDARG,
 MYSQL_SYSVAR_ULONGLONG(history_retention, history_retention, PLUGIN_VAR_RQCMDARG,
                        "Seconds for which every moment of the past can be read with strata_read_timestamp. 0 keeps none.", nullptr,
                        update_history_retention, 0, 0, 10ULL * 365 * 86400, 0);
+MYSQL_SYSVAR_BOOL(ttl_purge, ttl_purge, PLUGIN_VAR_OPCMDARG,
+                  "Remove rows that have expired (TTL) in the background. They are not seen either way. Switched on, it begins with all "
+                  "tables at once.",
+                  nullptr, update_ttl_purge, TRUE);
 MYSQL_THDVAR_STR(read_timestamp, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
                  "The moment of the past, a whole second, that the session's reads without locks see; empty: the present. Only tables "
                  "that were created since can be written to meanwhile.",
@@ -234,6 +230,7 @@ st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(background_threads), MYSQL_SYSVAR(lock_wait_timeout),
     MYSQL_SYSVAR(encrypt_log),        MYSQL_SYSVAR(encrypt_tables),
     MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(ttl_purge),
     MYSQL_SYSVAR(history_retention),  MYSQL_SYSVAR(read_timestamp),
     MYSQL_SYSVAR(snapshot_isolation), checkpoint_variables[0], checkpoint_variables[1], checkpoint_variables[2], nullptr};
 
@@ -369,6 +366,8 @@ ulong lock_wait_timeout(THD *thd)
   return innodb->show_type() == SHOW_UINT ? *reinterpret_cast<const uint *>(value)
                                             : *reinterpret_cast<const ulong *>(value);
 }
+
+bool purges_expired() { return ttl_purge; }
 
 bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 

@@ -118,6 +118,8 @@ typedef struct {
   uint32_t (*key_version)(uint32_t id);
   size_t (*key_bytes)(uint32_t id, uint32_t version, uint8_t *out, size_t cap);
   int (*compute_child)(const void *thd, const char *name, uint8_t *record);
+  /* Up to which moment rows that have expired may be removed, of the present one, in seconds since 1970. On the purge's thread. */
+  uint64_t (*purge_until)(uint64_t present);
 } StrataCallbacks;
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */
@@ -132,7 +134,8 @@ enum StrataColumnType {
 enum {
   STRATA_COL_UNSIGNED = 1,
   STRATA_COL_VIRTUAL = 2,  /* not stored in rows, may be in keys */
-  STRATA_COL_NULL_HIGH = 4 /* under NULL the server leaves 0x80 in the first byte, not 0 */
+  STRATA_COL_NULL_HIGH = 4, /* under NULL the server leaves 0x80 in the first byte, not 0 */
+  STRATA_COL_MOMENT = 8    /* may be seconds since 1970: an integer, or a TIMESTAMP as four bytes, the highest first, and a fraction */
 };
 typedef struct {
   const char *name;           /* UTF-8, 0-terminated */
@@ -173,6 +176,7 @@ typedef struct {
   int32_t compression;        /* COMPRESSION= table option: -1 default, 0 none, 1 lz4, 2 zstd */
   uint8_t encrypted;          /* ENCRYPTED= table option: 0 default, 1 yes, 2 no */
   uint32_t encryption_key;    /* ENCRYPTION_KEY_ID= table option: 1 or more */
+  const char *ttl;            /* TTL= table option; NULL: none. Read where a table is made or altered */
 } StrataTableDef;
 
 /* ---- foreign keys --------------------------------------------------------------------------------------------------- */
@@ -224,6 +228,10 @@ void strata_set_flush_log(StrataStore *store, uint32_t mode);
 /* What becomes of tables that do not say: 0 not encrypted, 1 encrypted, 2 and new ones may not refuse it. Files are written anew in
    the background. */
 int strata_set_encrypt_tables(StrataStore *store, uint32_t mode);
+/* Removal of expired rows (TTL) in the background: begins, once tables may be opened; is on or off; ends, when this returns. */
+int strata_purge_start(StrataStore *store, int on);
+void strata_purge_set(StrataStore *store, int on);
+void strata_purge_stop(StrataStore *store);
 void strata_set_print_deadlocks(StrataStore *store, int on); /* each deadlock in the server's log */
 /* The past is kept for so many seconds; 0 ends the history. */
 int strata_set_history_retention(StrataStore *store, uint64_t seconds);
@@ -327,11 +335,13 @@ int strata_session_new(StrataStore *store, const void *thd, StrataSession **sess
 void strata_session_free(StrataSession *session);          /* rolls back what is open, unless prepared: then detaches it */
 void strata_session_kill(StrataSession *session);          /* any thread: wakes a lock wait, ends long scans */
 /* Begins a transaction if none is open, sets the statement savepoint. Called at the first external_lock/start_stmt of a
-   statement; repeating within a statement is harmless. */
-int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us);
+   statement; repeating within a statement is harmless. `present`: seconds since 1970 by the statement's clock; rows that expired by
+   then (TTL) are not seen. */
+int strata_statement_begin(StrataSession *session, uint32_t isolation, uint64_t lock_wait_timeout_us, uint64_t present);
 /* Beside the isolation: locking a row that has changed since the snapshot is a STRATA_CONFLICT, from REPEATABLE READ on; foreign
-   keys are not checked and do not cascade. */
-enum { STRATA_SNAPSHOT_ISOLATION = 16, STRATA_NO_FOREIGN_KEY_CHECKS = 32 };
+   keys are not checked and do not cascade; rows that have expired are seen like others, since the statement repeats what was done to
+   rows elsewhere. */
+enum { STRATA_SNAPSHOT_ISOLATION = 16, STRATA_NO_FOREIGN_KEY_CHECKS = 32, STRATA_SEES_EXPIRED = 64 };
 void strata_session_connection(StrataSession *session, uint64_t connection); /* its number, for reports */
 /* Before another table, or none, comes to be under a name that foreign keys refer to: waits for transactions that rely on the one
    that there is, and keeps others away until the transaction ends. In a statement. */

@@ -11,6 +11,7 @@ use strata_row::{Error, Result};
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
 const COL_NULL_HIGH: u8 = 4;
+const COL_MOMENT: u8 = 8;
 const PART_DESC: u32 = 1;
 const INDEX_UNIQUE: u32 = 1;
 const INDEX_LONG_HASH: u32 = 2;
@@ -52,6 +53,8 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
                 .ok_or_else(|| Error::invalid(format!("unknown encryption {}", def.encrypted)))?,
             key: def.encryption_key,
         },
+        // SAFETY: the header promises a text that ends with 0, or null.
+        ttl: if def.ttl.is_null() { None } else { Some(unsafe { text(def.ttl)? }.to_owned()) },
     })
 }
 
@@ -70,6 +73,7 @@ fn column(c: &CColumn, calls: &CCallbacks) -> Result<Column> {
         offset: c.offset,
         size: c.size,
         collation: ServerCollation::from_header(&c.collation, calls)?,
+        is_moment: c.flags & COL_MOMENT != 0,
     })
 }
 

@@ -34,6 +34,7 @@ impl SessionHandle {
 
 const SNAPSHOT_ISOLATION: u32 = 16;
 const NO_FOREIGN_KEY_CHECKS: u32 = 32;
+const SEES_EXPIRED: u32 = 64;
 
 pub(crate) fn isolation(number: u32) -> Result<Isolation> {
     match number {
@@ -110,12 +111,19 @@ pub unsafe extern "C" fn strata_session_connection(session: *mut SessionHandle, 
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_statement_begin(session: *mut SessionHandle, level: u32, timeout_us: u64) -> c_int {
+pub unsafe extern "C" fn strata_statement_begin(
+    session: *mut SessionHandle,
+    level: u32,
+    timeout_us: u64,
+    present: u64,
+) -> c_int {
     unsafe {
         on_session(session, |s| {
             s.set_snapshot_isolation(level & SNAPSHOT_ISOLATION != 0);
             s.set_foreign_key_checks(level & NO_FOREIGN_KEY_CHECKS == 0);
-            let level = isolation(level & !(SNAPSHOT_ISOLATION | NO_FOREIGN_KEY_CHECKS))?;
+            s.set_sees_expired(level & SEES_EXPIRED != 0);
+            s.set_time(present);
+            let level = isolation(level & !(SNAPSHOT_ISOLATION | NO_FOREIGN_KEY_CHECKS | SEES_EXPIRED))?;
             s.statement_begin(level, Duration::from_micros(timeout_us))
         })
     }

@@ -11,6 +11,7 @@ use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
 use crate::waits::{Waits, tell_blocking};
+use parking_lot::Mutex;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use strata_row::catalog::Patience;
 use strata_row::def::EncryptTables;
 use strata_row::kv::{self, Durability, Options, Severity};
+use strata_row::purge::Purge;
 use strata_row::store::Store;
 use strata_row::table::Table;
 use strata_row::{Error, Event, Result};
@@ -36,6 +38,8 @@ pub struct StoreHandle {
     pub waits: Arc<Waits>,
     /// Where what becomes of prepared transactions is kept.
     pub decisions: Arc<Decisions>,
+    /// Removes expired rows, once it is started.
+    purge: Mutex<Option<Purge>>,
 }
 
 impl StoreHandle {
@@ -166,7 +170,12 @@ pub unsafe extern "C" fn strata_open(
         store.engine().locks().set_observer(Some(waits.clone()));
         tell_blocking(&calls);
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
-        unsafe { store_out(out, Box::into_raw(Box::new(StoreHandle { store, calls, waits, decisions })))? };
+        unsafe {
+            store_out(
+                out,
+                Box::into_raw(Box::new(StoreHandle { store, calls, waits, decisions, purge: Mutex::default() })),
+            )?
+        };
         Ok(code::OK)
     })
 }
@@ -180,6 +189,7 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
         }
         let handle = unsafe { Box::from_raw(store) };
         let began = Instant::now();
+        drop(handle.purge.lock().take());
         let closed = handle.store.close();
         // First of all errors, since the caller acts on it.
         handle.store.engine().check()?;
@@ -187,6 +197,46 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
         log(&handle.calls, 0, &format!("the store is closed after {:.1} s", began.elapsed().as_secs_f64()));
         Ok(code::OK)
     })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_purge_start(store: *mut StoreHandle, on: c_int) -> c_int {
+    unsafe {
+        on_store(store, |s| {
+            let until = s.calls.purge_until;
+            // SAFETY: the header asks for a function that any thread may call.
+            let until = move |present| until.map_or(present, |until| until(present));
+            let purge = Purge::start(&s.store, on != 0, Box::new(until));
+            let purge =
+                purge.map_err(|error| Error::invalid(format!("cannot start the purge of expired rows: {error}")))?;
+            *s.purge.lock() = Some(purge);
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_purge_set(store: *mut StoreHandle, on: c_int) {
+    guard_value((), || {
+        if let Ok(handle) = unsafe { reference(store) }
+            && let Some(purge) = &*handle.purge.lock()
+        {
+            purge.set_on(on != 0);
+        }
+    });
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_purge_stop(store: *mut StoreHandle) {
+    guard_value((), || {
+        if let Ok(handle) = unsafe { reference(store) } {
+            let purge = handle.purge.lock().take();
+            drop(purge);
+        }
+    });
 }
 
 /// Runs a call on the store that has no other result.

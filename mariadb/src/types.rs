@@ -65,6 +65,8 @@ pub struct CCallbacks {
     pub key_bytes: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
     /// Computes the virtual columns that indexes of that table have, in a record with all others; 0: done.
     pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8) -> c_int>,
+    /// Up to which moment expired rows may be removed, of the present one.
+    pub purge_until: Option<unsafe extern "C" fn(u64) -> u64>,
 }
 
 impl CCallbacks {
@@ -157,6 +159,8 @@ pub struct CTableDef {
     pub encrypted: u8,
     /// ENCRYPTION_KEY_ID= option.
     pub encryption_key: u32,
+    /// TTL= option, or null.
+    pub ttl: *const c_char,
 }
 
 /// `StrataForeignKey`.

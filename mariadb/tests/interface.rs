@@ -40,6 +40,7 @@ fn callbacks() -> CCallbacks {
         key_version: None,
         key_bytes: None,
         compute_child: None,
+        purge_until: None,
     }
 }
 
@@ -80,6 +81,7 @@ fn with_def<T>(primary: bool, body: impl FnOnce(*const CTableDef) -> T) -> T {
         version: [3; 16],
         compression: -1,
         encrypted: 0,
+        ttl: null(),
         encryption_key: 1,
     };
     body(&def)
@@ -145,7 +147,7 @@ fn run(primary: bool) {
         assert_eq!(strata_cursor_new(table, &mut cursor), code::OK);
 
         strata_cursor_mode(cursor, session, 2, 0);
-        assert_eq!(strata_statement_begin(session, 2, 1_000_000), code::OK);
+        assert_eq!(strata_statement_begin(session, 2, 1_000_000, 1_000_000_000), code::OK);
         let mut duplicate = -1;
         for i in 0..10 {
             assert_eq!(strata_insert(cursor, record(i, i).as_ptr(), &mut duplicate), code::OK);
@@ -163,7 +165,7 @@ fn run(primary: bool) {
         // Rows of the index on n whose n is even; the condition asks for the position of each entry. Covering or not,
         // locking or not.
         for (covering, lock) in [(0, 0), (1, 0), (0, 2), (1, 1)] {
-            assert_eq!(strata_statement_begin(session, 2, 1_000_000), code::OK);
+            assert_eq!(strata_statement_begin(session, 2, 1_000_000, 1_000_000_000), code::OK);
             strata_cursor_mode(cursor, session, lock, 0);
             assert_eq!(strata_scan_begin(cursor, 1, covering), code::OK);
             assert_eq!(strata_scan_bound(cursor, 7i32.to_le_bytes().as_ptr(), 4, 1), code::OK);

@@ -38,6 +38,7 @@ impl Builder {
             offset: self.def.record_bytes,
             size,
             collation,
+            is_moment: false,
         });
         self.nulls += u32::from(nullable);
         self.def.record_bytes += size + u32::from(length_bytes);

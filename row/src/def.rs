@@ -148,6 +148,9 @@ pub struct Column {
     pub size: u32,
     /// Collation of CHAR, VARCHAR and BLOB.
     pub collation: Option<Arc<dyn Collation>>,
+    /// Its values may be seconds since 1970: a TIMESTAMP, whose bytes are these and then a fraction, or a number. Asked where a table
+    /// is made or changed only.
+    pub is_moment: bool,
 }
 
 /// One part of an index.
@@ -298,6 +301,8 @@ pub struct TableDef {
     pub compression: Option<Compression>,
     /// ENCRYPTED= and ENCRYPTION_KEY_ID= options.
     pub encryption: Encryption,
+    /// TTL= option, where a table is made or changed; see [`crate::ttl`].
+    pub ttl: Option<String>,
 }
 
 impl TableDef {
@@ -316,6 +321,7 @@ impl TableDef {
             version: [0; 16],
             compression: None,
             encryption: Encryption::default(),
+            ttl: None,
         }
     }
 }

@@ -21,6 +21,13 @@ pub enum Event<'a> {
     },
     /// The space of all indexes for which [`Event::SpaceKept`] was told has been given back.
     SpaceReturned,
+    /// Rows of a table that have expired could not be removed. It is tried again, and told again only for another reason.
+    PurgeFailed {
+        /// The table's name in the catalog.
+        table: &'a str,
+        /// Why.
+        error: &'a str,
+    },
     /// The store held indexes that no table owns. Told while it is opened.
     Orphans {
         /// How many.
@@ -40,7 +47,7 @@ impl Event<'_> {
         match self {
             Event::Engine(event) => event.severity(),
             Event::SpaceReturned => Severity::Note,
-            Event::SpaceKept { .. } | Event::Orphans { .. } => Severity::Warning,
+            Event::SpaceKept { .. } | Event::Orphans { .. } | Event::PurgeFailed { .. } => Severity::Warning,
         }
     }
 }
@@ -51,6 +58,9 @@ impl Display for Event<'_> {
             Event::Engine(event) => event.fmt(f),
             Event::SpaceKept { indexes, error } => {
                 write!(f, "the space of {indexes} dropped indexes is not free yet: {error}")
+            }
+            Event::PurgeFailed { table, error } => {
+                write!(f, "rows of table '{table}' that have expired (TTL) could not be removed: {error}")
             }
             Event::SpaceReturned => f.write_str("the space of dropped indexes is given back"),
             Event::Orphans { indexes, first, last, kept } => {

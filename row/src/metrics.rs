@@ -3,11 +3,13 @@
 use crate::kv::{Figure, Metric, Subsystem::Transaction, Unit, engine_metrics};
 use crate::report::{self, Cell, Row};
 use crate::store::Store;
+use std::sync::atomic::Ordering;
 
 /// A sample of what the engine does not know.
 struct Sample {
     open_transactions: u64,
     oldest_transaction_us: u64,
+    purge: [u64; 5],
 }
 
 static FIGURES: &[Figure<Sample>] = &[
@@ -25,6 +27,37 @@ static FIGURES: &[Figure<Sample>] = &[
         "Time since the oldest open transaction began",
         |sample| sample.oldest_transaction_us,
     ),
+    Figure::counter(
+        Transaction,
+        "ttl_rows_removed",
+        Unit::Count,
+        "Expired rows that the purge has removed from tables with a TTL",
+        |sample| sample.purge[0],
+    ),
+    Figure::counter(
+        Transaction,
+        "ttl_rows_locked",
+        Unit::Count,
+        "Expired rows that the purge has left for its next pass, since somebody had locked them or a table was changed",
+        |sample| sample.purge[1],
+    ),
+    Figure::counter(
+        Transaction,
+        "ttl_rows_looked_at",
+        Unit::Count,
+        "Rows or index entries that the purge has looked at",
+        |sample| sample.purge[2],
+    ),
+    Figure::counter(Transaction, "ttl_passes", Unit::Count, "Passes of the purge through a table", |sample| {
+        sample.purge[3]
+    }),
+    Figure::counter(
+        Transaction,
+        "ttl_failures",
+        Unit::Count,
+        "Batches of the purge that failed; the error log has the reason",
+        |sample| sample.purge[4],
+    ),
 ];
 
 /// What is declared of all figures, by subsystem.
@@ -38,8 +71,13 @@ fn own_values(store: &Store) -> Vec<(&'static Metric, u64)> {
     let now = store.engine().now_us();
     let open = store.sessions().into_iter().filter_map(|session| session.transaction());
     let ages: Vec<u64> = open.map(|transaction| now.saturating_sub(transaction.began_us)).collect();
-    let sample =
-        Sample { open_transactions: ages.len() as u64, oldest_transaction_us: ages.into_iter().max().unwrap_or(0) };
+    let counts = &store.gate().counts;
+    let counts = [&counts.removed, &counts.locked, &counts.looked, &counts.passes, &counts.failed];
+    let sample = Sample {
+        open_transactions: ages.len() as u64,
+        oldest_transaction_us: ages.into_iter().max().unwrap_or(0),
+        purge: counts.map(|count| count.load(Ordering::Relaxed)),
+    };
     FIGURES.iter().map(|figure| (&figure.metric, (figure.value)(&sample))).collect()
 }
 

@@ -12,8 +12,10 @@
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
 use crate::def::{Column, ColumnType, Compression, Encryption, Index, IndexKind, TableDef};
+use crate::error::Result;
 use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
+use crate::ttl::{self, Ttl};
 use std::sync::Arc;
 
 /// The schema version of a new table.
@@ -117,6 +119,8 @@ pub struct TableMeta {
     pub compression: Option<Compression>,
     /// ENCRYPTED= and ENCRYPTION_KEY_ID=.
     pub encryption: Encryption,
+    /// TTL=, if rows expire.
+    pub ttl: Option<Ttl>,
     /// The next column's id.
     pub next_column: u32,
     /// Columns in order.
@@ -190,15 +194,28 @@ impl TableMeta {
         self.former.clear();
         self.schema_version = FIRST_VERSION;
         self.next_column = self.columns.len() as u32;
+        let mut moved = None;
         for (id, column) in (0..).zip(&mut self.columns) {
+            if let Some(ttl) = self.ttl.filter(|ttl| ttl.column == column.id) {
+                moved = Some(Ttl { column: id, ..ttl });
+            }
             (column.id, column.initial) = (id, None);
         }
+        self.ttl = moved;
     }
 
     /// The entry for a new table; `next_id` gives out index ids.
-    pub fn new(def: &TableDef, table_id: u64, create_time: u64, next_id: &mut dyn FnMut() -> IndexId) -> TableMeta {
+    ///
+    /// Errors: `WrongOption`.
+    pub fn new(
+        def: &TableDef,
+        table_id: u64,
+        create_time: u64,
+        next_id: &mut dyn FnMut() -> IndexId,
+    ) -> Result<TableMeta> {
+        let ttl = ttl::of(def)?.map(|(column, seconds)| Ttl { column: column as u32, seconds });
         let hidden = if def.primary.is_none() { Some(next_id()) } else { None };
-        TableMeta {
+        Ok(TableMeta {
             table_id,
             schema_version: FIRST_VERSION,
             create_time,
@@ -210,11 +227,21 @@ impl TableMeta {
             no_rollback: def.no_rollback,
             compression: def.compression,
             encryption: def.encryption,
+            ttl,
             next_column: def.columns.len() as u32,
             columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
             former: Vec::new(),
             indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index)).collect(),
             foreign: Vec::new(),
-        }
+        })
+    }
+
+    /// Takes over what the option of a definition with the same columns means. Errors: `WrongOption`.
+    pub(crate) fn take_ttl(&mut self, def: &TableDef) -> Result<()> {
+        self.ttl = match ttl::of(def)? {
+            Some((number, seconds)) => self.columns.get(number).map(|column| Ttl { column: column.id, seconds }),
+            None => None,
+        };
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
 use crate::foreign::key::database;
 use crate::foreign::{ForeignKey, Statement};
+use crate::gate::Gate;
 use crate::index::entries::unknown_kind;
 use crate::index::limits;
 use crate::jobs::{Job, Jobs};
@@ -51,6 +52,8 @@ pub struct Store {
     /// Sessions, for reports.
     sessions: Mutex<Vec<Weak<KillSwitch>>>,
     library: OnceLock<Arc<dyn Library>>,
+    /// Keeps the purge of expired rows and changes of tables apart.
+    gate: Arc<Gate>,
     /// Builds of indexes that are under way, for reports.
     builds: Mutex<Vec<Arc<Progress>>>,
     /// Flushes and merges; nothing where nobody listens.
@@ -107,6 +110,7 @@ impl Store {
             tables: Mutex::default(),
             sessions: Mutex::default(),
             library: OnceLock::new(),
+            gate: Arc::default(),
             builds: Mutex::default(),
             jobs,
             latest_foreign_error: Mutex::default(),
@@ -122,6 +126,10 @@ impl Store {
     /// The catalog.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     pub(crate) fn add_session(&self, session: &Arc<KillSwitch>) {
@@ -262,6 +270,7 @@ impl Store {
     ///
     /// Errors: as of [`Store::create_table_with`].
     pub fn rename_table_with(&self, from: &str, to: &str, statement: &Statement) -> Result<()> {
+        let _change = self.gate.change();
         self.noting(from, self.catalog.rename(from, to, statement, self))?;
         let mut tables = self.tables.lock();
         if let Some(state) = tables.remove(from) {
@@ -273,6 +282,7 @@ impl Store {
 
     /// Empties a table. Handlers that have it open must open it again.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let _change = self.gate.change();
         let (meta, seq) = self.catalog.truncate(name)?;
         let mut tables = self.tables.lock();
         if tables.get(name).is_none_or(|state| !Arc::ptr_eq(&state.meta, &meta)) {
@@ -319,6 +329,7 @@ impl Store {
     }
 
     fn set_aside(&self, name: &str) -> Result<()> {
+        let _change = self.gate.change();
         self.catalog.set_aside(name)?;
         self.tables.lock().remove(name);
         Ok(())
@@ -410,6 +421,10 @@ impl Store {
     /// its reads are of one snapshot.
     pub fn result_version(&self, name: &str, transaction: Option<(&mut Session, bool)>) -> Option<SeqNo> {
         let state = self.tables.lock().get(name).cloned()?;
+        if state.meta.ttl.is_some() {
+            // Rows go from it by themselves.
+            return None;
+        }
         let snapshot = match transaction {
             Some((session, _)) if session.has_writes() => return None,
             Some((session, true)) => session.consistent(),
@@ -460,6 +475,7 @@ impl Store {
         if names.is_empty() {
             return Ok(());
         }
+        let _change = self.gate.change();
         self.noting(&names[0], self.catalog.drop_tables(names, statement))?;
         let mut tables = self.tables.lock();
         for name in names {

@@ -9,12 +9,13 @@ use crate::catalog::{Patience, await_prepared, compare};
 use crate::changes::Changes;
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
+use crate::expiry::Expiry;
 use crate::follow::Followed;
 use crate::foreign::{Related, Relations};
 use crate::history::History;
 use crate::index::entries::Written;
 use crate::integrity::links::Links;
-use crate::keycode::KeyCodec;
+use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::rowcode::{ColumnSet, RowCodec};
 use crate::schema::TableMeta;
@@ -215,6 +216,8 @@ pub struct Table {
     /// The catalog's number of each index: the server may have them in another order.
     pub(crate) places: Vec<usize>,
     born: Vec<(IndexId, SeqNo)>,
+    /// When its rows expire, if they do.
+    pub(crate) expiry: Option<Expiry>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
     /// Greatest value that the auto-increment counter takes note of.
@@ -244,6 +247,7 @@ impl Table {
             written.push(Written::new(&def, i, places[i], &indexes[i], terms(places[i]))?);
         }
         let born = state.born.read().clone();
+        let expiry = Expiry::of(meta, &def)?;
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
         let autoinc_most = match def.autoinc_column.map(|column| def.columns[column as usize].kind) {
             Some(ColumnType::Float) => FLOAT_EXACT,
@@ -261,6 +265,7 @@ impl Table {
             written,
             places,
             born,
+            expiry,
             has_blobs,
             autoinc_most,
             links: Mutex::default(),
@@ -430,6 +435,62 @@ impl Table {
             ColumnType::Float => bytes.try_into().map_or(0, |b| f32::from_le_bytes(b) as u64),
             ColumnType::Double => bytes.try_into().map_or(0, |b| f64::from_le_bytes(b) as u64),
             _ => 0,
+        }
+    }
+}
+
+impl Table {
+    /// True if rows of the table expire.
+    #[inline]
+    pub fn expires(&self) -> bool {
+        self.expiry.is_some()
+    }
+
+    /// When the row under `key` expires. `room` is memory for a record.
+    pub(crate) fn moment_of(&self, key: &[u8], row: &[u8], room: &mut Vec<u8>) -> Result<Option<u64>> {
+        let Some(expiry) = &self.expiry else { return Ok(None) };
+        room.resize(self.def.record_bytes as usize, 0);
+        let decoded = self.row.decode(key, row, room, Some(&expiry.columns));
+        decoded.map_err(|error| Error::from(error).read_at(self.engine(), key))?;
+        Ok(expiry.moment(room))
+    }
+
+    /// When the row of an entry expires, which an index tells that knows it.
+    pub(crate) fn moment_of_entry(
+        &self,
+        index: usize,
+        key: &[u8],
+        value: &[u8],
+        room: &mut Vec<u8>,
+    ) -> Result<Option<u64>> {
+        let Some(expiry) = &self.expiry else { return Ok(None) };
+        room.resize(self.def.record_bytes as usize, 0);
+        let decoded = self.indexes[index].decode_into(key, value, room, Some(&expiry.columns));
+        decoded.map_err(|error| Error::from(error).read_at(self.engine(), key))?;
+        Ok(expiry.moment(room))
+    }
+
+    /// True if the row under `key` has expired at `now`.
+    pub(crate) fn has_expired(&self, key: &[u8], row: &[u8], now: u64, room: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.moment_of(key, row, room)?.is_some_and(|moment| moment <= now))
+    }
+
+    /// An index that is in the order in which rows expire, and the key from which on its rows expire at all.
+    pub(crate) fn expiry_order(&self) -> Result<Option<(usize, Vec<u8>)>> {
+        let Some(expiry) = &self.expiry else { return Ok(None) };
+        let leads = |index: &usize| {
+            let first = self.def.indexes[*index].parts.first();
+            first.is_some_and(|part| part.column as usize == expiry.number && !part.descending)
+                && self.written.iter().any(|written| written.number == *index && written.terms.is_none())
+        };
+        let Some(index) = self.secondary.iter().copied().find(leads) else { return Ok(None) };
+        // The image of 0, which is not NULL, and what comes after all rows with it.
+        let image = vec![0; self.def.indexes[index].parts[0].store_length as usize];
+        let mut from = Vec::new();
+        self.indexes[index].encode_image(&image, &mut from)?;
+        match prefix_end_in_place(&mut from) && from.len() >= IndexId::LEN {
+            true => Ok(Some((index, from))),
+            false => Ok(None),
         }
     }
 }

@@ -53,6 +53,7 @@ fn column(stored: &StoredColumn, offset: &mut u32, null_bit: &mut u32) -> Column
         offset: at,
         size: stored.size,
         collation: stored.collation.as_ref().map(|(id, name)| collation::named(*id, name)),
+        is_moment: false,
     }
 }
 

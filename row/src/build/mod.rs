@@ -40,6 +40,7 @@ mod scan;
 use crate::catalog::{compare, refuse_prepared};
 use crate::def::TableDef;
 use crate::error::{Error, Result};
+use crate::gate::KeptAway;
 use crate::index::entries::Written;
 use crate::index::limits;
 use crate::keycode::KeyCodec;
@@ -88,6 +89,8 @@ pub struct Build {
     keys: Arc<NotedKeys>,
     progress: Arc<Progress>,
     is_committed: bool,
+    /// Others of the table are kept from it by the server; the purge by this.
+    _kept_away: KeptAway,
 }
 
 /// Passes after which the rest is left to the last one, however much it is.
@@ -113,6 +116,7 @@ impl Build {
         for index in alteration.new_indexes().map(|number| &def.indexes[number]) {
             store.check_kind(&index.name, index.kind, &index.options)?;
         }
+        let kept_away = store.gate().keep_away(meta.table_id);
         let ids = store.catalog().reserve(alteration.ids(), is_killed)?;
         // From here on the numbers are given back when it fails.
         let mut build = Build {
@@ -127,6 +131,7 @@ impl Build {
             keys: Arc::new(engine.noted_keys()),
             progress: Arc::new(Progress::new(&table.state.name(), engine.now_us())),
             is_committed: false,
+            _kept_away: kept_away,
         };
         store.catalog().encrypt_new(meta, &build.ids)?;
         build.make_codecs(alteration)?;

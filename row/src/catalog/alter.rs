@@ -95,6 +95,7 @@ impl TableMeta {
         }
         next.autoinc_column = def.autoinc_column;
         next.version = def.version;
+        next.take_ttl(def)?;
         Ok(next)
     }
 
@@ -196,6 +197,7 @@ impl TableMeta {
         next.autoinc_column = def.autoinc_column;
         next.compression = def.compression;
         next.version = def.version;
+        next.take_ttl(def)?;
         Ok((next, self.ids()))
     }
 

@@ -159,6 +159,27 @@ fn admit(
     }
 }
 
+/// An error if rows of a table that is to be under a name expire and foreign keys refer to it, be it its own or those of other tables, or
+/// if it refers to such a table. Whether foreign keys are checked does not matter: a parent's row must not go by itself.
+pub(crate) fn check_ttl(tables: &dyn Dictionary, names: &dyn Names, name: &str, meta: &TableMeta) -> Result<()> {
+    let why =
+        |name: &str| format!("Rows of table {} expire (TTL): no foreign key can refer to them.", names.quoted(name));
+    let expires = |parent: &str| match parent == name {
+        true => meta.ttl.is_some(),
+        false => tables.meta(parent).is_some_and(|meta| meta.ttl.is_some()),
+    };
+    if let Some(key) = meta.foreign.iter().find(|key| expires(&key.parent)) {
+        return Err(refused(key, Fault::Other, why(&key.parent)));
+    }
+    let child = tables.children_of(name).find(|child| *child != name).filter(|_| meta.ttl.is_some());
+    match child {
+        Some(child) => {
+            Err(Error::WrongOption(format!("TTL: a foreign key of table {} refers to the table", names.quoted(child))))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Why a parent does not fit a key whose columns have these numbers in the child.
 fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
     let Some(parent_numbers) = columns(parent, &key.parent_columns) else {
@@ -313,6 +334,7 @@ pub(crate) fn rename(
     }
     let waiting = Statement { altered: None, ..statement.clone() };
     check_children(tables, names, &waiting, to, &renamed.meta)?;
+    check_ttl(tables, names, to, &renamed.meta)?;
     Ok(renamed)
 }
 

@@ -40,6 +40,7 @@ impl TableMeta {
                 offset,
                 size: stored.size,
                 collation,
+                is_moment: false,
             });
             null_bits += u32::from(stored.nullable);
             let pointer = if stored.kind == ColumnType::Blob { size_of::<usize>() as u32 } else { 0 };
@@ -57,6 +58,7 @@ impl TableMeta {
             version: self.version,
             compression: self.compression,
             encryption: self.encryption,
+            ttl: None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes of a table's entry (docs/develop/format/catalog.md).
 //!
-//! There are five versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! There are six versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
 //! 1. one list of columns, indexes with one entry per row
@@ -8,6 +8,7 @@
 //! 3. column ids, earlier schema versions, initial values, kinds of indexes
 //! 4. the same, with foreign keys
 //! 5. the same, with what the table asks for in regard to encryption
+//! 6. the same, with what TTL= says
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
@@ -17,6 +18,7 @@ use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::schema::{FIRST_VERSION, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::ttl::Ttl;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ pub(super) const VERSIONED: u8 = 3;
 pub(super) const FOREIGN: u8 = 4;
 /// Who does not know encryption must not write rows in the clear.
 pub(super) const ENCRYPTION: u8 = 5;
+/// Who does not know that rows expire must not show them.
+pub(super) const TTL: u8 = 6;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
@@ -97,14 +101,21 @@ impl TableMeta {
             put_varint(&mut out, self.foreign.len() as u64);
             self.foreign.iter().for_each(|key| put_foreign(&mut out, key));
         }
-        if version == ENCRYPTION {
+        if version >= ENCRYPTION {
             out.push(self.encryption.encrypted as u8);
             put_varint(&mut out, u64::from(self.encryption.key));
+        }
+        if let Some(ttl) = &self.ttl {
+            put_varint(&mut out, u64::from(ttl.column));
+            put_varint(&mut out, ttl.seconds);
         }
         out
     }
 
     fn lowest_version(&self) -> u8 {
+        if self.ttl.is_some() {
+            return TTL;
+        }
         if self.encryption != Encryption::default() {
             return ENCRYPTION;
         }
@@ -125,7 +136,7 @@ impl TableMeta {
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
         let version = match bytes.first() {
-            Some(&version @ PLAIN..=ENCRYPTION) => version,
+            Some(&version @ PLAIN..=TTL) => version,
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
@@ -152,8 +163,14 @@ impl TableMeta {
             && versions.is_sorted_by(|a, b| a < b)
             && self.foreign.iter().all(|key| !key.columns.is_empty() && key.columns.len() == key.parent_columns.len())
             && ids_differ(&self.columns)
+            && self.ttl.is_none_or(|ttl| self.columns.iter().any(|c| c.id == ttl.column && holds_moments(c)))
             && self.former.iter().all(|schema| ids_differ(&schema.columns))
     }
+}
+
+/// True if what TTL= names may be such a column.
+fn holds_moments(column: &StoredColumn) -> bool {
+    matches!(column.kind, ColumnType::Int { .. } | ColumnType::Bytes) && column.size >= 4 && !column.is_virtual
 }
 
 fn put_columns(out: &mut Vec<u8>, columns: &[StoredColumn], versioned: bool) {
@@ -341,11 +358,15 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
         }
     }
     let mut encryption = Encryption::default();
-    if entry_version == ENCRYPTION {
+    if entry_version >= ENCRYPTION {
         encryption = Encryption { encrypted: Encrypted::from_number(r.u8()?)?, key: read_u32(r)? };
-        if encryption == Encryption::default() || encryption.key == 0 {
+        if encryption == Encryption::default() && entry_version == ENCRYPTION || encryption.key == 0 {
             return None;
         }
+    }
+    let mut ttl = None;
+    if entry_version == TTL {
+        ttl = Some(Ttl { column: read_u32(r)?, seconds: r.varint()? });
     }
     r.is_empty().then_some(TableMeta {
         table_id,
@@ -359,6 +380,7 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
         no_rollback: flags & TABLE_NO_ROLLBACK != 0,
         compression,
         encryption,
+        ttl,
         next_column: next_column.unwrap_or(columns.len() as u32),
         columns,
         former,

@@ -42,8 +42,11 @@ pub const FOREIGN_KEYS: Feature = Feature::new("foreign-keys", "0.1", Need::Read
 /// Tables that ask for encryption, or refuse it, or name a key for it: entries of version 5.
 pub const TABLE_ENCRYPTION: Feature = Feature::new("table-encryption", "0.1", Need::Reader);
 
+/// Tables whose rows expire: entries of version 6. Whoever does not know them shows rows that are gone.
+pub const ROWS_EXPIRE: Feature = Feature::new("rows-expire", "0.1", Need::Reader);
+
 /// The features of a store that this layer knows beside the engine's.
-pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION];
+pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION, ROWS_EXPIRE];
 
 /// The features that a store must have before these keys are written.
 pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Feature> {
@@ -54,7 +57,7 @@ pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Featur
         };
         change.iter().any(is_of)
     };
-    let versions = [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION];
+    let versions = [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION, super::entry::TTL];
     versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
 }
 

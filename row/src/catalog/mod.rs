@@ -36,6 +36,7 @@ mod tests;
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
+use crate::foreign::key::is_passive;
 use crate::foreign::{ForeignKey, Related, Statement};
 use crate::kv::{self, CrashPoint, Engine, IndexId, SeqNo};
 use crate::schema::TableMeta;
@@ -46,7 +47,7 @@ use format::{CATALOG, Entry, FIRST_INDEX_ID, counter_key, statistics_key};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Before the number of a table in the name that it has once its own is given free. No path begins so.
@@ -80,6 +81,9 @@ pub struct Catalog {
     clearing: Arc<Clearing>,
     /// An `EncryptTables`. Changed while `ids` is held.
     encrypt_tables: AtomicU8,
+    /// There is, or was since the start, a table whose rows expire.
+    any_expires: AtomicBool,
+    events: Teller,
 }
 
 impl Catalog {
@@ -114,12 +118,15 @@ impl Catalog {
         for (_, meta) in &tables {
             hint_compression(engine, meta);
         }
+        let any_expires = tables.iter().any(|(_, meta)| meta.ttl.is_some());
         let catalog = Catalog {
             engine: engine.clone(),
             tables: RwLock::new(Entries::new(tables)),
             ids: Mutex::new(ids),
             clearing: Arc::new(Clearing::new(pending, events.clone())),
             encrypt_tables: AtomicU8::new(0),
+            any_expires: AtomicBool::new(any_expires),
+            events: events.clone(),
         };
         catalog.clear_strays(&events)?;
         catalog.clearing.clear(engine);
@@ -187,6 +194,24 @@ impl Catalog {
         self.tables.read().children_of(name).any(|child| child != name)
     }
 
+    /// Names and numbers of the tables whose rows expire, but for those that only one session sees, and that go with it.
+    pub(crate) fn expiring(&self) -> Vec<(String, u64)> {
+        if !self.any_expires.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let is_one = |name: &str, meta: &TableMeta| {
+            meta.ttl.is_some() && !meta.temporary && !name.starts_with(ASIDE) && !is_passive(name)
+        };
+        let tables = self.tables.read();
+        let expiring = tables.from("").filter(|(name, entry)| is_one(name, &entry.meta));
+        expiring.map(|(name, entry)| (name.clone(), entry.meta.table_id)).collect()
+    }
+
+    /// Tells whoever listens to the database.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.events.tell(event);
+    }
+
     /// Names of temporary tables, and of those that were set aside.
     pub fn temporary(&self) -> Vec<String> {
         let goes = |name: &str, entry: &TableMeta| entry.temporary || name.starts_with(ASIDE);
@@ -209,12 +234,13 @@ impl Catalog {
             }
             let table_id = ids.1;
             ids.1 += 1;
-            let mut meta = TableMeta::new(def, table_id, now(), &mut || next_id(ids));
+            let mut meta = TableMeta::new(def, table_id, now(), &mut || next_id(ids))?;
             {
                 let tables = self.tables.read();
                 self.check_encryption(&meta)?;
                 meta.foreign = define::keys_to_come(&*tables, names, statement, name, &meta, keys)?;
                 define::check_children(&*tables, names, statement, name, &meta)?;
+                define::check_ttl(&*tables, names, statement.stands_for(name), &meta)?;
             }
             let meta = Arc::new(meta);
             let mut change = extra(&meta);
@@ -412,6 +438,7 @@ impl Catalog {
         let referring = define::rename_columns(&*tables, name, old, meta);
         let made = define::keys_to_come(&*tables, names, statement, name, meta, added)?;
         meta.foreign.extend(made);
+        define::check_ttl(&*tables, names, name, meta)?;
         Ok(referring)
     }
 
@@ -462,6 +489,9 @@ impl Catalog {
                 continue;
             }
             ready(&made)?;
+            if features.contains(&&format::ROWS_EXPIRE) {
+                self.any_expires.store(true, Ordering::Relaxed);
+            }
             // What is put in order first becomes durable first: no id is durable before the counter that is above it.
             let written = self.engine.write_within(room, &change)?;
             enter(&mut self.tables.write(), written.seq, &made);

@@ -5,6 +5,7 @@ use crate::def::{ColumnType, Compression, Encrypted, Encryption, IndexKind};
 use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
+use crate::ttl::Ttl;
 use std::sync::Arc;
 
 /// A change of an entry.
@@ -63,6 +64,7 @@ fn example() -> TableMeta {
         no_rollback: false,
         compression: Some(Compression::Lz4),
         encryption: Encryption::default(),
+        ttl: None,
         next_column: 2,
         columns: vec![column(0, "id", ColumnType::Int { unsigned: true }, 4), text_column(1, 40)],
         former: Vec::new(),
@@ -103,11 +105,18 @@ fn foreign_key() -> ForeignKey {
     }
 }
 
-/// The example with a foreign key.
 fn encrypted() -> TableMeta {
     TableMeta { encryption: Encryption { encrypted: Encrypted::Yes, key: 4 }, ..example() }
 }
 
+/// The example with rows that expire a day after `m`, and with nothing said of encryption.
+fn expiring() -> TableMeta {
+    let mut meta = example();
+    meta.columns.push(StoredColumn { nullable: true, ..column(2, "m", ColumnType::Bytes, 4) });
+    TableMeta { ttl: Some(Ttl { column: 2, seconds: 86_400 }), next_column: 3, ..meta }
+}
+
+/// The example with a foreign key.
 fn child() -> TableMeta {
     TableMeta { foreign: vec![Arc::new(foreign_key())], ..example() }
 }
@@ -151,6 +160,7 @@ fn the_documented_example_is_what_is_written() {
     assert_eq!(blocks[8], altered().encode());
     assert_eq!(blocks[9], child().encode());
     assert_eq!(blocks[10], encrypted().encode());
+    assert_eq!(blocks[11], expiring().encode());
 }
 
 /// An entry of version 5 that asks for nothing, or for a key that none is: nobody writes such.
@@ -191,6 +201,7 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
         (3, altered(), include_str!("../../testdata/catalog-table-3.txt")),
         (4, child(), include_str!("../../testdata/catalog-table-4.txt")),
         (5, encrypted(), include_str!("../../testdata/catalog-table-5.txt")),
+        (6, expiring(), include_str!("../../testdata/catalog-table-6.txt")),
     ];
     for (version, meta, text) in stored {
         let bytes = bytes_of(text);
@@ -230,7 +241,9 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
     ];
     let asks = Encryption { encrypted: Encrypted::No, key: 300 };
     let both = TableMeta { foreign: keys.clone(), encryption: asks, ..altered() };
-    for meta in [example(), form_2(), altered(), child(), encrypted(), both, TableMeta { foreign: keys, ..altered() }] {
+    let all = TableMeta { foreign: keys.clone(), encryption: asks, ..expiring() };
+    let with_keys = TableMeta { foreign: keys, ..altered() };
+    for meta in [example(), form_2(), altered(), child(), encrypted(), both, with_keys, expiring(), all] {
         let bytes = meta.encode();
         assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
         for n in 0..bytes.len() {
@@ -238,8 +251,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         }
         assert!(TableMeta::decode("x", &[&bytes[..], &[0]].concat()).is_err());
         let mut newer = bytes.clone();
-        newer[0] = 6;
-        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 6"));
+        newer[0] = 7;
+        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 7"));
     }
     assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
 }
@@ -247,8 +260,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
 /// Any entry that decodes is one that makes sense, and is written again as it was.
 #[test]
 fn a_flipped_byte_is_refused_or_gives_another_table_that_makes_sense() {
-    let bytes = TableMeta { foreign: child().foreign, ..altered() }.encode();
-    for at in 0..bytes.len() {
+    let bytes = [TableMeta { foreign: child().foreign, ..altered() }.encode(), expiring().encode()];
+    for (bytes, at) in bytes.iter().flat_map(|bytes| (0..bytes.len()).map(move |at| (bytes, at))) {
         for bit in 0..8 {
             let mut hurt = bytes.clone();
             hurt[at] ^= 1 << bit;

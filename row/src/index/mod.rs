@@ -13,12 +13,15 @@
 //!
 //! A failure half way goes back to a savepoint taken at the start of the row.
 //!
+//! A row that has expired (`crate::expiry`) and has a unique value that another row is to get is deleted first, as by a statement.
+//!
 //! Tables without rollback (sequences) are written past transactions and row locks; the server has a mutex per sequence.
 //!
 //! Rejected: locking the row that an existing unique entry points to (no lock for leaving values needed). A transaction
 //! that deletes and re-inserts a value would then deadlock with any waiter.
 
 pub mod bulk;
+pub(crate) mod expired;
 pub(crate) mod entries;
 pub mod limits;
 
@@ -105,6 +108,15 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
+        match self.insert_once(record) {
+            Err(Error::Duplicate(index)) if self.table.expires() => {
+                self.over_expired(index, record, |w| w.insert_once(record))
+            }
+            written => written,
+        }
+    }
+
+    fn insert_once(&mut self, record: Record<'_>) -> Result<()> {
         self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
             (Ok(()), true) => rows::inserted(w.session, w.table, record),
             (Err(error), true) => w.refused(error, mark, None, record),
@@ -117,6 +129,15 @@ impl Writer<'_> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(new, Some(old.row_id)).map(|()| Updated::Changed);
         }
+        match self.update_once(old, new) {
+            Err(Error::Duplicate(index)) if self.table.expires() => {
+                self.over_expired(index, new, |w| w.update_once(old, new))
+            }
+            updated => updated,
+        }
+    }
+
+    fn update_once(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
         if self.is_related() {
             return self.update_related(old, new);
         }

@@ -141,6 +141,10 @@ impl Workspace {
                 self.give_back(walk.rows.close());
                 continue;
             }
+            if refuses && walk.child.expires() && self.remove_expired(session, &walk)? {
+                level.at = Some(walk);
+                continue;
+            }
             let child = &walk.consequence.reference.child;
             if refuses
                 || !walk.consequence.deletes() && levels.iter().any(|level| level.updated.as_ref() == Some(child))
@@ -156,6 +160,18 @@ impl Workspace {
             }
             levels.extend(below);
         }
+    }
+
+    /// Removes the child row that a walk has found and locked if it has expired: then it keeps no parent. It is not left behind, since it
+    /// would be without a parent if the clock were set back.
+    fn remove_expired(&mut self, session: &mut Session, walk: &Walk) -> Result<bool> {
+        let mut row = std::mem::take(&mut self.row);
+        let mut writer = Writer { table: &walk.child, session, buffers: &mut row.buffers };
+        let removed = writer.remove_expired(walk.rows.row_key());
+        self.has_cascaded |= removed.as_ref().is_ok_and(|removed| *removed);
+        row.release();
+        self.row = row;
+        removed
     }
 
     /// The consequences of a changed row by keys of indexes whose turn is below `end`; `None` if there are none.
@@ -245,8 +261,17 @@ impl Workspace {
         compute(session, child, reference, new, &mut computed[1])?;
         // SAFETY: as above.
         let is = unsafe { Record::new(new) };
-        let mark = session.savepoint();
-        let updated = Writer { table: child, session, buffers }.update_entries(former, is);
+        let mut mark = session.savepoint();
+        let mut updated = Writer { table: child, session, buffers }.update_entries(former, is);
+        while let Err(Error::Duplicate(index)) = updated {
+            session.txn_mut().rollback_to(mark);
+            let mut writer = Writer { table: child, session, buffers };
+            if !writer.makes_way(index, is)? {
+                break;
+            }
+            mark = session.savepoint();
+            updated = Writer { table: child, session, buffers }.update_entries(former, is);
+        }
         match updated {
             Err(Error::Duplicate(index)) => {
                 session.txn_mut().rollback_to(mark);

@@ -149,6 +149,7 @@ pub(crate) fn table(specs: &[Spec]) -> TableDef {
             offset: offset as u32,
             size: spec.bytes() as u32,
             collation: spec.order.map(Order::collation),
+            is_moment: false,
         });
         bit += u32::from(spec.nullable);
         offset += spec.slot();

@@ -191,7 +191,7 @@ fn another_schema_version_is_refused() {
 /// The example's table after a change: `k` wider, `n` gone, two columns more, the rest in another order.
 fn altered() -> (TableMeta, TableDef) {
     let (specs, def) = example();
-    let meta = TableMeta::new(&def, 1, 0, &mut || CLUSTERED);
+    let meta = TableMeta::new(&def, 1, 0, &mut || CLUSTERED).unwrap();
     let wide = Spec { size: 8, ..specs[1] };
     let new =
         vec![specs[6], specs[0], specs[6], wide, specs[4], specs[3], Spec { size: 2, nullable: false, ..specs[1] }];

@@ -4,6 +4,9 @@
 //! opened: mostly a look into memtables. If it has, entry and row are read again at the newest state. A row that vanished or
 //! moved is skipped. A semi-consistent scan does not wait for a locked row but gives out what is committed of it. After a wait
 //! the engine cursor goes on at the newest state too, so that rows committed meanwhile are met.
+//!
+//! A row that has expired for the statement is passed over as one that does not match: whatever reads rows in a statement's name comes
+//! through here. It is looked at once the row is at hand, and before its condition is asked.
 
 use super::{Check, RowCursor, locking};
 use crate::error::{Error, Result};
@@ -76,13 +79,16 @@ impl RowCursor {
             } else {
                 self.cursor.value()
             };
+            if self.expires && has_expired(&self.table, session, self.cursor.key(), value, &mut self.expiry_room)? {
+                return Ok(Fetched::Reject);
+            }
             let decoded = self.table.row.decode(self.cursor.key(), value, record, self.columns.as_ref());
             decoded.map_err(|error| damaged(&self.table, self.cursor.key(), error))?;
             return self.condition_on_row(record);
         }
         let hidden = self.table.def.primary.is_none();
         let overwritten = session.has_overwritten();
-        if hidden || overwritten || !scan.covering {
+        if hidden || overwritten || !scan.covering || self.expires {
             scan.codec.clustered_key_from(self.cursor.key(), self.cursor.value(), &mut self.current)?;
         }
         if overwritten && session.overwritten_entry(&self.current, self.cursor.key())? {
@@ -98,15 +104,18 @@ impl RowCursor {
                 return Ok(verdict);
             }
         }
+        let seq = scan.seq;
+        if self.expires && self.entry_has_expired(session, seq)? {
+            return Ok(Fetched::Reject);
+        }
+        let Some(scan) = &self.scan else { return Ok(Fetched::Stop) };
         if scan.covering {
             let (key, value) = (self.cursor.key(), self.cursor.value());
             let decoded = scan.codec.decode_into(key, value, record, self.columns.as_ref());
             decoded.map_err(|error| damaged(&self.table, key, error))?;
             return Ok(Fetched::Row);
         }
-        let seq = scan.seq;
-        self.fetch(session, record, seq)?;
-        Ok(Fetched::Row)
+        self.fetch(session, record, seq)
     }
 
     /// Takes the secondary entry in `entry_key` and `entry_value`, as read at `seq`, or not.
@@ -121,10 +130,13 @@ impl RowCursor {
         if session.overwritten_entry(&self.current, &self.entry_key)? {
             return Ok(Fetched::Reject);
         }
-        match self.is_covering() {
-            true => self.decode_entry(record)?,
-            false => self.fetch(session, record, seq)?,
+        if !self.is_covering() {
+            return self.fetch(session, record, seq);
         }
+        if self.expires && self.row_has_expired(session, seq)? {
+            return Ok(Fetched::Reject);
+        }
+        self.decode_entry(record)?;
         Ok(Fetched::Row)
     }
 
@@ -142,6 +154,10 @@ impl RowCursor {
             None => self.read_seq(session)?,
         };
         if !session.txn().get(&self.current, seq, &mut self.row_value)? {
+            self.release(session);
+            return Ok(false);
+        }
+        if self.expires && self.value_has_expired(session)? {
             self.release(session);
             return Ok(false);
         }
@@ -230,7 +246,11 @@ impl RowCursor {
             (same || self.entry_still_there(session, newest)?)
                 && (self.is_covering() || session.txn().get(&self.current, newest, &mut self.row_value)?)
         };
-        if !there {
+        let read_row = clustered || !self.is_covering();
+        let expired = self.expires
+            && there
+            && if read_row { self.value_has_expired(session)? } else { self.row_has_expired(session, newest)? };
+        if !there || expired {
             self.release(session);
             return Ok(Fetched::Reject);
         }
@@ -279,16 +299,61 @@ impl RowCursor {
         Ok(())
     }
 
-    /// Reads the row at `current`, which a secondary entry read at `seq` says is there.
-    fn fetch(&mut self, session: &Session, record: &mut [u8], seq: SeqNo) -> Result<()> {
-        if !session.txn().get(&self.current, seq, &mut self.row_value)? {
-            return Err(Error::corruption(format!(
-                "table '{}': an index entry points to a row that does not exist",
-                self.table.state.name()
-            )));
+    /// Reads the row at `current`, which a secondary entry read at `seq` says is there, and takes it unless it has expired.
+    fn fetch(&mut self, session: &mut Session, record: &mut [u8], seq: SeqNo) -> Result<Fetched> {
+        self.read_value(session, seq)?;
+        if self.expires && self.value_has_expired(session)? {
+            return Ok(Fetched::Reject);
         }
         self.has_row = true;
-        self.decode_row(record)
+        self.decode_row(record)?;
+        Ok(Fetched::Row)
+    }
+
+    /// The bytes of the row at `current`, which a secondary entry read at `seq` says is there.
+    fn read_value(&mut self, session: &Session, seq: SeqNo) -> Result<()> {
+        match session.txn().get(&self.current, seq, &mut self.row_value)? {
+            true => Ok(()),
+            false => Err(Error::corruption(format!(
+                "table '{}': an index entry points to a row that does not exist",
+                self.table.state.name()
+            ))),
+        }
+    }
+
+    /// True if the row at `current`, whose bytes were read, has expired.
+    #[inline(never)]
+    fn value_has_expired(&mut self, session: &mut Session) -> Result<bool> {
+        has_expired(&self.table, session, &self.current, &self.row_value, &mut self.expiry_room)
+    }
+
+    /// True if the row at `current` has expired, which has not been read.
+    #[inline(never)]
+    fn row_has_expired(&mut self, session: &mut Session, seq: SeqNo) -> Result<bool> {
+        if session.horizon().is_none() {
+            return Ok(false);
+        }
+        self.read_value(session, seq)?;
+        self.value_has_expired(session)
+    }
+
+    /// True if the row of the secondary entry under the engine cursor is known to have expired, before it is read for itself: by the
+    /// entry, or, where nothing else would be read, by the row.
+    #[inline(never)]
+    fn entry_has_expired(&mut self, session: &mut Session, seq: SeqNo) -> Result<bool> {
+        let Some(scan) = &self.scan else { return Ok(false) };
+        match (scan.tells_expiry, session.horizon()) {
+            (_, None) => Ok(false),
+            (Some(index), Some(now)) => {
+                let (key, value) = (self.cursor.key(), self.cursor.value());
+                let moment = self.table.moment_of_entry(index, key, value, &mut self.expiry_room)?;
+                Ok(moment.is_some_and(|moment| moment <= now))
+            }
+            (None, Some(_)) => match scan.covering {
+                true => self.row_has_expired(session, seq),
+                false => Ok(false),
+            },
+        }
     }
 
     fn decode_row(&mut self, record: &mut [u8]) -> Result<()> {
@@ -326,6 +391,14 @@ impl RowCursor {
             Some(condition) => judge(condition(record)),
             None => Ok(Fetched::Row),
         }
+    }
+}
+
+/// True if a row has expired for the running statement.
+fn has_expired(table: &Table, session: &mut Session, key: &[u8], row: &[u8], room: &mut Vec<u8>) -> Result<bool> {
+    match session.horizon() {
+        Some(now) => table.has_expired(key, row, now, room),
+        None => Ok(false),
     }
 }
 

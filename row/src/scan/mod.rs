@@ -90,6 +90,8 @@ struct Scan {
     index_id: IndexId,
     /// Fill only what the entry holds.
     covering: bool,
+    /// The index of this number tells of each entry when its row expires.
+    tells_expiry: Option<usize>,
     lower: [u8; 4],
     upper: [u8; 4],
     /// Exclusive end of forward scans, if they have one.
@@ -151,6 +153,10 @@ pub struct RowCursor {
     has_row: bool,
     /// The table has BLOBs.
     has_blobs: bool,
+    /// Rows of the table expire.
+    expires: bool,
+    /// Memory for the column that says when.
+    expiry_room: Vec<u8>,
     /// The last read acquired the lock on `current`.
     fresh_lock: bool,
     /// See [`RowCursor::set_semi_consistent`].
@@ -187,6 +193,8 @@ impl RowCursor {
             row_value: ValueBuf::default(),
             has_row: false,
             has_blobs: table.has_blobs,
+            expires: table.expires(),
+            expiry_room: Vec::new(),
             fresh_lock: false,
             semi_consistent: false,
             unlocked: false,
@@ -264,6 +272,7 @@ impl RowCursor {
             neighbourhood: index.and_then(|i| neighbourhood(&self.table.def.indexes[i])),
             index_id: id,
             covering: covering && !clustered,
+            tells_expiry: index.filter(|i| !clustered && self.table.expiry.as_ref().is_some_and(|e| e.is_told_by(*i))),
             lower: id.prefix(),
             upper: IndexId(id.0 + 1).prefix(),
             bound,

@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// What a transaction sees of the past.
 pub(super) struct Past {
     pub(super) point: ReadPoint,
+    /// In seconds since 1970.
+    pub(super) moment: u64,
     /// Tables that were then what they are now, by number.
     known: Vec<u64>,
 }
@@ -25,7 +27,7 @@ impl Session {
         }
         let point = self.engine().read_point_at(moment)?;
         self.engine().await_visible(point.seq());
-        self.past = Some(Past { point, known: Vec::new() });
+        self.past = Some(Past { point, moment, known: Vec::new() });
         self.epoch += 1;
         Ok(())
     }

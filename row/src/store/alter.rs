@@ -5,14 +5,14 @@ use crate::catalog::alter::Source;
 use crate::catalog::define::Names;
 use crate::catalog::format::FIRST_INDEX_ID;
 use crate::catalog::{Urgency, compare};
-use crate::def::TableDef;
+use crate::def::{Index, KeyPart, TableDef};
 use crate::error::{Error, Result};
 use crate::foreign::{ForeignKey, KeyChange, Statement};
 use crate::index::limits;
 use crate::keycode::KeyCodec;
 use crate::kv::IndexId;
 use crate::rowcode::RowCodec;
-use crate::schema::TableMeta;
+use crate::schema::{StoredIndex, StoredPart, TableMeta};
 use crate::table::Table;
 use std::sync::Arc;
 
@@ -77,6 +77,7 @@ impl Store {
     ) -> Result<()> {
         let names: Vec<String> = tables.iter().map(|table| table.name.clone()).collect();
         self.await_renewal(&names, is_killed)?;
+        let _change = self.gate.change();
         let plan = |name: &str, old: &TableMeta| {
             let table = tables.iter().find(|table| table.name == name);
             self.altered(old, alteration, table.ok_or_else(|| Error::NoTable(name.to_owned()))?)
@@ -143,6 +144,9 @@ impl Store {
             }
         };
         let mut next = checked(name, next, &alteration.def)?;
+        if old.ttl.is_some() || next.ttl.is_some() {
+            refuse_beside_expired(old, alteration)?;
+        }
         next.foreign = alteration.keys.kept(&old.foreign).map_err(Error::NoForeignKey)?;
         if !gone.is_empty() {
             self.catalog.check_indexes(self, &alteration.statement, name, [old, &next])?;
@@ -168,6 +172,33 @@ impl Store {
             drop(state.history.renew_if_many(&self.engine, &state.meta, def));
         }
     }
+}
+
+/// Rows that have expired may still be there: they count for nothing, but what is made of all rows would meet them. A copy by the server
+/// leaves them out.
+fn refuse_beside_expired(old: &TableMeta, alteration: &Alteration) -> Result<()> {
+    let from = |column: u32| alteration.sources.get(column as usize);
+    // A rebuild makes all indexes anew, those that were there before among them: their values are unique, expired rows included.
+    let was_there = |index: &Index| {
+        let same = |(part, old): (&KeyPart, &StoredPart)| {
+            from(part.column) == Some(&Source::Kept(old.column as usize)) && part.length == old.length
+        };
+        let is_it =
+            |old: &&StoredIndex| old.parts.len() == index.parts.len() && index.parts.iter().zip(&old.parts).all(same);
+        old.indexes.iter().filter(|old| old.unique).any(|old| is_it(&old))
+    };
+    let mut pairs = alteration.def.indexes.iter().zip(&alteration.kept);
+    if pairs.any(|(index, kept)| index.unique && kept.is_none() && !was_there(index)) {
+        return Err(Error::invalid(
+            "a unique key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out",
+        ));
+    }
+    if !alteration.keys.added.is_empty() && alteration.statement.checks {
+        return Err(Error::invalid(
+            "a foreign key of a table whose rows expire (TTL) needs a copy, which leaves expired rows out",
+        ));
+    }
+    Ok(())
 }
 
 /// The entry `old`, which has the indexes that stay, with the columns of the new definition and its new indexes.

@@ -121,6 +121,7 @@ pub fn definition(hidden: bool) -> TableDef {
         offset,
         size,
         collation: None,
+        is_moment: false,
     };
     let int = ColumnType::Int { unsigned: false };
     let part = |column, length, store_length| KeyPart { column, length, descending: false, store_length };

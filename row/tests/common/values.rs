@@ -115,6 +115,7 @@ pub fn table(columns: &[&str], indexes: &[&str]) -> TableDef {
             offset: def.record_bytes,
             size: bytes,
             collation: is_text.then(|| collation(words[1])),
+            is_moment: false,
         });
         null_bit += u32::from(nullable);
         def.record_bytes += u32::from(length_bytes) + bytes + if kind == ColumnType::Blob { 8 } else { 0 };
