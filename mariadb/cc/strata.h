@@ -303,7 +303,8 @@ int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t c
 typedef struct {
   uint8_t *record;            /* a row of the table is put here */
   uint8_t *made;              /* the record of the new definition that `make` makes of it; `record` itself if that is null */
-  int (*make)(void *ctx);     /* 0: done. Otherwise the server has told the error */
+  int (*make)(void *ctx, int again); /* 0: done. Otherwise the server has told the error. `again`: it made the record of this row before,
+                                        and is to make the same one without a word */
   void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
   void *ctx;
 } StrataRows;

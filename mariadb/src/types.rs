@@ -237,8 +237,8 @@ pub struct CRows {
     pub record: *mut u8,
     /// A record of the new definition.
     pub made: *mut u8,
-    /// Makes the latter of the former; 0: done.
-    pub make: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    /// Makes the latter of the former, again or for the first time; 0: done.
+    pub make: Option<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>,
     /// Is told how far the work is.
     pub tell: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64)>,
     /// For these.
