@@ -6,6 +6,7 @@
 
 #include "foreign.h"
 #include "glue.h"
+#include "instruments.h"
 
 namespace strata {
 
@@ -59,14 +60,15 @@ class Conversion
 public:
   Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration);
   ~Conversion();
-  StrataRows rows();
+  StrataRows rows(Telling *telling);
 
 private:
   static int make(void *self);
-  static void tell(void *self, const char *, uint64_t done, uint64_t of);
+  static void tell(void *self, const char *step, uint64_t done, uint64_t of);
 
   THD *thd_;
   TABLE *from_, *to_;
+  Telling *telling_= nullptr;
   bool converts_, aborted_;
   enum_check_fields checked_;
   std::vector<uchar> initial_; /* the altered table's record with the values of new columns */

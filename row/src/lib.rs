@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod auto_increment;
 pub mod isolation;
 pub mod kill_switch;
+pub mod rows;
 pub mod session;
 pub mod scan;
 pub mod index;

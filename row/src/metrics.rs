@@ -1,13 +1,17 @@
 //! Figures about the database: those of the engine and those that only this layer knows, in one list.
 
-use crate::kv::{Figure, Metric, Subsystem::Transaction, Unit, engine_metrics};
+use crate::kv::Subsystem::{Error, Row as Rows, Transaction};
+use crate::kv::{Figure, Metric, Unit, engine_metrics};
 use crate::report::{self, Cell, Row};
+use crate::rows;
 use crate::store::Store;
 
 /// A sample of what the engine does not know.
 struct Sample {
     open_transactions: u64,
     oldest_transaction_us: u64,
+    rows: rows::Rows,
+    foreign_errors: u64,
 }
 
 static FIGURES: &[Figure<Sample>] = &[
@@ -25,6 +29,25 @@ static FIGURES: &[Figure<Sample>] = &[
         "Time since the oldest open transaction began",
         |sample| sample.oldest_transaction_us,
     ),
+    Figure::counter(Rows, "rows_read", Unit::Count, "Rows given to the server", |sample| sample.rows.read),
+    Figure::counter(Rows, "rows_inserted", Unit::Count, "Rows inserted, also by transactions that were rolled back", |sample| {
+        sample.rows.inserted
+    }),
+    Figure::counter(
+        Rows,
+        "rows_updated",
+        Unit::Count,
+        "Rows updated, by cascades too; rows that became what they were do not count",
+        |sample| sample.rows.updated,
+    ),
+    Figure::counter(Rows, "rows_deleted", Unit::Count, "Rows deleted, by cascades too", |sample| sample.rows.deleted),
+    Figure::counter(
+        Error,
+        "foreign_key_errors",
+        Unit::Count,
+        "Rows and changes of tables that a foreign key has refused; SHOW ENGINE STRATA STATUS shows the latest",
+        |sample| sample.foreign_errors,
+    ),
 ];
 
 /// What is declared of all figures, by subsystem.
@@ -38,8 +61,12 @@ fn own_values(store: &Store) -> Vec<(&'static Metric, u64)> {
     let now = store.engine().now_us();
     let open = store.sessions().into_iter().filter_map(|session| session.transaction());
     let ages: Vec<u64> = open.map(|transaction| now.saturating_sub(transaction.began_us)).collect();
-    let sample =
-        Sample { open_transactions: ages.len() as u64, oldest_transaction_us: ages.into_iter().max().unwrap_or(0) };
+    let sample = Sample {
+        open_transactions: ages.len() as u64,
+        oldest_transaction_us: ages.into_iter().max().unwrap_or(0),
+        rows: store.rows(),
+        foreign_errors: store.foreign_errors(),
+    };
     FIGURES.iter().map(|figure| (&figure.metric, (figure.value)(&sample))).collect()
 }
 

@@ -129,7 +129,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     assert_eq!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &unchecked), "");
     let temporary = TableDef { temporary: true, ..child() };
     assert!(why(create(&store, "x", &temporary, &[key("", "p")], &unchecked)).contains("(p): Temporary"));
-    assert!(store.latest_foreign_error().unwrap().1.contains("Temporary"));
+    assert!(store.latest_foreign_error().unwrap().what.contains("Temporary"));
 }
 
 #[test]

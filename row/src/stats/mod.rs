@@ -15,9 +15,12 @@ mod sample;
 use crate::catalog::format::{decode_statistics, encode_statistics, statistics_key};
 use crate::error::Result;
 use crate::kv::{Engine, IndexId, SeqNo};
+use crate::progress::{Step, Told};
 use crate::session::Session;
 use crate::table::Table;
 use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Sizes of a table; all estimates.
@@ -160,9 +163,35 @@ impl Table {
 
     /// OPTIMIZE: compacts all indexes, until the statement is killed.
     pub fn optimize(&self, session: &Session) -> Result<()> {
-        for id in self.state.meta.ids() {
-            let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
-            self.engine().compact_range_with(&lower, &upper, &|| session.check_interrupted())?;
+        self.optimize_telling(session, &mut |_, _, _| {})
+    }
+
+    /// The same; `told` of the bytes that lay above the last level, and of those that do no longer.
+    pub fn optimize_telling(&self, session: &Session, told: Told<'_>) -> Result<()> {
+        /// Between two looks at all files, in microseconds.
+        const PAUSE_US: u64 = 500_000;
+        let ids: BTreeSet<IndexId> = self.state.meta.ids().into_iter().collect();
+        let last = self.engine().levels().len().saturating_sub(1);
+        let above = || {
+            let holdings = self.engine().holdings(&ids);
+            let high = holdings.iter().filter(|((_, level), _)| level.is_none_or(|level| usize::from(level) < last));
+            high.map(|(_, holding)| holding.raw_bytes).sum::<u64>()
+        };
+        let of = above();
+        told(Step::Merging, 0, of);
+        let progress = RefCell::new((told, self.engine().now_us()));
+        let tick = || {
+            session.check_interrupted()?;
+            let (told, at_us) = &mut *progress.borrow_mut();
+            let now_us = self.engine().now_us();
+            if now_us.saturating_sub(*at_us) >= PAUSE_US {
+                *at_us = now_us;
+                told(Step::Merging, of.saturating_sub(above()), of);
+            }
+            Ok(())
+        };
+        for id in &ids {
+            self.engine().compact_range_with(&id.prefix(), &IndexId(id.0 + 1).prefix(), &tick)?;
         }
         Ok(())
     }
