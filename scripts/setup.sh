@@ -11,9 +11,9 @@
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
-# tests that open the lab's pages: Chromium; with 'monitoring' for scripts/monitoring-test.sh: Prometheus and the exporter for MariaDB; with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio;
-# with 'chroot' for scripts/chroot.sh: debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and
-# what else packages are made with.
+# tests that open the lab's pages: Chromium; with 'monitoring' for 'make monitoring-test': Prometheus and the exporter for MariaDB;
+# with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio; with 'chroot' for scripts/chroot.sh:
+# debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and what else packages are made with.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:

@@ -9,15 +9,15 @@ namespace strata {
 
 namespace {
 
-/* As the row layer names its steps (row/src/progress.rs). */
+/* As the row layer names its steps (row/src/progress.rs). The server has room for 160 stages by default (performance_schema_max_stage_classes)
+   and some 150 itself: one that does not fit is shown in SHOW PROCESSLIST alone. */
 PSI_stage_info steps[]= {{0, "reading rows", PSI_FLAG_STAGE_PROGRESS},
                          {0, "sorting", PSI_FLAG_STAGE_PROGRESS},
                          {0, "following changes", PSI_FLAG_STAGE_PROGRESS},
                          {0, "ending", PSI_FLAG_STAGE_PROGRESS},
                          {0, "merging", PSI_FLAG_STAGE_PROGRESS},
                          {0, "checking blocks", PSI_FLAG_STAGE_PROGRESS},
-                         {0, "checking rows", PSI_FLAG_STAGE_PROGRESS},
-                         {0, "checking index entries", PSI_FLAG_STAGE_PROGRESS}};
+                         {0, "checking rows", PSI_FLAG_STAGE_PROGRESS}};
 
 /* What the calling thread may wait for, by the numbers of StrataCallbacks::blocking_begins. Waits for the log are short, and there is one
    for each commit: they are no stage. */
@@ -118,11 +118,11 @@ void register_instruments()
 #ifdef HAVE_PSI_STAGE_INTERFACE
   PSI_stage_info *stages[array_elements(steps) + array_elements(waits)];
   int count= 0;
-  for (PSI_stage_info &step : steps)
-    stages[count++]= &step;
   for (Wait &wait : waits)
     if (wait.is_stage)
       stages[count++]= &wait.stage;
+  for (PSI_stage_info &step : steps)
+    stages[count++]= &step;
   mysql_stage_register("strata", stages, count);
 #endif
 #ifdef HAVE_PSI_COND_INTERFACE

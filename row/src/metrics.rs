@@ -30,9 +30,13 @@ static FIGURES: &[Figure<Sample>] = &[
         |sample| sample.oldest_transaction_us,
     ),
     Figure::counter(Rows, "rows_read", Unit::Count, "Rows given to the server", |sample| sample.rows.read),
-    Figure::counter(Rows, "rows_inserted", Unit::Count, "Rows inserted, also by transactions that were rolled back", |sample| {
-        sample.rows.inserted
-    }),
+    Figure::counter(
+        Rows,
+        "rows_inserted",
+        Unit::Count,
+        "Rows inserted, also by transactions that were rolled back",
+        |sample| sample.rows.inserted,
+    ),
     Figure::counter(
         Rows,
         "rows_updated",

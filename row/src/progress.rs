@@ -18,10 +18,8 @@ pub enum Step {
     Merging,
     /// CHECK: it reads blocks and compares checksums.
     CheckingBlocks,
-    /// CHECK: it decodes rows.
+    /// CHECK: it decodes rows, then compares them with the entries of each index.
     CheckingRows,
-    /// CHECK: it compares index entries with rows.
-    CheckingEntries,
 }
 
 /// Is told what a statement is at, how much of that it has done, and of how much, more or less.
@@ -38,7 +36,6 @@ impl Step {
             Step::Merging => "merging",
             Step::CheckingBlocks => "checking blocks",
             Step::CheckingRows => "checking rows",
-            Step::CheckingEntries => "checking index entries",
         }
     }
 }

@@ -54,7 +54,7 @@ impl Table {
         self.check_telling(session, quick, compute, report, &mut |_, _, _| {})
     }
 
-    /// The same; `told` of the indexes whose blocks have been read, then of rows and of entries.
+    /// The same; `told` of the indexes whose blocks have been read, then of rows, anew for each index.
     pub fn check_telling(
         &self,
         session: &Session,
@@ -102,7 +102,7 @@ impl Table {
         let mut record = vec![0; self.def.record_bytes as usize];
         let mut rows = 0;
         let mut bad = 0;
-        self.walk_all(self.index_id(None), walk, Step::CheckingRows, &mut |key, value| {
+        self.walk_all(self.index_id(None), walk, &mut |key, value| {
             rows += 1;
             if let Err(e) = self.row.decode(key, value, &mut record, None) {
                 found(&mut bad, report, || format!("row {rows} does not decode: {e}"));
@@ -130,7 +130,7 @@ impl Table {
     ) -> Result<u64> {
         let mut record = vec![0; self.def.record_bytes as usize];
         let mut count = 0;
-        self.walk_all(self.index_id(None), walk, Step::CheckingRows, &mut |key, value| {
+        self.walk_all(self.index_id(None), walk, &mut |key, value| {
             // What does not decode or compute is reported elsewhere.
             if self.row.decode(key, value, &mut record, None).is_err() {
                 return Ok(());
@@ -163,7 +163,7 @@ impl Table {
         let (mut row_key, mut row_value) = (Vec::new(), ValueBuf::default());
         let mut expected = Looking::default();
         let (mut entries, mut bad) = (0, 0);
-        self.walk_all(self.state.meta.indexes[index.place].id, walk, Step::CheckingEntries, &mut |key, value| {
+        self.walk_all(self.state.meta.indexes[index.place].id, walk, &mut |key, value| {
             entries += 1;
             let mut find = || -> Result<Option<&'static str>> {
                 index.codec.clustered_key_from(key, value, &mut row_key)?;
@@ -204,10 +204,10 @@ impl Table {
         Ok(entries)
     }
 
-    fn walk_all(&self, id: IndexId, walk: &mut Walk<'_>, step: Step, each: Each<'_>) -> Result<()> {
+    fn walk_all(&self, id: IndexId, walk: &mut Walk<'_>, each: Each<'_>) -> Result<()> {
         let Walk { session, seq, told, of } = walk;
         let (session, seq) = (*session, *seq);
-        told(step, 0, *of);
+        told(Step::CheckingRows, 0, *of);
         let mut cursor = self.engine().cursor();
         cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
         cursor.seek_ge(session.txn(), &id.prefix())?;
@@ -217,7 +217,7 @@ impl Table {
             steps += 1;
             if steps % 1024 == 0 {
                 session.check_killed()?;
-                told(step, steps, *of);
+                told(Step::CheckingRows, steps, *of);
             }
             cursor.next(session.txn())?;
         }
