@@ -52,8 +52,10 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
 int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
 {
   strata::Telling telling(thd);
-  auto tell= [](void *to, const char *step, uint64_t done, uint64_t of) {
-    static_cast<strata::Telling *>(to)->tell(step, done, of);
+  auto tell= [](void *to, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of) {
+    strata::Telling *telling= static_cast<strata::Telling *>(to);
+    telling->enter(index, indexes);
+    telling->tell("merging", done, of);
   };
   int result= strata_table_optimize(cursor_, tell, &telling);
   if (result == STRATA_OK)

@@ -9,7 +9,7 @@ namespace strata {
 
 namespace {
 
-/* As the row layer names its steps (row/src/progress.rs). The server has room for 160 stages by default (performance_schema_max_stage_classes)
+/* As the row layer names its steps (row/src/progress.rs); merging is what OPTIMIZE does. The server has room for 160 stages by default (performance_schema_max_stage_classes)
    and some 150 itself: one that does not fit is shown in SHOW PROCESSLIST alone. */
 PSI_stage_info steps[]= {{0, "reading rows", PSI_FLAG_STAGE_PROGRESS},
                          {0, "sorting", PSI_FLAG_STAGE_PROGRESS},
@@ -161,6 +161,14 @@ Telling::~Telling()
   thd_progress_end(thd_);
   if (stage_)
     THD_STAGE_INFO(thd_, former_);
+}
+
+void Telling::enter(uint32_t part, uint32_t parts)
+{
+  if (parts != parts_)
+    thd_progress_init(thd_, parts_= parts);
+  for (; part_ < part; part_++)
+    thd_progress_next_stage(thd_);
 }
 
 void Telling::tell(const char *step, uint64_t done, uint64_t of)

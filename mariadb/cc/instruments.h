@@ -24,12 +24,15 @@ public:
   ~Telling();
   Telling(const Telling &)= delete;
   void operator=(const Telling &)= delete;
+  /* It is at this part of so many, from 0 on: the stage of SHOW PROCESSLIST. */
+  void enter(uint32_t part, uint32_t parts);
   void tell(const char *step, uint64_t done, uint64_t of);
 
 private:
   THD *thd_;
   PSI_stage_info former_;
   const PSI_stage_info *stage_= nullptr;
+  uint32_t part_= 0, parts_= 1;
 };
 
 } // namespace strata

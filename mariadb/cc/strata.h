@@ -460,8 +460,10 @@ int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t c
 int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t *low, uint32_t low_len,
                             const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
 int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of each index; a kill ends it */
-/* Compacts the table's key ranges; a kill ends it. `tell`, here and below, is told what the work is at, as in StrataRows. */
-int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of), void *ctx);
+/* Brings the table's key ranges into the last level, without what nobody reads; others read and write meanwhile, a kill ends it. `tell`
+   hears how far it is: indexes done, of how many, bytes of the next one done, of how many (0: not known yet). */
+int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of),
+                          void *ctx);
 int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. `compute` (may be null) computes
    the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid

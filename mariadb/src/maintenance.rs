@@ -3,10 +3,11 @@
 use crate::cursor::CursorHandle;
 use crate::outcome::{Outcome, code, guard, reference};
 use crate::store::{TableHandle, on_table};
-use crate::types::{ComputeColumns, EmitText, TellProgress};
+use crate::types::{ComputeColumns, EmitText, TellOptimized, TellProgress};
 use std::ffi::{CString, c_int, c_void};
 use strata_row::progress::Step;
 use strata_row::session::Session;
+use strata_row::stats::Optimized;
 use strata_row::stats::check::Compute;
 use strata_row::table::Table;
 
@@ -38,10 +39,16 @@ fn telling(tell: Option<TellProgress>, ctx: *mut c_void) -> impl FnMut(Step, u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_optimize(
     cursor: *mut CursorHandle,
-    tell: Option<TellProgress>,
+    tell: Option<TellOptimized>,
     ctx: *mut c_void,
 ) -> c_int {
-    unsafe { maintain(cursor, |table, session| table.optimize_telling(session, &mut telling(tell, ctx))) }
+    let told = |at: Optimized| {
+        if let Some(tell) = tell {
+            // SAFETY: a function of the header with its argument.
+            unsafe { tell(ctx, at.index as u32, at.indexes as u32, at.done, at.of) };
+        }
+    };
+    unsafe { maintain(cursor, |table, session| table.optimize(session, &told)) }
 }
 
 /// See the header.

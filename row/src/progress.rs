@@ -14,8 +14,6 @@ pub enum Step {
     Following,
     /// It follows the last of these, and others wait.
     Ending,
-    /// OPTIMIZE: it merges files into the last level.
-    Merging,
     /// CHECK: it reads blocks and compares checksums.
     CheckingBlocks,
     /// CHECK: it decodes rows, then compares them with the entries of each index.
@@ -33,7 +31,6 @@ impl Step {
             Step::Sorting => "sorting",
             Step::Following => "following changes",
             Step::Ending => "ending",
-            Step::Merging => "merging",
             Step::CheckingBlocks => "checking blocks",
             Step::CheckingRows => "checking rows",
         }

@@ -15,12 +15,9 @@ mod sample;
 use crate::catalog::format::{decode_statistics, encode_statistics, statistics_key};
 use crate::error::Result;
 use crate::kv::{Engine, IndexId, SeqNo};
-use crate::progress::{Step, Told};
 use crate::session::Session;
 use crate::table::Table;
 use parking_lot::Mutex;
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Sizes of a table; all estimates.
@@ -40,6 +37,19 @@ pub struct TableStats {
     pub create_time: u64,
     /// Rows per key, as they were told last, are of a table of quite another size: they are to be asked for again.
     pub sample_is_old: bool,
+}
+
+/// How far an OPTIMIZE is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Optimized {
+    /// So many indexes are done.
+    pub index: usize,
+    /// Of so many.
+    pub indexes: usize,
+    /// Bytes of the next one that were read.
+    pub done: u64,
+    /// Of so many, more or less; 0 as long as nothing is known.
+    pub of: u64,
 }
 
 /// A sample is taken anew once the table has grown or shrunk so many times.
@@ -161,37 +171,16 @@ impl Table {
         Ok(())
     }
 
-    /// OPTIMIZE: compacts all indexes, until the statement is killed.
-    pub fn optimize(&self, session: &Session) -> Result<()> {
-        self.optimize_telling(session, &mut |_, _, _| {})
-    }
-
-    /// The same; `told` of the bytes that lay above the last level, and of those that do no longer.
-    pub fn optimize_telling(&self, session: &Session, told: Told<'_>) -> Result<()> {
-        /// Between two looks at all files, in microseconds.
-        const PAUSE_US: u64 = 500_000;
-        let ids: BTreeSet<IndexId> = self.state.meta.ids().into_iter().collect();
-        let last = self.engine().levels().len().saturating_sub(1);
-        let above = || {
-            let holdings = self.engine().holdings(&ids);
-            let high = holdings.iter().filter(|((_, level), _)| level.is_none_or(|level| usize::from(level) < last));
-            high.map(|(_, holding)| holding.raw_bytes).sum::<u64>()
-        };
-        let of = above();
-        told(Step::Merging, 0, of);
-        let progress = RefCell::new((told, self.engine().now_us()));
-        let tick = || {
-            session.check_interrupted()?;
-            let (told, at_us) = &mut *progress.borrow_mut();
-            let now_us = self.engine().now_us();
-            if now_us.saturating_sub(*at_us) >= PAUSE_US {
-                *at_us = now_us;
-                told(Step::Merging, of.saturating_sub(above()), of);
-            }
-            Ok(())
-        };
-        for id in &ids {
-            self.engine().compact_range_with(&id.prefix(), &IndexId(id.0 + 1).prefix(), &tick)?;
+    /// OPTIMIZE: brings all indexes down into the last level and clears them of what nobody reads, until the statement is killed.
+    /// Others read and write meanwhile. `told` hears from time to time how far it is.
+    pub fn optimize(&self, session: &Session, told: &dyn Fn(Optimized)) -> Result<()> {
+        let ids = self.state.meta.ids();
+        for (number, id) in ids.iter().enumerate() {
+            let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
+            self.engine().compact_range_with(&lower, &upper, &|done, of| {
+                told(Optimized { index: number, indexes: ids.len(), done, of });
+                session.check_interrupted()
+            })?;
         }
         Ok(())
     }
