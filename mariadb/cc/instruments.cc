@@ -150,29 +150,35 @@ void install_instrument_callbacks(StrataCallbacks *callbacks)
   callbacks->thread_ends= thread_ends;
 }
 
-Telling::Telling(THD *thd) : thd_(thd)
-{
-  thd_progress_init(thd, 1);
-  thd->backup_stage(&former_);
-}
+Telling::Telling(THD *thd) : thd_(thd) { thd->backup_stage(&former_); }
 
 Telling::~Telling()
 {
-  thd_progress_end(thd_);
+  if (is_begun_)
+    thd_progress_end(thd_);
   if (stage_)
     THD_STAGE_INFO(thd_, former_);
 }
 
+/* Once: until its end the server takes no other number of parts. */
+void Telling::begin()
+{
+  if (!is_begun_)
+    thd_progress_init(thd_, parts_);
+  is_begun_= true;
+}
+
 void Telling::enter(uint32_t part, uint32_t parts)
 {
-  if (parts != parts_)
-    thd_progress_init(thd_, parts_= parts);
+  parts_= parts;
+  begin();
   for (; part_ < part; part_++)
     thd_progress_next_stage(thd_);
 }
 
 void Telling::tell(const char *step, uint64_t done, uint64_t of)
 {
+  begin();
   if (!stage_ || strcmp(stage_->m_name, step))
     for (const PSI_stage_info &known : steps)
       if (!strcmp(known.m_name, step))

@@ -29,7 +29,10 @@ public:
   void tell(const char *step, uint64_t done, uint64_t of);
 
 private:
+  void begin();
+
   THD *thd_;
+  bool is_begun_= false;
   PSI_stage_info former_;
   const PSI_stage_info *stage_= nullptr;
   uint32_t part_= 0, parts_= 1;
