@@ -5,7 +5,7 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
+#   test.sh STEP...     only these: setup fmt clippy docs pages shell monitoring unit plugin
 #                       core symbols sql slice collations differ isolation crash flashback backup
 #                       damage salvage workload deb other
 set -euo pipefail
@@ -14,7 +14,7 @@ me='test'
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
+all=(setup fmt clippy docs pages shell monitoring unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -97,6 +97,15 @@ mtr_step() {
   timeout 900 scripts/mtr.sh "$1" || ok=1
   if [ -f target/mtr-results/last-count ]; then cp target/mtr-results/last-count "$count"; fi
   return $ok
+}
+# What watches a server: the names it goes by are checked by lab/tests/monitoring.rs; the alerts where Prometheus is installed.
+step_monitoring() {
+  if ! command -v promtool >/dev/null; then
+    not_run "'scripts/setup.sh monitoring' installs promtool"
+    return
+  fi
+  promtool check rules docs/use/monitoring/strata.rules.yml
+  promtool test rules docs/use/monitoring/strata.rules.test.yml
 }
 # Keys of text in every collation of the server; random SQL beside InnoDB, from a
 # fixed seed, so that a change and not the day decides.

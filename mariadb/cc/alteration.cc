@@ -221,13 +221,14 @@ int Conversion::make(void *self, int again)
   return failed;
 }
 
-void Conversion::tell(void *self, const char *, uint64_t done, uint64_t of)
+void Conversion::tell(void *self, const char *step, uint64_t done, uint64_t of)
 {
-  thd_progress_report(static_cast<Conversion *>(self)->thd_, done, of);
+  static_cast<Conversion *>(self)->telling_->tell(step, done, of);
 }
 
-StrataRows Conversion::rows()
+StrataRows Conversion::rows(Telling *telling)
 {
+  telling_= telling;
   if (!converts_)
     return {to_->record[0], to_->record[0], nullptr, tell, this};
   return {from_->record[0], to_->record[0], make, tell, this};

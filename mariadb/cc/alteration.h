@@ -6,6 +6,7 @@
 
 #include "foreign.h"
 #include "glue.h"
+#include "instruments.h"
 
 namespace strata {
 
@@ -59,15 +60,16 @@ class Conversion
 public:
   Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration);
   ~Conversion();
-  StrataRows rows();
+  StrataRows rows(Telling *telling);
 
 private:
   static int make(void *self, int again);
   int convert();
-  static void tell(void *self, const char *, uint64_t done, uint64_t of);
+  static void tell(void *self, const char *step, uint64_t done, uint64_t of);
 
   THD *thd_;
   TABLE *from_, *to_;
+  Telling *telling_= nullptr;
   bool converts_, aborted_;
   bool reads_virtual_= false; /* a virtual column becomes one that is stored */
   bool refuses_null_;         /* in the words of an engine that does no other conversion in place */

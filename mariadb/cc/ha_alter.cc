@@ -357,11 +357,10 @@ bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (!ctx->build)
     return false;
   strata::Conversion conversion(thd, table, altered, info, alteration);
-  thd_progress_init(thd, 1);
-  StrataRows rows= conversion.rows();
+  strata::Telling telling(thd);
+  StrataRows rows= conversion.rows(&telling);
   int32_t duplicate= -1;
   int result= strata_build_run(ctx->build, &rows, &duplicate);
-  thd_progress_end(thd);
   return alter_failed(result, duplicate, altered);
 }
 
@@ -416,7 +415,8 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
   strata::Conversion conversion(thd, table, altered, info, alteration);
-  StrataRows rows= conversion.rows();
+  strata::Telling telling(thd);
+  StrataRows rows= conversion.rows(&telling);
   for (StrataBuild *build : builds)
   {
     int32_t duplicate= -1;

@@ -231,15 +231,6 @@ void waits(const void *ahead) { thd_rpl_deadlock_check(current_thd, thd_of(ahead
 
 int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
 
-/* For a pool of threads, any wait is like the other. Of a thread without a connection the server takes no notice. */
-void blocking_begins(int what)
-{
-  static const int waits[]= {THD_WAIT_ROW_LOCK, THD_WAIT_SYNC, THD_WAIT_SLEEP};
-  thd_wait_begin(nullptr, waits[what]);
-}
-
-void blocking_ends() { thd_wait_end(nullptr); }
-
 size_t current_binlog(char *name, size_t cap)
 {
   LOG_INFO info;
@@ -556,11 +547,10 @@ void install_transaction_callbacks(StrataCallbacks *callbacks)
   callbacks->wants_waits= wants_waits;
   callbacks->waits= waits;
   callbacks->victim= victim;
-  callbacks->blocking_begins= blocking_begins;
-  callbacks->blocking_ends= blocking_ends;
   callbacks->binlog= current_binlog;
   callbacks->query= [](const void *thd, char *text, size_t cap) {
-    return thd_query_safe(const_cast<THD *>(static_cast<const THD *>(thd)), text, cap);
+    THD *connection= thd ? const_cast<THD *>(static_cast<const THD *>(thd)) : current_thd;
+    return connection ? thd_query_safe(connection, text, cap) : 0;
   };
 }
 

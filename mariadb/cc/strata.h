@@ -100,12 +100,16 @@ typedef struct {
      background work (2). A pool of threads lets another thread work meanwhile. Kept for the life of the process. */
   void (*blocking_begins)(int what);
   void (*blocking_ends)(void);
+  /* A thread of the store's own begins (its name, 0-terminated) and ends. Kept for the life of the process. */
+  void (*thread_begins)(const char *name);
+  void (*thread_ends)(void);
   /* Two connections in a deadlock: negative if `a` should give way, positive if `b` should, 0 if it does not matter. */
   int (*victim)(const void *a, const void *b);
   /* Name of the binary log that is written now: its length, 0 if there is none. Asked for before a transaction is prepared; may
      take the server's mutex over that log. */
   size_t (*binlog)(char *name, size_t cap);
-  /* The statement that a connection runs at this moment, as far as there is room; its length. */
+  /* The statement that a connection (null: the calling thread's, if it has one) runs at this moment, as far as there is room; its
+     length. */
   size_t (*query)(const void *thd, char *text, size_t cap);
   /* How a part of a table's path, the database's or the table's, is written in SQL (without quotes): its length. Any thread. */
   size_t (*identifier)(const char *part, char *out, size_t cap);
@@ -444,6 +448,19 @@ int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... 
 int strata_result_version(StrataStore *store, const char *name, size_t len, StrataSession *session, int one_snapshot,
                           uint64_t *version);
 
+/* ---- what one thread does -------------------------------------------------------------------------------------------------------- */
+typedef struct {
+  uint64_t blocks;           /* blocks of table files that were looked up */
+  uint64_t blocks_read;      /* those of them that were read from the disk */
+  uint64_t read_ns;          /* time of these reads */
+  uint64_t versions_passed;  /* versions that scans stepped over */
+  uint64_t entries_written;  /* rows and index entries written by the transaction */
+} StrataCounts;
+/* What the calling thread does in the engine from now on is counted, until strata_counting_end tells it. `begun` is filled here and
+   taken there. */
+void strata_counting_begin(StrataCounts *begun);
+void strata_counting_end(const StrataCounts *begun, StrataCounts *done);
+
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
 typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
                  uint64_t update_time; /* Unix s of the last commit since the start; 0: none */
@@ -466,7 +483,8 @@ int strata_table_await_prepared(StrataTable *table, uint64_t wait_us);
    the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid
    until the next call. */
 int strata_table_check(StrataCursor *cursor, int quick, int (*compute)(void *ctx, uint8_t *record),
-                       void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
+                       void (*emit)(void *ctx, const char *line, size_t len),
+                       void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of), void *ctx);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ use crate::machine;
 use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
-use crate::waits::{Waits, tell_blocking};
+use crate::waits::{Waits, own_statement, tell_blocking, tell_threads};
 use parking_lot::Mutex;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -163,12 +163,14 @@ pub unsafe extern "C" fn strata_open(
                 log(&calls, severity, &text);
             }
         };
+        tell_blocking(&calls);
+        tell_threads(&calls);
         let store = Store::open_listening(Path::new(dir), options, Arc::new(listener))?;
         store.catalog().set_encrypt_tables(encrypt_tables(config.encrypt_tables)?)?;
         store.set_library(Arc::new(ServerLibrary(calls)));
+        store.set_statement_source(Box::new(move || own_statement(&calls)));
         let waits = Arc::new(Waits::new(calls, &store));
         store.engine().locks().set_observer(Some(waits.clone()));
-        tell_blocking(&calls);
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
         unsafe {
             store_out(

@@ -49,6 +49,10 @@ pub struct CCallbacks {
     pub blocking_begins: Option<unsafe extern "C" fn(c_int)>,
     /// And ends it.
     pub blocking_ends: Option<unsafe extern "C" fn()>,
+    /// A thread of the store's own begins.
+    pub thread_begins: Option<unsafe extern "C" fn(*const c_char)>,
+    /// And ends.
+    pub thread_ends: Option<unsafe extern "C" fn()>,
     /// Of two connections in a deadlock: negative if the first should give way, positive if the second, 0 either.
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
     /// The binary log that the server writes now; returns the length of its name, 0 if there is none.
@@ -240,7 +244,7 @@ pub struct CRows {
     /// Makes the latter of the former, again or for the first time; 0: done.
     pub make: Option<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>,
     /// Is told how far the work is.
-    pub tell: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64)>,
+    pub tell: Option<TellProgress>,
     /// For these.
     pub ctx: *mut c_void,
 }
@@ -344,6 +348,8 @@ pub struct CStats {
     pub sample_is_old: u32,
 }
 
+/// Is told what long work is at, how much of that is done, and of how much.
+pub type TellProgress = unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64);
 /// Receives pieces of text.
 pub type EmitText = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 /// Computes the indexed virtual columns of a record; 0: done.
@@ -362,7 +368,8 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 152);
+        assert_eq!(size_of::<CCallbacks>(), 168);
+        assert_eq!(size_of::<crate::counts::CCounts>(), 40);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
         assert_eq!(size_of::<CDdl>(), 32);

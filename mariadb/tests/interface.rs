@@ -33,6 +33,8 @@ fn callbacks() -> CCallbacks {
         victim: None,
         blocking_begins: None,
         blocking_ends: None,
+        thread_begins: None,
+        thread_ends: None,
         binlog: None,
         query: None,
         identifier: None,

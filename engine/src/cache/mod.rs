@@ -34,7 +34,7 @@ use self::key::Key;
 pub use self::key::SECOND_FORM;
 pub use self::shard::Queue;
 use self::shard::{ShardState, ghost_slots};
-use crate::base::FileNo;
+use crate::base::{FileNo, tally};
 
 /// Bytes charged for an entry on top of the caller's charge: slot, map entries and their slack.
 const ENTRY_OVERHEAD: usize = 128;
@@ -118,6 +118,7 @@ impl<V: Clone> Cache<V> {
         let state = shard.state.read();
         let entry = state.map.get(&key)?;
         shard.hits.fetch_add(1, Ordering::Relaxed);
+        tally::note_block();
         let (result, used) = look(&entry.value);
         if used {
             // A lost update costs at most one use of the count.
@@ -131,6 +132,7 @@ impl<V: Clone> Cache<V> {
 
     /// Counts a look-up that has to read.
     pub fn count_miss(&self, file: FileNo, offset: u64) {
+        tally::note_block();
         self.shard(Key { file: file.0, offset }).misses.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -69,6 +69,7 @@ impl Metrics {
             deadlocks: locks.deadlocks,
             lock_timeouts: locks.timeouts,
             lock_wait_us: locks.wait_us,
+            lock_longest_wait_us: locks.longest_wait_us,
             lock_waiting: core.locks.waiting() as u64,
             commits: committer.commits(),
             internal_commits: committer.internal_commits(),

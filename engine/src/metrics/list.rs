@@ -259,6 +259,9 @@ static STORE: &[Declared] = &[
     ),
     Declared::counter(Lock, "lock_waits", Count, "Lock requests that had to wait", |m| m.lock_waits),
     Declared::counter(Lock, "lock_wait_us", Microseconds, "Time of lock waits that are over", |m| m.lock_wait_us),
+    Declared::gauge(Lock, "lock_wait_max_us", Microseconds, "The longest of them since the start of the plugin", |m| {
+        m.lock_longest_wait_us
+    }),
     Declared::gauge(Lock, "lock_waiting", Count, "Transactions that wait for a lock now", |m| m.lock_waiting)
         .zero_at_rest(),
     Declared::counter(Lock, "deadlocks", Count, "Deadlocks found", |m| m.deadlocks),

@@ -114,6 +114,8 @@ pub struct Metrics {
     pub lock_timeouts: u64,
     /// Microseconds of lock waits that are over.
     pub lock_wait_us: u64,
+    /// Microseconds of the longest lock wait that is over.
+    pub lock_longest_wait_us: u64,
     /// Transactions that wait for a lock.
     pub lock_waiting: u64,
     /// Commits.

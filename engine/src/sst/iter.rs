@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::deferred::{LargeRow, LargeRowRef};
-use super::frame::{Handle, aligned};
+use super::frame::{self, Handle, aligned};
 use super::large::LARGE;
 use super::reader::Sst;
 use super::{BlockCache, Cached, PinnedValue, ReadHints};
 use crate::base::value::{DeferredValue, LargeValue};
-use crate::base::{Kind, Result, SeqNo};
+use crate::base::{Kind, Result, SeqNo, tally};
 use crate::cache::{Held, Holder};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
@@ -112,9 +112,10 @@ impl ReadAhead {
                     buf
                 }
             };
-            file.read_exact_at(&mut buf[..want], start)?;
+            frame::read_at(file, &mut buf[..want], start)?;
             (self.start, self.end) = (start, end);
         }
+        tally::note_block_read();
         let skip = (handle.offset - self.start) as usize;
         let held = self.buf.as_deref().unwrap_or(&[]);
         Ok(&held[skip..skip + handle.len as usize])
