@@ -6,7 +6,7 @@
 #
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
-#                       core symbols sql slice collations differ isolation crash backup
+#                       core symbols sql slice collations differ isolation crash flashback backup
 #                       damage salvage workload deb other
 set -euo pipefail
 me='test'
@@ -14,7 +14,7 @@ me='test'
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash backup damage salvage workload deb other)
+all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -24,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [backup]=plugin [damage]=plugin [salvage]=plugin [workload]=plugin [deb]=plugin [other]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [flashback]=plugin [backup]=plugin [damage]=plugin [salvage]=plugin [workload]=plugin [deb]=plugin [other]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -118,8 +118,11 @@ step_crash() {
   lab_step crash --rounds 3 --max-seconds 4
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step crash --rounds 2 --max-seconds 2 --workload tpcc --foreign-keys --churn 0
+  lab_step crash --rounds 4 --max-seconds 3 --workload none --rotate
   lab_step replica --rounds 2
 }
+# Reads random moments of the past of a ledger that the lab knows, under kills, and beyond the retention.
+step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 24; }
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
   cargo build --quiet --release -p strata-backup

@@ -419,3 +419,105 @@ fn a_checkpoint_has_the_history() {
         }
     });
 }
+
+/// The store of `examples/history_store.rs` on a disk of its own: the floor of its history, and its states by moments.
+fn stored() -> (MemDisk, u64, BTreeMap<u64, Map>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/history");
+    let disk = MemDisk::new();
+    common::copy(&folder.join("store"), &disk, Path::new(DIR));
+    let text = std::fs::read_to_string(folder.join("moments.txt")).unwrap();
+    let (floor, changes) = text.split_once('\n').unwrap();
+    let mut changes: Vec<(u64, &str)> = changes
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(second, change)| (second.parse().unwrap(), change))
+        .collect();
+    // The prepared transaction is told when it is written.
+    changes.sort_by_key(|(second, _)| *second);
+    let (mut states, mut state, mut changes) = (BTreeMap::new(), Map::new(), changes.into_iter().peekable());
+    for moment in BEGIN..=BEGIN + 41 {
+        while let Some((_, change)) = changes.next_if(|(second, _)| *second < moment) {
+            let (name, value) = change.split_once(' ').map_or((change, None), |(name, value)| (name, Some(value)));
+            let key = [&IndexId(INDEX).prefix()[..], name.as_bytes()].concat();
+            match value {
+                Some(value) => drop(state.insert(key, value.as_bytes().to_vec())),
+                None => drop(state.remove(&key)),
+            }
+        }
+        states.insert(moment, state.clone());
+    }
+    assert!(changes.next().is_none() && state.len() > 5);
+    (disk, floor.parse().unwrap(), states)
+}
+
+/// A history in the bytes of its first version is read, goes on, and is merged.
+#[test]
+fn a_stored_history_is_read_at_every_moment() {
+    within("a stored history", 120, || {
+        let (disk, floor, states) = stored();
+        let clock = DayClock::at(BEGIN + 41);
+        let all = |engine: &Engine| {
+            assert!(see(engine, floor).is_err_and(|what| what.contains("not kept")));
+            for (&moment, state) in states.range(floor + 1..) {
+                assert!(see(engine, moment).unwrap() == *state, "moment {}", moment - BEGIN);
+            }
+        };
+        let engine = open(&disk, &clock, 100);
+        all(&engine);
+        for second in 42..=50 {
+            clock.set(BEGIN + second);
+            put(&engine, second, b"newer");
+        }
+        engine.flush().unwrap();
+        engine.compact_range(&IndexId(0).prefix(), &IndexId(u32::MAX).prefix()).unwrap();
+        all(&engine);
+        drop(engine);
+        // Also after a crash, and when it has been closed.
+        let disk = disk.crash(1);
+        let engine = open(&disk, &clock, 100);
+        all(&engine);
+        engine.close().unwrap();
+        drop(engine);
+        all(&open(&disk, &clock, 100));
+    });
+}
+
+/// It ends with an opening without a retention, and does not come back.
+#[test]
+fn a_stored_history_ends_when_it_is_not_asked_for() {
+    within("the end of a stored history", 120, || {
+        let (disk, _, states) = stored();
+        let clock = DayClock::at(BEGIN + 41);
+        let engine = open(&disk, &clock, 0);
+        assert!(see(&engine, BEGIN + 35).is_err());
+        assert!(dump_at(&engine, engine.visible()) == states[&(BEGIN + 41)]);
+        engine.close().unwrap();
+        drop(engine);
+        let engine = open(&disk, &clock, 100);
+        assert!(see(&engine, BEGIN + 35).is_err());
+        clock.set(BEGIN + 42);
+        assert!(see(&engine, BEGIN + 42).unwrap() == states[&(BEGIN + 41)]);
+    });
+}
+
+/// A version that is not known keeps the store shut.
+#[test]
+fn a_stored_mark_of_another_version_is_refused() {
+    within("another version", 120, || {
+        let (disk, clock) = (MemDisk::new(), DayClock::at(BEGIN));
+        let engine = open(&disk, &clock, 100);
+        let mut txn = engine.begin();
+        // The place of a mark, with a value that says another version.
+        let key = [&[0xff, 0xff, 0, 0, 1][..], &(BEGIN + 1).to_be_bytes()].concat();
+        txn.lock(&key, LockMode::Exclusive, Wait::No).unwrap();
+        txn.put(&key, &[2, 0]).unwrap();
+        txn.commit().unwrap();
+        engine.close().unwrap();
+        drop((txn, engine));
+        let refused = Engine::open(Path::new(DIR), with_history(Arc::new(disk.clone()), &clock, 100));
+        match refused {
+            Err(error @ Error::Incompatible { .. }) => assert!(error.to_string().contains("has version 2"), "{error}"),
+            other => panic!("{:?}", other.err()),
+        }
+    });
+}

@@ -52,6 +52,9 @@ pub struct Args {
     /// At the end also the size of an incremental backup, and recovery to a position
     #[arg(long)]
     position: bool,
+    /// No round begins after so many seconds
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    seconds: u64,
 }
 
 struct Bench {
@@ -113,7 +116,12 @@ pub fn run(args: Args) -> Result<()> {
         args,
     };
     let mut server = bench.prepare()?;
+    let (began, mut rounds) = (Instant::now(), 0);
     for round in 1..=bench.args.of.trial.rounds {
+        if began.elapsed().as_secs() > bench.args.seconds {
+            break;
+        }
+        rounds = round;
         let kind = KINDS[(round as usize - 1) % KINDS.len()];
         server = bench.round(server, round, kind).with_context(|| {
             format!(
@@ -127,11 +135,7 @@ pub fn run(args: Args) -> Result<()> {
         bench.quiet(&mut server)?;
     }
     server.stop()?;
-    println!(
-        "{}: {} rounds, each restored server equals its source",
-        bench.args.of.trial.engine.title(),
-        bench.args.of.trial.rounds
-    );
+    println!("{}: {rounds} rounds, each restored server equals its source", bench.args.of.trial.engine.title());
     Ok(())
 }
 

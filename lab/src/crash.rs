@@ -15,6 +15,7 @@ use crate::held;
 use crate::leaks;
 use crate::ledger::{self, Writer};
 use crate::options::{self, Isolation, seed_of_now};
+use crate::rotation::Rotation;
 use crate::sbtest;
 use crate::server::{Instance, Server};
 use crate::sysbench::{self, Call, Size};
@@ -101,6 +102,9 @@ pub struct Args {
     /// no file may be left that the engine does not count
     #[arg(long)]
     alters: bool,
+    /// All is encrypted, keys get new versions under load and between servers, and some starts have wrong or missing keys
+    #[arg(long, conflicts_with = "encrypted")]
+    rotate: bool,
     /// Further options for the server, as they stand in an option file; one that weakens durability
     /// shows whether this command would notice
     #[arg(long = "server-option", value_name = "NAME=VALUE")]
@@ -119,6 +123,7 @@ struct Trial {
     replay: Replay,
     orders: Vec<Order>,
     churn: Churn,
+    rotation: Option<Rotation>,
 }
 
 /// The command `crash`.
@@ -161,6 +166,7 @@ pub fn run(args: Args) -> Result<()> {
                 Churn::new(args.trial.engine.sql(), Cast { tables, alters: true, others: true, xa: true }, seed)
             }
         },
+        rotation: args.rotate.then(|| Rotation::new(seed)),
         instance,
         conditions,
         args,
@@ -181,6 +187,14 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if let Some(mut server) = server {
+        if let Some(rotation) = &trial.rotation {
+            rotation.settle(&trial.instance, true)?;
+            println!(
+                "the key has version {}; {} starts with other keys were refused",
+                rotation.version(),
+                rotation.refused
+            );
+        }
         leaks::check(&mut server, trial.args.trial.cache_mb)
             .with_context(|| format!("after the last round, seed {seed}"))?;
         server.stop()?;
@@ -198,9 +212,14 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 impl Trial {
+    /// Those of the next server.
+    fn conditions(&self) -> Conditions {
+        self.rotation.as_ref().map_or_else(|| self.conditions.clone(), |rotation| rotation.conditions(&self.conditions))
+    }
+
     fn prepare(&mut self) -> Result<Server> {
         self.instance.reset()?;
-        let server = self.instance.start(&self.conditions)?;
+        let server = self.instance.start(&self.conditions())?;
         if self.args.workload.tpcc() {
             load_warehouses(&self.instance, self.scale, self.args.foreign_keys)?;
         }
@@ -220,12 +239,15 @@ impl Trial {
         let load = self.load_and_end(server, load_for, round, clean)?;
         let twice = self.rng.random_range(0..100) < self.args.again;
         if twice {
-            let recovering = self.instance.launch(&self.conditions)?;
+            let recovering = self.instance.launch(&self.conditions())?;
             std::thread::sleep(Duration::from_millis(self.rng.random_range(0..800)));
             recovering.kill()?;
         }
+        if let Some(rotation) = &mut self.rotation {
+            rotation.between(&self.instance, &self.conditions).context("between two servers")?;
+        }
         let began = Instant::now();
-        let mut server = self.instance.launch(&self.conditions)?;
+        let mut server = self.instance.launch(&self.conditions())?;
         server.wait_ready(Duration::from_secs(self.args.restart_seconds)).context("the restart failed")?;
         let restart = began.elapsed();
         let began = Instant::now();
@@ -233,6 +255,9 @@ impl Trial {
             server.ensure_alive()?;
             Ok(documents)
         })?;
+        if let Some(rotation) = self.rotation.as_ref().filter(|_| round % 4 == 0) {
+            rotation.settle(&self.instance, false)?;
+        }
         if self.args.alters {
             leaks::at_rest(&mut server, self.args.trial.cache_mb)?;
         }
@@ -285,12 +310,15 @@ impl Trial {
             };
             background = Some(Background(sysbench::spawn(instance, self.size, &call)?));
         }
-        let (writers, churn) = (&mut self.writers, &mut self.churn);
+        let (writers, churn, rotation) = (&mut self.writers, &mut self.churn, &mut self.rotation);
         let (outcome, mut wrong) = std::thread::scope(|scope| {
             let driver = workload.tpcc().then(|| scope.spawn(|| drive(instance, load, &control)));
             let mut handles: Vec<_> =
                 writers.iter_mut().map(|writer| scope.spawn(|| writer.write(instance, &stop, &done))).collect();
             handles.extend(churn.hands().map(|hand| scope.spawn(|| hand.work(instance, false, &stop, &others))));
+            if let Some(rotation) = rotation {
+                handles.push(scope.spawn(|| rotation.rotate(instance, &stop)));
+            }
             std::thread::sleep(load_for);
             let mut wrong = Vec::new();
             // What goes wrong before the end is a failure of its own.
@@ -365,17 +393,19 @@ impl Trial {
     }
 }
 
-/// CHECK TABLE of all tables.
+/// CHECK TABLE of all tables of the loads.
 pub fn check_tables(instance: &Instance, wrong: &mut Vec<String>) -> Result<()> {
+    let databases = [ledger::DATABASE, tpcc::DATABASE, sysbench::DATABASE, definer::DATABASE, held::DATABASE];
+    check_tables_of(instance, &databases, wrong)
+}
+
+/// CHECK TABLE of the tables in these databases, and in those of sessions that change definitions.
+pub fn check_tables_of(instance: &Instance, databases: &[&str], wrong: &mut Vec<String>) -> Result<()> {
     let mut conn = instance.connect(None)?;
     let tables: Vec<String> = conn.query(format!(
         "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables
-         WHERE table_schema IN ('{}', '{}', '{}', '{}', '{}') OR table_schema LIKE '{}%' AND table_type <> 'SEQUENCE'",
-        ledger::DATABASE,
-        tpcc::DATABASE,
-        sysbench::DATABASE,
-        definer::DATABASE,
-        held::DATABASE,
+         WHERE table_schema IN ('{}') OR table_schema LIKE '{}%' AND table_type <> 'SEQUENCE'",
+        databases.join("', '"),
         churn::PREFIX
     ))?;
     if tables.len() < 3 {

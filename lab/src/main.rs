@@ -7,7 +7,7 @@
 //! published experiments again. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
-//! [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
+//! [`flashback`] to read the past, [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
 //! `docs/results/method.md` says what each number means.
 
 mod anomalies;
@@ -15,6 +15,7 @@ mod backup;
 mod binlog;
 mod bulk;
 mod churn;
+mod clones;
 mod collations;
 mod connections;
 mod copies;
@@ -27,6 +28,7 @@ mod drive;
 mod encryption;
 mod engine;
 mod findings;
+mod flashback;
 mod held;
 mod history;
 #[cfg(test)]
@@ -51,6 +53,7 @@ mod redmine;
 mod replica;
 mod report;
 mod reproduce;
+mod rotation;
 mod salvage;
 mod sbtest;
 mod server;
@@ -110,6 +113,10 @@ enum Command {
     Replica(replica::Args),
     /// Backs a server up under load, restores, and checks that the copy follows and equals its source
     Backup(backup::Args),
+    /// Reads random moments of the past of a ledger whose history is known, while its server is ended again and again
+    Flashback(flashback::Args),
+    /// How long a checkpoint takes to be a second server that answers, at several sizes of the store
+    Clones(clones::Args),
     /// Damages the files of a store, salvages it with strata-tool, loads what comes of it, and compares
     Salvage(salvage::Args),
     /// Plays the known phenomena of isolation step by step, at each level
@@ -155,6 +162,8 @@ fn main() -> ExitCode {
         Command::CrashMatrix(args) => matrix::run(args),
         Command::Replica(args) => replica::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Flashback(args) => flashback::run(args),
+        Command::Clones(args) => clones::run(args),
         Command::Salvage(args) => salvage::run(args),
         Command::Anomalies(args) => anomalies::run(args),
         Command::Isolation(args) => isolation::run(args),

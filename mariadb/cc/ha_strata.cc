@@ -9,6 +9,7 @@
 #include "sql_alter.h"
 #include <service_versions.h>
 #include <mysql/service_print_check_msg.h>
+#include <mysql/service_progress_report.h>
 
 /* The server's archive of services knows this one under a wrong name. The server finds it by name when it loads the
    plugin, checks the version it holds, and puts its table there. */
@@ -575,7 +576,22 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
 
 int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
 {
-  int result= strata_table_optimize(cursor_);
+  struct Report
+  {
+    THD *thd;
+    uint32_t stage;
+  } report= {thd, 0};
+  auto tell= [](void *to, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of) {
+    Report *report= static_cast<Report *>(to);
+    if (!report->stage)
+      thd_progress_init(report->thd, indexes);
+    else if (report->stage <= index)
+      thd_progress_next_stage(report->thd);
+    report->stage= index + 1;
+    thd_progress_report(report->thd, done, of);
+  };
+  int result= strata_table_optimize(cursor_, tell, &report);
+  thd_progress_end(thd);
   if (result == STRATA_OK)
     return HA_ADMIN_OK;
   print_error(handler_error(result, thd), MYF(0));

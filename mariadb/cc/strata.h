@@ -444,7 +444,10 @@ int strata_rec_per_key(StrataTable *table, uint32_t index, double *out, size_t c
 int strata_records_in_range(StrataCursor *cursor, uint32_t index, const uint8_t *low, uint32_t low_len,
                             const uint8_t *high, uint32_t high_len, uint32_t flags, uint64_t *rows);
 int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of each index; a kill ends it */
-int strata_table_optimize(StrataCursor *cursor);           /* compacts the table's key ranges; a kill ends it */
+/* Brings the table's key ranges into the last level, without what nobody reads; others read and write meanwhile, a kill ends it. `tell`
+   hears how far it is: indexes done, of how many, bytes of the next one done, of how many (0: not known yet). */
+int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of),
+                          void *ctx);
 /* Waits for the end of prepared transactions without a session that have written to the table, which is to be altered or locked as a
    whole: before that it is refused. STRATA_LOCK_TIMEOUT, STRATA_INTERRUPTED. */
 int strata_table_await_prepared(StrataTable *table, uint64_t wait_us);

@@ -25,7 +25,7 @@ fn emit_reference(store: &Store, key: &Reference, emit: EmitReference, ctx: *mut
     let mut nulls: Vec<u8> = (0..count).map(|number| nullable(&child, number, &key.child_columns)).collect();
     nulls.extend((0..count).map(|number| nullable(&parent, number, &key.parent_columns)));
     let index = key.parent_index.and_then(|number| parent.as_ref()?.indexes.get(number).map(|i| c_text(&i.name)));
-    let texts = [&key.key.name, &key.child, &key.parent].map(|text| c_text(text));
+    let texts = [&key.key.name, &key.called, &key.parent].map(|text| c_text(text));
     let columns: Vec<CString> = key.key.columns.iter().map(|column| c_text(column)).collect();
     let parents: Vec<CString> = key.key.parent_columns.iter().map(|column| c_text(column)).collect();
     let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();

@@ -3,11 +3,12 @@
 use crate::cursor::CursorHandle;
 use crate::outcome::{Outcome, code, guard, reference};
 use crate::store::TableHandle;
-use crate::types::{ComputeColumns, EmitText};
+use crate::types::{ComputeColumns, EmitText, TellOptimized};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 use strata_row::catalog::Patience;
 use strata_row::session::Session;
+use strata_row::stats::Optimized;
 use strata_row::stats::check::Compute;
 use strata_row::table::Table;
 
@@ -27,8 +28,18 @@ pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_in
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_optimize(cursor: *mut CursorHandle) -> c_int {
-    unsafe { maintain(cursor, Table::optimize) }
+pub unsafe extern "C" fn strata_table_optimize(
+    cursor: *mut CursorHandle,
+    tell: Option<TellOptimized>,
+    ctx: *mut c_void,
+) -> c_int {
+    let told = |at: Optimized| {
+        if let Some(tell) = tell {
+            // SAFETY: a function of the header with its argument.
+            unsafe { tell(ctx, at.index as u32, at.indexes as u32, at.done, at.of) };
+        }
+    };
+    unsafe { maintain(cursor, |table, session| table.optimize(session, &told)) }
 }
 
 /// See the header.

@@ -344,6 +344,8 @@ pub struct CStats {
 pub type EmitText = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 /// Computes the indexed virtual columns of a record; 0: done.
 pub type ComputeColumns = unsafe extern "C" fn(*mut c_void, *mut u8) -> c_int;
+/// Hears how far an OPTIMIZE is: indexes done, of how many, bytes of the next one done, of how many.
+pub type TellOptimized = unsafe extern "C" fn(*mut c_void, u32, u32, u64, u64);
 /// Receives transaction ids.
 pub type EmitBytes = unsafe extern "C" fn(*mut c_void, *const u8, usize);
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strata_engine::io::MemDisk;
 use strata_row::error::Error;
+use strata_row::foreign::Reference;
 use strata_row::isolation::Isolation;
 use strata_row::kv;
 use strata_row::store::Store;
@@ -396,5 +397,34 @@ fn a_prepared_parent_is_waited_for() {
         assert!(store.engine().commit_prepared(b"xid").unwrap());
         conn.script("show c ->\n insert c 3 7 -> no parent f\n insert c 3 8\n commit");
         check(&store, &db.defs);
+    }
+}
+
+const BACKUP: &str = "#sql-backup-1-2";
+
+/// Between the two renames by which a copy takes the place of a child, the child's keys hold by its former name, and refuse whatever
+/// they would do otherwise.
+#[test]
+fn a_child_that_was_set_aside_keeps_its_parents() {
+    for actions in ["", "delete cascade update cascade", "delete null update null"] {
+        for comes_back in [true, false] {
+            let db = pair("k unique (k)", actions);
+            let mut conn = db.conn();
+            conn.script("insert p 1 7\n insert p 2 8\n insert c 1 7\n commit");
+            db.store.rename_table(&path("c"), &path(BACKUP)).unwrap();
+            conn.script(
+                "delete p 1 -> referenced f\n update p 1 9 -> referenced f\n update p 2 9\n delete p 2\n rollback",
+            );
+            let related = db.store.catalog().related(&path("p")).unwrap().get().unwrap();
+            let names = |key: &Arc<Reference>| (key.child.clone(), key.called.clone());
+            assert_eq!(related.children.iter().map(names).collect::<Vec<_>>(), [(path(BACKUP), path("c"))]);
+            match comes_back {
+                true => db.store.rename_table(&path(BACKUP), &path("c")).unwrap(),
+                false => db.store.drop_table(&path(BACKUP)).unwrap(),
+            }
+            let expected = if comes_back && actions.is_empty() { "referenced f" } else { "ok" };
+            assert_eq!(conn.run("delete p 1"), expected, "{actions}");
+            conn.commit();
+        }
     }
 }

@@ -642,7 +642,7 @@ fn a_kill_ends_the_passage_of_dead_rows_and_maintenance() {
     t.begin();
     t.session.kill_switch().kill();
     let is_killed = |result| matches!(result, Err(Error::Interrupted | Error::Engine(kv::Error::Interrupted)));
-    assert!(is_killed(table.optimize(&t.session)));
+    assert!(is_killed(table.optimize(&t.session, &|_| ())));
     assert!(is_killed(table.analyze(&t.session)));
     assert!(is_killed(table.check(&t.session, true, None, &mut |line| panic!("{line}")).map(drop)));
 }

@@ -83,31 +83,41 @@ fn run_quantum(core: &Core, running: &mut Running) -> Result<Slice> {
 }
 
 /// Merges all files with keys in `[lower, upper)` into the last level, step by step, until `tick`, asked again and again,
-/// fails. The calling thread does the work: it does not wait for its turn.
-pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
+/// fails: it is told how many uncompressed bytes were read, and how many there are in all, as far as that is known. The calling thread
+/// does the work: it does not wait for its turn.
+pub(crate) fn compact_range(
+    core: &Arc<Core>,
+    lower: &[u8],
+    upper: &[u8],
+    tick: &dyn Fn(u64, u64) -> Result<()>,
+) -> Result<()> {
     refuse_listener()?;
     // Files may be in merges of the background.
     let _awaiting = core.board.await_merges();
+    let newest = core.tree.states.load().version.files().map(|(_, file)| file.meta.no).max().unwrap_or_default();
+    let (mut done, mut of) = (0, 0);
     loop {
-        tick()?;
+        tick(done, of)?;
         let mut shared = core.board.shared.lock();
         shared.check()?;
-        match take_step(core, &mut shared, (lower, upper)) {
+        match take_step(core, &mut shared, (lower, upper), newest) {
             Step::Done => return Ok(()),
             Step::Blocked => {
                 let _waiting = Waiting::begin(Blocking::Background);
                 core.board.progress.wait_for(&mut shared, Duration::from_millis(100));
                 drop(shared);
             }
-            Step::Job(mut running) => {
+            Step::Job(mut running, bytes, left) => {
                 drop(shared);
+                of = done + left;
+                let end = done + bytes;
                 let begun_us = core.options.clock.now_us();
                 let result = loop {
                     match running.run_slice() {
-                        Ok(Slice::More(_)) => {}
+                        Ok(Slice::More(taken)) => done = end.min(done + taken),
                         ended => break ended,
                     }
-                    if let Err(error) = tick() {
+                    if let Err(error) = tick(done, of) {
                         break Err(error);
                     }
                 };
@@ -115,6 +125,7 @@ pub(crate) fn compact_range(core: &Arc<Core>, lower: &[u8], upper: &[u8], tick: 
                 let result = result.map(drop);
                 end_job(core, &running.finish(&result));
                 result?;
+                done = end;
             }
         }
     }

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::running::Running;
-use crate::base::{Error, IndexId, Result};
+use crate::base::{Error, FileNo, IndexId, Result};
 use crate::board::Shared;
-use crate::compact::manual::{Manual, manual};
+use crate::compact::manual::{Manual, Waste, manual, remaining};
 use crate::compact::pick::{Action, CompactionJob, PickInput, PickOptions, Reason, Shape, pick, scores};
 use crate::compact::quarantine::MergeFailure;
 use crate::compact::renew::renew;
@@ -153,22 +153,29 @@ pub(super) fn is_stuck(core: &Core, shared: &Shared, renewal: &Renewal) -> bool 
 pub(super) enum Step {
     Done,
     Blocked,
-    Job(Running),
+    /// With what it reads, and what there is to read yet, this included, in uncompressed bytes.
+    Job(Running, u64, u64),
 }
 
-pub(super) fn take_step(core: &Arc<Core>, shared: &mut Shared, keys: (&[u8], &[u8])) -> Step {
+/// `newest`: of the files of the last level those up to this one are cleared of what nobody reads.
+pub(super) fn take_step(core: &Arc<Core>, shared: &mut Shared, keys: (&[u8], &[u8]), newest: FileNo) -> Step {
     let version = core.tree.states.load().version.clone();
     let running: Vec<&CompactionJob> = shared.running.iter().map(|job| &**job).collect();
     let void = core.tree.installer.void_bytes();
     let void_bytes = |no| void.get(&no).copied().unwrap_or(0);
-    let step = manual(&shape(&version), &running, &void_bytes, keys);
-    match step {
+    let shape = shape(&version);
+    let waste = Waste { void_bytes: &void_bytes, oldest_read: core.tree.oldest_read(), newest };
+    match manual(&shape, &running, &waste, keys) {
         Manual::Done => Step::Done,
         Manual::Blocked => Step::Blocked,
         Manual::Job(job) => {
             let job = Arc::new(job);
+            let inputs = version.files().map(|(_, file)| &file.meta).filter(|meta| job.files().any(|no| no == meta.no));
+            let bytes = inputs.map(|meta| meta.raw_bytes).sum();
+            let left = remaining(&shape, &waste, keys).max(bytes);
+            drop(shape);
             shared.running.push(job.clone());
-            Step::Job(Running::new(core, version, job))
+            Step::Job(Running::new(core, version, job), bytes, left)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::flusher::flush_oldest;
 use super::running::{Running, Slice};
 use super::scheduler::{Scheduler, Step, look, take_step};
-use crate::base::{IndexId, SeqNo};
+use crate::base::{FileNo, IndexId, SeqNo};
 use crate::compact::pick::Reason;
 use crate::event::FlushReason;
 use crate::io::MemDisk;
@@ -56,8 +56,8 @@ fn write(core: &Arc<Core>, index: u32, rows: u64, round: u64, len: usize) {
 
 fn manual(core: &Arc<Core>, index: u32) -> Running {
     let (lower, upper) = (IndexId(index).prefix(), IndexId(index + 1).prefix());
-    match take_step(core, &mut core.board.shared.lock(), (&lower, &upper)) {
-        Step::Job(running) => running,
+    match take_step(core, &mut core.board.shared.lock(), (&lower, &upper), FileNo(u64::MAX)) {
+        Step::Job(running, ..) => running,
         Step::Done | Step::Blocked => panic!("there are files to merge"),
     }
 }

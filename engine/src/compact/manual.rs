@@ -3,13 +3,16 @@
 //! A step takes a file above the last level and all that overlap it there, or their older data would be left above newer;
 //! with what they meet in the last level they are merged into it.
 //!
+//! What is deleted or replaced goes with that, unless it was in the last level already, for the sake of a snapshot. Once nothing lies
+//! above, files there that may hold what nobody reads any more are written anew where they are, one by one.
+//!
 //! A file that indexes outside of the range share is first cut in its place into what is inside and what is not: taken as
 //! it is, it would bring along whatever overlaps the others, in the end the whole store. If hardly any of it is inside it
 //! is left as it is: with thousands of small indexes compacted one after the other, each step would rewrite files of all
 //! of them.
 
 use super::pick::{Action, CompactionJob, LAST, Reason, Shape};
-use crate::base::{FileNo, IndexId};
+use crate::base::{FileNo, IndexId, SeqNo};
 use crate::sst::SstMeta;
 
 /// The part of a shared file from which on it is worth cutting.
@@ -26,19 +29,49 @@ pub enum Manual {
     Job(CompactionJob),
 }
 
-/// The next step of merging all files with keys in `[lower, upper)` into the last level, and of clearing away what files
-/// there that lie in the range have of dropped indexes: `void_bytes`, as for `pick`.
+/// What is to be cleared away in the last level.
+pub struct Waste<'a> {
+    /// Bytes that a file has of dropped indexes, as for `pick`.
+    pub void_bytes: &'a dyn Fn(FileNo) -> u64,
+    /// Readers of now and of the kept past read at this number or above.
+    pub oldest_read: SeqNo,
+    /// The newest file to be looked at: each is written anew once.
+    pub newest: FileNo,
+}
+
+impl Waste<'_> {
+    fn is_garbage(&self, meta: &SstMeta) -> bool {
+        // What everybody saw when it came to the last level has no number there: one that has may have replaced another version.
+        let has_numbers = meta.max_seq > SeqNo::ZERO && (!meta.stamped || meta.tombstones > 0);
+        let has_superseded = meta.superseded.bytes > 0 && meta.superseded.until <= self.oldest_read;
+        meta.no <= self.newest && (has_numbers && meta.max_seq <= self.oldest_read || has_superseded)
+    }
+}
+
+/// Uncompressed bytes of what is yet to be read, more or less: of the files above the last level, and of those there that they meet
+/// or that are garbage.
+pub fn remaining(shape: &Shape<'_>, waste: &Waste<'_>, (lower, upper): (&[u8], &[u8])) -> u64 {
+    let Some(range) = Range::of(lower, upper) else { return 0 };
+    let upper: Vec<&SstMeta> = above(shape).map(|(_, meta)| meta).filter(|meta| range.calls_for(meta)).collect();
+    let is_met = |meta: &SstMeta| upper.iter().any(|other| meets(meta, &other.smallest, &other.largest));
+    let last = shape.levels[usize::from(LAST)].iter().filter(|meta| range.calls_for(meta));
+    let last = last.filter(|meta| waste.is_garbage(meta) || is_met(meta)).map(|meta| meta.raw_bytes);
+    upper.iter().map(|meta| meta.raw_bytes).chain(last).sum()
+}
+
+/// The next step of merging all files with keys in `[lower, upper)` into the last level, and of clearing away what is waste there.
 pub fn manual(
     shape: &Shape<'_>,
     running: &[&CompactionJob],
-    void_bytes: &dyn Fn(FileNo) -> u64,
+    waste: &Waste<'_>,
     (lower, upper): (&[u8], &[u8]),
 ) -> Manual {
     let Some(range) = Range::of(lower, upper) else { return Manual::Done };
     let start = above(shape).filter(|(_, meta)| range.calls_for(meta));
     let Some((level, start)) = start.min_by(|a, b| a.1.smallest.cmp(&b.1.smallest)) else {
-        let void = |meta: &&&SstMeta| void_bytes(meta.no) > 0 && range.calls_for(meta) && range.includes(meta);
-        let Some(file) = shape.levels[usize::from(LAST)].iter().find(void) else { return Manual::Done };
+        let is_void = |meta: &SstMeta| (waste.void_bytes)(meta.no) > 0 && range.includes(meta);
+        let is_waste = |meta: &&&SstMeta| range.calls_for(meta) && (waste.is_garbage(meta) || is_void(meta));
+        let Some(file) = shape.levels[usize::from(LAST)].iter().find(is_waste) else { return Manual::Done };
         return step(running, vec![(LAST, *file)], LAST, vec![(file.smallest.clone(), file.largest.clone())]);
     };
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::gc::VersionGc;
-use super::manual::{Manual, manual};
+use super::manual::{Manual, Waste, manual};
 use super::merge::{
     Merge, MergeEnv, MergeResult, MetaRun, OutputPlan, Progress, SstRun, SstSource, merge, merge_of_files,
 };
@@ -241,14 +241,17 @@ impl Store {
         self.l0.sort_by_key(|file| file.meta().max_seq);
     }
 
+    fn oldest_read(&self) -> SeqNo {
+        SeqNo(self.snapshots.iter().min().copied().unwrap_or(self.seq))
+    }
+
     fn start_job(&mut self) -> bool {
         let running: Vec<&CompactionJob> = self.running.iter().map(|(job, _)| job).collect();
         let shape = self.shape();
-        let oldest = self.snapshots.iter().min().copied().unwrap_or(self.seq);
         let input = PickInput {
             shape: &shape,
             running: &running,
-            oldest_read: SeqNo(oldest),
+            oldest_read: self.oldest_read(),
             is_dropped: &|index| self.place.dropped.contains(&index.0),
             void_bytes: &|_| 0,
             is_quarantined: &|_| false,
@@ -313,9 +316,12 @@ impl Store {
 
     /// Merges everything into the last level.
     fn compact_all(&mut self) {
+        let newest =
+            self.l0.iter().chain(self.levels.iter().flatten()).map(|file| file.meta().no).max().unwrap_or_default();
         loop {
             let running: Vec<&CompactionJob> = self.running.iter().map(|(job, _)| job).collect();
-            match manual(&self.shape(), &running, &|_| 0, (&IndexId(0).prefix(), &IndexId(u32::MAX).prefix())) {
+            let waste = Waste { void_bytes: &|_| 0, oldest_read: self.oldest_read(), newest };
+            match manual(&self.shape(), &running, &waste, (&IndexId(0).prefix(), &IndexId(u32::MAX).prefix())) {
                 Manual::Done => return,
                 Manual::Blocked => self.install(0),
                 Manual::Job(job) => self.start(job),

@@ -35,14 +35,15 @@ impl Engine {
         self.threads.is_some() && (versions > REPLAYED_MAX.0 || bytes > REPLAYED_MAX.1)
     }
 
-    /// Flushes, then merges everything in `[lower, upper)` down to the last level.
+    /// Flushes, then merges everything in `[lower, upper)` down to the last level, and clears that of what nobody reads.
     pub fn compact_range(&self, lower: &[u8], upper: &[u8]) -> Result<()> {
-        self.compact_range_with(lower, upper, &|| Ok(()))
+        self.compact_range_with(lower, upper, &|_, _| Ok(()))
     }
 
-    /// As `compact_range`; `tick` is called again and again, and its error ends the work. What was merged by then stays.
-    pub fn compact_range_with(&self, lower: &[u8], upper: &[u8], tick: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.flush_with(tick)?;
+    /// As `compact_range`; `tick` is called again and again with the bytes that were read and those that there are to read in all, more
+    /// or less, and its error ends the work. What was merged by then stays.
+    pub fn compact_range_with(&self, lower: &[u8], upper: &[u8], tick: &dyn Fn(u64, u64) -> Result<()>) -> Result<()> {
+        self.flush_with(&|| tick(0, 0))?;
         background::compact_range(&self.core, lower, upper, tick)
     }
 

@@ -10,7 +10,7 @@ use crate::leaks;
 use crate::meter::{resident_without_data, settle};
 use crate::options::{Comparison, Site};
 use crate::progress::bar;
-use crate::report::{Report, Run};
+use crate::report::{MIB, Report, Run};
 use crate::server::{Instance, Server};
 use crate::stats;
 use anyhow::{Context, Result};
@@ -46,7 +46,10 @@ pub struct Args {
     /// With all foreign keys of the specification (RocksDB has none)
     #[arg(long)]
     foreign_keys: bool,
-    /// Each engine also without foreign keys and encryption, in turn, and what they cost
+    /// Strata keeps so many seconds of history; of engines that keep none nothing is measured but what is plain
+    #[arg(long, default_value_t = 0)]
+    history: u64,
+    /// Each engine also without foreign keys, encryption and history, in turn, and what they cost
     #[arg(long)]
     beside_plain: bool,
 }
@@ -56,18 +59,31 @@ pub struct Args {
 struct Way {
     foreign_keys: bool,
     encrypted: bool,
+    /// Seconds of history that are kept.
+    history: u64,
 }
 
-const PLAIN: Way = Way { foreign_keys: false, encrypted: false };
+const PLAIN: Way = Way { foreign_keys: false, encrypted: false, history: 0 };
 
 impl Way {
     /// Behind what is measured.
     fn words(self) -> String {
         let keys = with_keys(self.foreign_keys);
         let encrypted = if self.encrypted { ", encrypted" } else { "" };
-        format!("{keys}{encrypted}")
+        let history = if self.history > 0 { format!(", {} s of history", self.history) } else { String::new() };
+        format!("{keys}{encrypted}{history}")
     }
 
+    /// The conditions of its servers, from those of all.
+    fn conditions(self, given: &Conditions) -> Conditions {
+        let mut conditions = if self.encrypted { encryption::switched_on(given) } else { given.clone() };
+        if self.history > 0 {
+            conditions.strata_extra.push(format!("strata_history_retention={}", self.history));
+        }
+        conditions
+    }
+
+    /// The name of the data that it begins with: they are loaded without a history.
     fn saved(self, scale: Scale) -> String {
         let (keys, encrypted) =
             (if self.foreign_keys { "-keys" } else { "" }, if self.encrypted { "-encrypted" } else { "" });
@@ -99,17 +115,23 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let scale = scale(args.small, args.warehouses);
     let raw_mb = scale.raw_bytes().div_ceil(1 << 20);
-    let asked = Way { foreign_keys: args.foreign_keys, encrypted: args.comparison.encrypted };
-    anyhow::ensure!(!args.beside_plain || asked != PLAIN, "--beside-plain is for --foreign-keys and --encrypted");
+    let asked = Way { foreign_keys: args.foreign_keys, encrypted: args.comparison.encrypted, history: args.history };
+    anyhow::ensure!(
+        !args.beside_plain || asked != PLAIN,
+        "--beside-plain is for --foreign-keys, --encrypted and --history"
+    );
     let ways = if args.beside_plain { vec![asked, PLAIN] } else { vec![asked] };
     let given = Comparison { encrypted: false, ..args.comparison.clone() }.conditions(args.course.budget_mb(raw_mb));
-    let conditions_of = |way: Way| if way.encrypted { encryption::switched_on(&given) } else { given.clone() };
+    let conditions_of = |way: Way| way.conditions(&given);
     let instances = args.comparison.instances(&lab)?;
     if args.foreign_keys {
         instances.iter().try_for_each(|instance| has_foreign_keys(instance.kind()))?;
     }
     let cases: Vec<(&Instance, Way)> =
         ways.iter().flat_map(|&way| instances.iter().map(move |instance| (instance, way))).collect();
+    let has_it = |(instance, way): &(&Instance, Way)| way.history == 0 || instance.kind() == Kind::Strata;
+    let cases: Vec<(&Instance, Way)> = cases.into_iter().filter(has_it).collect();
+    let mut loaded: Vec<(Kind, String)> = Vec::new();
     let bases = cases
         .iter()
         .map(|(instance, way)| resident_without_data(instance, &conditions_of(*way), args.threads, STATEMENTS))
@@ -120,9 +142,13 @@ pub fn run(args: Args) -> Result<()> {
             println!("{}{}: using the data of an earlier call", instance.kind().title(), way.words());
             continue;
         }
+        if loaded.contains(&(instance.kind(), saved.clone())) {
+            continue;
+        }
+        loaded.push((instance.kind(), saved.clone()));
         instance.reset()?;
         // Loaded with ample memory: the load is not what is measured.
-        let conditions = conditions_of(way);
+        let conditions = conditions_of(Way { history: 0, ..way });
         let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions };
         let server = instance.start(&ample)?;
         load_warehouses(instance, scale, way.foreign_keys)?;
@@ -141,7 +167,7 @@ pub fn run(args: Args) -> Result<()> {
         args.course.seconds
     );
     let mut report = Report::new(&lab, &title)?;
-    let mut rates = Rates::new();
+    let (mut rates, mut spaces) = (Rates::new(), Spaces::new());
     for round in 1..=args.comparison.rounds {
         // Each round begins with another engine.
         for n in 0..cases.len() {
@@ -159,6 +185,17 @@ pub fn run(args: Args) -> Result<()> {
             if way.encrypted {
                 run.label.push_str(", encrypted");
                 run.settings.insert("encrypted".into(), "tables and log".into());
+            }
+            if way.history > 0 {
+                run.label.push_str(&format!(", {} s of history", way.history));
+                run.settings.insert("history".into(), format!("{} s", way.history));
+            }
+            if args.history > 0 {
+                settle(server.pid())?;
+                run.further.insert(SETTLED.into(), instance.size_on_disk()?.data as f64 / MIB);
+                run.further.insert(OLD_VERSIONS.into(), history_bytes(&server)? / MIB);
+                let all = spaces.entry(instance.kind()).or_default();
+                all[usize::from(way == PLAIN)].push([run.further[SETTLED], run.further[OLD_VERSIONS]]);
             }
             if args.check && instance.kind() == Kind::Strata {
                 run.errors.extend(verdict::violations(&run));
@@ -183,7 +220,9 @@ pub fn run(args: Args) -> Result<()> {
         }
     }
     if args.beside_plain {
-        rates.iter().for_each(|(kind, rates)| println!("{}", costs(*kind, asked, rates)));
+        let compared = rates.iter().filter(|(_, rates)| rates.iter().all(|rounds| !rounds.is_empty()));
+        compared.for_each(|(kind, rates)| println!("{}", costs(*kind, asked, rates)));
+        spaces.values().filter_map(costs_of_space).for_each(|told| println!("{told}"));
     }
     report.finish()
 }
@@ -201,6 +240,34 @@ fn costs(kind: Kind, asked: Way, rates: &[Vec<f64>; 2]) -> String {
         way / plain,
         rates[0].len()
     )
+}
+
+/// Figures of a run with a history, and of one beside it, in MB.
+const SETTLED: &str = "data on disk when settled, MB";
+const OLD_VERSIONS: &str = "old versions in files, not compressed, MB";
+
+/// Both figures of each round: as was asked for, and plain.
+type Spaces = BTreeMap<Kind, [Vec<[f64; 2]>; 2]>;
+
+/// What a history costs in space, by the medians of the rounds; none if there was nothing beside it.
+fn costs_of_space(spaces: &[Vec<[f64; 2]>; 2]) -> Option<String> {
+    if spaces.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let median = |way: usize, n: usize| stats::median(&spaces[way].iter().map(|round| round[n]).collect::<Vec<_>>());
+    let (data, plain, old) = (median(0, 0), median(1, 0), median(0, 1));
+    Some(format!(
+        "with the history the settled data take {data:.0} MB, {:.3} of the {plain:.0} MB without; {old:.0} MB of old versions are \
+         in files, not compressed",
+        data / plain
+    ))
+}
+
+/// Bytes of versions that only the history sees, as merges have found them.
+fn history_bytes(server: &Server) -> Result<f64> {
+    let status = "SHOW GLOBAL STATUS LIKE 'Strata_history_bytes'";
+    let row: Option<(String, f64)> = server.connect(None)?.query_first(status)?;
+    Ok(row.map_or(0.0, |(_, bytes)| bytes))
 }
 
 /// Fails for an engine without foreign keys.
@@ -336,12 +403,27 @@ mod tests {
 
     #[test]
     fn what_a_way_costs_is_told_by_medians() {
-        let asked = Way { foreign_keys: false, encrypted: true };
+        let asked = Way { encrypted: true, ..PLAIN };
         let told = costs(Kind::Strata, asked, &[vec![950.0, 100.0, 960.0], vec![1000.0, 1001.0, 10.0]]);
         assert_eq!(told, "Strata, encrypted: 950 transactions/s, 0.950 of the 1000 without (3 rounds)");
         let scale = Scale::small(2);
-        let both = Way { foreign_keys: true, encrypted: true };
+        let both = Way { foreign_keys: true, encrypted: true, history: 0 };
         assert_eq!(both.words(), " with foreign keys, encrypted");
+        let history = Way { history: 3600, ..PLAIN };
+        assert_eq!(history.words(), ", 3600 s of history");
+        // Both begin with the same data.
+        assert_eq!(history.saved(scale), PLAIN.saved(scale));
+        let conditions = Conditions {
+            budget_mb: 1,
+            isolation: crate::options::Isolation::RepeatableRead,
+            extra: vec![],
+            strata_extra: vec!["x=1".into()],
+        };
+        assert_eq!(history.conditions(&conditions).strata_extra, ["x=1", "strata_history_retention=3600"]);
+        assert_eq!(PLAIN.conditions(&conditions).strata_extra, ["x=1"]);
+        let told = costs_of_space(&[vec![[150.0, 40.0]], vec![[100.0, 0.0]]]).unwrap();
+        assert!(told.contains("150 MB, 1.500 of the 100 MB") && told.contains("; 40 MB of old"), "{told}");
+        assert!(costs_of_space(&[vec![[150.0, 40.0]], vec![]]).is_none());
         let saved: std::collections::BTreeSet<String> = [PLAIN, asked, both].map(|way| way.saved(scale)).into();
         assert_eq!(saved.len(), 3);
     }

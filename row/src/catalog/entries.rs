@@ -3,6 +3,7 @@
 use super::define::Dictionary;
 use super::graph::{Graph, Tables};
 use crate::foreign::Related;
+use crate::foreign::key::is_passive;
 use crate::kv::SeqNo;
 use crate::schema::TableMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +81,9 @@ impl Entries {
     pub fn rename(&mut self, from: &str, to: &str, meta: Arc<TableMeta>, others: Vec<(String, Arc<TableMeta>)>) {
         self.change(|entries, concerned| {
             if let Some(entry) = entries.take(from, concerned) {
+                if is_passive(to) && !is_passive(from) {
+                    entries.graph.set_aside(to, from, &meta);
+                }
                 entries.place(to, Entry { meta, ..entry }, concerned);
             }
             for (name, meta) in others {

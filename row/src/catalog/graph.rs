@@ -37,6 +37,8 @@ pub(crate) struct Graph {
     children: BTreeMap<String, BTreeSet<String>>,
     /// The child of each key, by its database and the key's name in lower case.
     owners: BTreeMap<(String, String), String>,
+    /// Children that were set aside, by the name of the parent, and what they were called. See [`Graph::set_aside`].
+    aside: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Graph {
@@ -61,9 +63,21 @@ impl Graph {
         }
     }
 
+    /// A child was given a passive name, since a copy is about to take its place. Until it is dropped, or comes back, no row goes to
+    /// which one of its rows refers: between the two renames nothing else would say so.
+    pub fn set_aside(&mut self, name: &str, former: &str, meta: &TableMeta) {
+        for key in meta.foreign.iter().filter(|key| key.parent != former) {
+            self.aside.entry(key.parent.clone()).or_default().insert(name.to_owned(), former.to_owned());
+        }
+    }
+
     /// A table goes, or is to come again with other keys.
     pub fn leave(&mut self, name: &str, meta: &TableMeta) {
         if is_passive(name) {
+            self.aside.retain(|_, children| {
+                children.remove(name);
+                !children.is_empty()
+            });
             return;
         }
         for key in &meta.foreign {
@@ -88,7 +102,8 @@ impl Graph {
     pub fn bind<'a>(&self, tables: &impl Tables, names: impl IntoIterator<Item = &'a String>) {
         for name in names {
             let Some((meta, related)) = tables.table(name) else { continue };
-            if meta.foreign.is_empty() && !related.any() && !self.children.contains_key(name) {
+            let is_known = self.children.contains_key(name) || self.aside.contains_key(name);
+            if meta.foreign.is_empty() && !related.any() && !is_known {
                 continue;
             }
             let mut relations = Relations::default();
@@ -100,6 +115,15 @@ impl Graph {
                 let Some((child_meta, _)) = tables.table(child) else { continue };
                 for key in child_meta.foreign.iter().filter(|key| key.parent == *name) {
                     relations.children.push(Arc::new(Reference::bind(key, child, child_meta, Some(&**meta))));
+                }
+            }
+            for (child, former) in self.aside.get(name).into_iter().flatten() {
+                let Some((child_meta, _)) = tables.table(child) else { continue };
+                for key in child_meta.foreign.iter().filter(|key| key.parent == *name) {
+                    let (on_delete, on_update) = Default::default();
+                    let key = Arc::new(ForeignKey { on_delete, on_update, ..(**key).clone() });
+                    let reference = Reference::bind(&key, child, child_meta, Some(&**meta));
+                    relations.children.push(Arc::new(Reference { called: former.clone(), ..reference }));
                 }
             }
             relations.parents.sort_by(|a, b| a.place().cmp(&b.place()));
@@ -125,6 +149,7 @@ impl Reference {
         let mut reference = Reference {
             key: key.clone(),
             child: child.to_owned(),
+            called: child.to_owned(),
             parent: key.parent.clone(),
             child_index: index_of(meta, &child_columns),
             child_columns,

@@ -10,9 +10,13 @@
 //!
 //! A key follows the *names* of its tables. While the server alters a table by copy, it makes `#sql-alter-...`, gives the
 //! old table the name `#sql-backup-...` and the new one its place, and drops the old one. Tables with such names are *passive*:
-//! their own keys do not count for the parents' rows, nor for the uniqueness of names, and a key of another table that names
+//! their own keys do not count for the uniqueness of names, and a key of another table that names
 //! the altered one stays with that name. So the definitions of the copy are in force from the moment of its rename on, those of
 //! the old table until it is renamed away, and a start after a crash, which does or undoes the renames, needs to know nothing of it.
+//!
+//! Parents are guarded without a gap all the same. The old table refuses that its parents go until it is dropped, and statements
+//! that change a parent are told of it under the name that it had (`catalog::graph`): they wait for that table in the server. Those of
+//! new keys are in the server's hands: an ALTER TABLE that copies keeps all writers from them until it ends.
 //!
 //! # Changes of tables and changes of rows
 //!

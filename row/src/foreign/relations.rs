@@ -12,6 +12,8 @@ pub struct Reference {
     pub key: Arc<ForeignKey>,
     /// The child's name in the catalog.
     pub child: String,
+    /// The name by which statements know the child. It is another one while a copy is about to take the child's place.
+    pub called: String,
     /// The parent's name in the catalog, as in the key.
     pub parent: String,
     /// Numbers of the child's columns, in the order of the key.

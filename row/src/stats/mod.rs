@@ -39,6 +39,19 @@ pub struct TableStats {
     pub sample_is_old: bool,
 }
 
+/// How far an OPTIMIZE is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Optimized {
+    /// So many indexes are done.
+    pub index: usize,
+    /// Of so many.
+    pub indexes: usize,
+    /// Bytes of the next one that were read.
+    pub done: u64,
+    /// Of so many, more or less; 0 as long as nothing is known.
+    pub of: u64,
+}
+
 /// A sample is taken anew once the table has grown or shrunk so many times.
 const GROWTH: u64 = 4;
 /// Tables above this many rows are not counted anew for every statement.
@@ -158,11 +171,16 @@ impl Table {
         Ok(())
     }
 
-    /// OPTIMIZE: compacts all indexes, until the statement is killed.
-    pub fn optimize(&self, session: &Session) -> Result<()> {
-        for id in self.state.meta.ids() {
+    /// OPTIMIZE: brings all indexes down into the last level and clears them of what nobody reads, until the statement is killed.
+    /// Others read and write meanwhile. `told` hears from time to time how far it is.
+    pub fn optimize(&self, session: &Session, told: &dyn Fn(Optimized)) -> Result<()> {
+        let ids = self.state.meta.ids();
+        for (number, id) in ids.iter().enumerate() {
             let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
-            self.engine().compact_range_with(&lower, &upper, &|| session.check_interrupted())?;
+            self.engine().compact_range_with(&lower, &upper, &|done, of| {
+                told(Optimized { index: number, indexes: ids.len(), done, of });
+                session.check_interrupted()
+            })?;
         }
         Ok(())
     }
