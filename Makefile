@@ -39,7 +39,7 @@ ISOLATION_SECONDS ?= 300
 ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
-.PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint \
+.PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint monitoring-test \
         unit profile deb deb-test sql-test slice suites baseline check-isolation lab lab-redmine bench bench-test clean distclean FORCE
 
 help:
@@ -61,6 +61,7 @@ help:
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
+	@echo 'make monitoring-test  dashboard and alerts with Prometheus and a server under load, five minutes (as root the first time)'
 	@echo 'make clean      removes what the build made and the private server'
 	@echo 'make deb        the Debian package mariadb-plugin-strata, in target/deb (as root if tools for it are missing)'
 	@echo 'make deb-test   installs, upgrades, removes and purges it in a fresh Debian made by debootstrap (as root)'
@@ -181,6 +182,9 @@ bench:
 bench-test:
 	@scripts/setup.sh bench
 	cd bench && $(CARGO) fmt --check && $(CARGO) clippy --release --all-targets -- -D warnings && $(CARGO) test --release
+
+monitoring-test: plugin
+	@scripts/monitoring-test.sh
 
 # The unpacked headers stay; they do not change with the checkout.
 clean:

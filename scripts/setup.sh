@@ -11,9 +11,9 @@
 # - installs the tools (compiler, make, sysbench) and checks for cargo.
 #
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
-# tests that open the lab's pages: Chromium; with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio;
-# with 'chroot' for scripts/chroot.sh: debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and
-# what else packages are made with.
+# tests that open the lab's pages: Chromium; with 'monitoring' for 'make monitoring-test': Prometheus and the exporter for MariaDB;
+# with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio; with 'chroot' for scripts/chroot.sh:
+# debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and what else packages are made with.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
@@ -52,6 +52,8 @@ browser_pkgs=(chromium fonts-dejavu-core)
 # of the system and make a database there, while the lab has servers of its own.
 redmine_pkgs=(redmine redmine-mysql dbconfig-no-thanks fio)
 chroot_pkgs=(debootstrap)
+# Watches a server as docs/use/monitoring.md says.
+monitoring_pkgs=(prometheus prometheus-mysqld-exporter)
 deb_pkgs=(debhelper fakeroot help2man lintian po-debconf)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -414,6 +416,7 @@ case ${1:-} in
   bench) group=("${bench_pkgs[@]}") ;;
   browser) group=("${browser_pkgs[@]}") ;;
   chroot) group=("${chroot_pkgs[@]}") ;;
+  monitoring) group=("${monitoring_pkgs[@]}") ;;
   redmine) group=("${redmine_pkgs[@]}") ;;
 esac
 if [ ${#group[@]} -gt 0 ]; then

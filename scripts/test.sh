@@ -5,7 +5,7 @@
 # (a step without tests of its own counts as one).
 #
 #   test.sh             all steps
-#   test.sh STEP...     only these: setup fmt clippy docs pages shell unit plugin
+#   test.sh STEP...     only these: setup fmt clippy docs pages shell monitoring unit plugin
 #                       core symbols sql slice collations differ isolation crash flashback backup
 #                       damage salvage workload deb other
 set -euo pipefail
@@ -14,7 +14,7 @@ me='test'
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
+all=(setup fmt clippy docs pages shell monitoring unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -98,6 +98,15 @@ mtr_step() {
   if [ -f target/mtr-results/last-count ]; then cp target/mtr-results/last-count "$count"; fi
   return $ok
 }
+# What watches a server: the names it goes by are checked by lab/tests/monitoring.rs; the alerts where Prometheus is installed.
+step_monitoring() {
+  if ! command -v promtool >/dev/null; then
+    not_run "'scripts/setup.sh monitoring' installs promtool"
+    return
+  fi
+  promtool check rules docs/use/monitoring/strata.rules.yml
+  promtool test rules docs/use/monitoring/strata.rules.test.yml
+}
 # Keys of text in every collation of the server; random SQL beside InnoDB, from a
 # fixed seed, so that a change and not the day decides.
 step_collations() { lab_step collations --seed 1 --texts 60; }
@@ -122,7 +131,7 @@ step_crash() {
   lab_step replica --rounds 2
 }
 # Reads random moments of the past of a ledger that the lab knows, under kills, and beyond the retention.
-step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 24; }
+step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 15; }
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
   cargo build --quiet --release -p strata-backup

@@ -48,7 +48,7 @@ pub(crate) struct Beside {
     pub buffers: u64,
     /// Bytes of memtables that are in SSTs and that cursors or values hold, and of blocks that values hold.
     pub pinned: u64,
-    /// Bytes of large values that are read or merged, and of the blocks that merges stand on.
+    /// Bytes of large values that are read or merged, of the blocks that merges stand on, and of what scans read ahead into.
     pub large: u64,
     /// Threads that merge.
     pub compactors: u64,

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::{Error, IndexId, Lsn, Result, TxnId, slots};
 use crate::board::WorkBoard;
 use crate::budget::{Beside, cache_capacity, lent};
+use crate::cache::Holder;
 use crate::commit::{Committer, Ordered};
 use crate::crash_point::CrashPoint;
 use crate::event::{FlushReason, Teller, Work};
@@ -71,7 +72,8 @@ impl Core {
             log: self.journal.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
             pinned: self.tree.states.pinned_bytes() + pinned_block_bytes(),
-            large: slots::large_bytes() as u64 + cache.bypass_bytes(),
+            large: slots::large_bytes() as u64
+                + [Holder::Bypass, Holder::ReadAhead].iter().map(|&of| cache.held_bytes(of)).sum::<u64>(),
             compactors: self.board.compactors() as u64,
         };
         let lent = lent(self.settings.memtable_budget(), self.tree.states.load().memtable_bytes());

@@ -113,6 +113,36 @@ fn script(engine: &Engine, round: u64, sure: &mut Map, maybe: &mut Vec<(Vec<u8>,
         note("read", dump(engine, FIRST, FIRST + 10).map(drop));
     }
     note("merge", engine.compact_range(&key(FIRST, 0), &key(FIRST + 10, 0)));
+    // A transaction of several spills that is prepared, left, and decided.
+    let mut txn = engine.begin();
+    let rows: Vec<_> = (0..30).map(|i| (key(FIRST + 8, round * 1000 + i), vec![8; 4000])).collect();
+    let xid = format!("round {round}").into_bytes();
+    if note("put", rows.iter().try_for_each(|(k, v)| txn.put(k, v))) && note("prepare", txn.prepare(&xid)) {
+        txn.detach();
+        match note("decide", engine.commit_prepared(&xid).map(|found| assert!(found))) {
+            true => sure.extend(rows),
+            false => {
+                maybe.extend(rows);
+                assert!(engine.prepared().contains(&xid), "what was not decided is still prepared");
+            }
+        }
+    }
+    // What ALTER TABLE does.
+    let mut sorter = engine.sorter();
+    let quiet = || Ok(());
+    let rows: Vec<_> = (0..60u64).rev().map(|i| (key(FIRST + 30, i), vec![6; 2000])).collect();
+    let mut sorted = 0;
+    let put = rows.iter().try_for_each(|(k, v)| sorter.put(k, v, &quiet));
+    if note("sort", put) {
+        let each = |_: &[u8], _: &[u8]| -> Result<()> {
+            sorted += 1;
+            Ok(())
+        };
+        if note("merge what is sorted", sorter.each(&quiet, each)) {
+            assert_eq!(sorted, rows.len());
+        }
+    }
+    note("checkpoint", engine.checkpoint(Path::new(&format!("/copy-{round}"))).map(drop));
     errors
 }
 

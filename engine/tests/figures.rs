@@ -1,5 +1,5 @@
 //! The figures count what they say: flushes and merges by level, commits and rollbacks, waits, syncs and groups, descriptors,
-//! failures; and counters never go down.
+//! failures; counters never go down; and what one thread does.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{DIR, Rng, dump, key, options, value, within};
 use strata_engine::internals::metrics::Kind;
 use strata_engine::io::MemDisk;
-use strata_engine::layer::{IndexId, LockMode, Wait};
+use strata_engine::layer::{IndexId, LockMode, Wait, begin_counting, end_counting};
 use strata_engine::{Engine, Metrics, Options};
 
 fn open(disk: &MemDisk) -> Engine {
@@ -105,6 +105,52 @@ fn a_small_cache_counts_what_it_gives_up() {
         assert!(metrics.cache_packed_bytes > 0 && metrics.cache_packed_bytes <= metrics.cache_bytes, "{metrics:?}");
         assert!(metrics.cache_misses > 100, "{metrics:?}");
     });
+}
+
+/// Guards what a statement is told of its work: blocks that it looked up and read, versions that it stepped over, entries that it wrote;
+/// from memory and from the disk.
+#[test]
+fn a_thread_is_told_what_it_does() {
+    let disk = MemDisk::new();
+    let engine = open(&disk);
+    let mut txn = engine.begin();
+    let mut rng = Rng::new(1);
+    let before = begin_counting();
+    for k in 0..500 {
+        txn.put(&key(1, k), &value(&mut rng, k, 200)).unwrap();
+    }
+    txn.delete(&key(1, 7)).unwrap();
+    txn.commit().unwrap();
+    let written = end_counting(before);
+    assert_eq!((written.entries_written, written.blocks, written.versions_passed), (501, 0, 0));
+
+    let scan = |engine: &Engine| {
+        let before = begin_counting();
+        let txn = engine.begin();
+        let mut cursor = engine.cursor();
+        cursor.open(&txn, engine.visible(), &IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+        cursor.seek_ge(&txn, &IndexId(1).prefix()).unwrap();
+        let mut rows = 0;
+        while cursor.valid() {
+            rows += 1;
+            cursor.next(&txn).unwrap();
+        }
+        cursor.close();
+        assert_eq!(rows, 499);
+        end_counting(before)
+    };
+    let in_memory = scan(&engine);
+    assert_eq!((in_memory.blocks, in_memory.blocks_read, in_memory.versions_passed), (0, 0, 1));
+    engine.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+    engine.close().unwrap();
+    drop((txn, engine));
+    let engine = open(&disk);
+    let from_disk = scan(&engine);
+    assert!(from_disk.blocks > 3 && from_disk.blocks_read > 3 && from_disk.read_ns > 0, "{from_disk:?}");
+    assert_eq!((from_disk.versions_passed, from_disk.entries_written), (0, 0));
+    let cached = scan(&engine);
+    assert!(cached.blocks > 3 && cached.blocks_read == 0 && cached.read_ns == 0, "{cached:?}");
+    engine.close().unwrap();
 }
 
 /// Rows that were deleted and replaced while a snapshot saw them are in the last level with what hides them. Too few for a merge in the

@@ -197,6 +197,59 @@ fn what_a_merge_holds_of_large_values_is_counted() {
     });
 }
 
+/// Many scans at once read ahead, each into a buffer of its own, and together into no more than a part of the block cache; afterwards
+/// nothing of it is left. Each sees all rows.
+#[test]
+fn scans_that_read_ahead_are_bounded_together_and_counted() {
+    within("read-ahead", 120, || {
+        const CACHE: u64 = 8 << 20;
+        // So far apart that none finds in the cache what another has read.
+        const SCANS: usize = 60;
+        const APART: usize = 330;
+        let disk = MemDisk::new();
+        let open = || {
+            let options = Options { block_cache_bytes: CACHE, sst_bytes: 32 << 20, ..options(Arc::new(disk.clone())) };
+            Engine::open(Path::new(DIR), options).unwrap()
+        };
+        let (engine, mut rng) = (open(), Rng::new(7));
+        for k in 0..20_000 {
+            engine
+                .write(&[(key(1, k), Some((0..125).flat_map(|_| rng.next().to_le_bytes()).collect()))], false)
+                .unwrap();
+        }
+        engine.flush().unwrap();
+        engine.compact_range(&IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+        engine.close().unwrap();
+        drop(engine);
+        let engine = open();
+        let (txn, point) = (engine.begin(), engine.read_point());
+        let mut cursors: Vec<_> = (0..SCANS).map(|_| engine.cursor()).collect();
+        for (number, cursor) in cursors.iter_mut().enumerate() {
+            cursor.open(&txn, point.seq(), &IndexId(1).prefix(), &IndexId(2).prefix()).unwrap();
+            cursor.seek_ge(&txn, &key(1, number as u64 * APART as u64)).unwrap();
+        }
+        let mut most = 0;
+        for _ in 0..100 {
+            for cursor in &mut cursors {
+                cursor.next(&txn).unwrap();
+            }
+            most = most.max(engine.metrics().read_ahead_bytes);
+        }
+        // One buffer may be on its way over the bound.
+        assert!((1 << 20..=CACHE / 4 + (256 << 10)).contains(&most), "{most} bytes are read ahead into");
+        assert!(engine.metrics().left_behind().iter().any(|(name, _)| *name == "memory_read_ahead_bytes"));
+        for (number, cursor) in cursors.iter_mut().enumerate() {
+            let mut rows = number * APART + 100;
+            while cursor.valid() {
+                (rows, _) = (rows + 1, cursor.next(&txn).unwrap());
+            }
+            assert_eq!(rows, 20_000, "scan {number}");
+        }
+        drop((cursors, point, txn));
+        assert_eq!(engine.metrics().left_behind(), []);
+    });
+}
+
 /// What transactions and cursors hold is told by name, and nothing of it when they are gone.
 #[test]
 fn what_is_left_behind_is_told() {

@@ -223,6 +223,53 @@ fn who_writes_where_is_known_of_prepared_transactions() {
     assert!(!engine.prepared_writes(&here));
 }
 
+/// Whoever wants an index for itself goes on when the last transaction that has written to it ends, in either way, and sees what it
+/// wrote; before that it gives up after its time, or when it is told to.
+#[test]
+fn the_end_of_prepared_writers_can_be_waited_for() {
+    const NEVER: &dyn Fn() -> bool = &|| false;
+    let (here, there) = ([IndexId(INDEX)], [IndexId(INDEX + 1)]);
+    for restarts in [false, true] {
+        within(&format!("restarts: {restarts}"), 60, move || {
+            let disk = MemDisk::new();
+            let mut engine = open(&disk).unwrap();
+            assert!(engine.await_prepared(&here, Duration::ZERO, NEVER).is_ok());
+            let value = leave_prepared(&engine, &mut Rng::new(1), 1, 10);
+            leave_prepared(&engine, &mut Rng::new(2), 2, 10);
+            if restarts {
+                drop(engine);
+                engine = open(&disk).unwrap();
+            }
+            assert!(engine.await_prepared(&there, Duration::ZERO, NEVER).is_ok());
+            for timeout in [Duration::ZERO, Duration::from_millis(5)] {
+                assert!(matches!(engine.await_prepared(&here, timeout, NEVER), Err(Error::LockTimeout)));
+            }
+            assert!(matches!(engine.await_prepared(&here, Duration::MAX, &|| true), Err(Error::Interrupted)));
+            std::thread::scope(|scope| {
+                let (waits, waiting) = std::sync::mpsc::channel();
+                let engine = &engine;
+                let waiter = scope.spawn(move || {
+                    // It is asked while it waits.
+                    let waits_now = || {
+                        waits.send(()).unwrap();
+                        false
+                    };
+                    engine.await_prepared(&here, Duration::MAX, &waits_now).unwrap();
+                    let mut found = Vec::new();
+                    assert!(engine.get_at(&held(1), engine.visible(), &mut found).unwrap());
+                    found
+                });
+                waiting.recv().unwrap();
+                assert!(engine.rollback_prepared(&xid(2)).unwrap());
+                waiting.recv().unwrap();
+                assert!(!waiter.is_finished(), "one of two is left");
+                assert!(engine.commit_prepared(&xid(1)).unwrap());
+                assert_eq!(waiter.join().unwrap(), value);
+            });
+        });
+    }
+}
+
 #[test]
 fn relocated_transactions_survive_a_crash_at_any_moment() {
     // How many moments there are is not the same each time: background threads take part.

@@ -163,6 +163,11 @@ pub fn memory(pid: u32) -> Result<Memory> {
     Ok(Memory { resident: bytes(status.vmrss)?, peak: bytes(status.vmhwm)? })
 }
 
+/// Descriptors that this process has open.
+pub fn descriptors(pid: u32) -> Result<u64> {
+    Ok(process(pid)?.fd_count().context("/proc/PID/fd")? as u64)
+}
+
 /// Lets the kernel's mark of the most begin anew. Where that is not allowed it stays.
 pub fn forget_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");

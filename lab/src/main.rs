@@ -17,6 +17,7 @@ mod bulk;
 mod churn;
 mod clones;
 mod collations;
+mod connections;
 mod copies;
 mod course;
 mod crash;
@@ -39,6 +40,7 @@ mod ledger;
 mod linkbench;
 mod many;
 mod matrix;
+mod memory_group;
 mod meter;
 mod oltp;
 mod online;
@@ -91,6 +93,8 @@ enum Command {
     Tables(tables::Args),
     /// Thousands of small tables on each engine: created, filled, stopped, killed, looked at, dropped
     Many(many::Args),
+    /// Thousands of sessions at once, each with an open transaction: the memory of a session, and whether it is given back
+    Connections(connections::Args),
     /// How even writes are: near the highest rate, behind a second of a stalled disk, when the load jumps
     Steady(steady::Args),
     /// ALTER TABLE of millions of rows on each engine: what is done at once, ADD INDEX beside writers, and what they notice
@@ -148,6 +152,7 @@ fn main() -> ExitCode {
         Command::Bulk(args) => bulk::run(args),
         Command::Tables(args) => tables::run(args),
         Command::Many(args) => many::run(args),
+        Command::Connections(args) => connections::run(args),
         Command::Steady(args) => steady::run(args),
         Command::Online(args) => online::run(args),
         Command::Queue(args) => queue::run(args),

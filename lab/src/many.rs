@@ -3,13 +3,14 @@
 //! One session creates the tables, each with a primary key and two more indexes; several sessions insert single rows into
 //! random ones, each row in a transaction of its own; the server is stopped and started, killed under inserts and started
 //! again, and every table is looked at. What is printed: seconds of each step, rows in the slowest, the median and the
-//! fastest second, and the engine's files at its end.
+//! fastest second, the server's memory and descriptors once every table has been looked at, and the engine's files at its end.
 //!
 //! Every insert that was acknowledged must be found after the kill, and nothing that nobody sent.
 //!
 //! Rejected: one figure for all of it. A step that is slow for users (a start, a CREATE) would hide in the inserts.
 
 use crate::engine::{Conditions, DiskSize, Kind};
+use crate::kernel;
 use crate::leaks;
 use crate::meter::{Meter, Usage};
 use crate::options::Budgeted;
@@ -95,14 +96,27 @@ fn step_title(step: &str, value: f64) -> (String, f64) {
     let unit = match step {
         "slowest" | "median" | "fastest" => "second, rows/s",
         "on disk" => "at the end, MB",
+        "resident" => "after the first look, MB",
+        "open files" => "descriptors of the server after the first look",
         _ => "seconds",
     };
     (format!("{step}: {unit}"), value)
 }
 
 /// What is printed of each engine.
-const STEPS: [&str; 9] =
-    ["CREATE", "slowest", "median", "fastest", "start", "recovery", "first look", "DROP", "on disk"];
+const STEPS: [&str; 11] = [
+    "CREATE",
+    "slowest",
+    "median",
+    "fastest",
+    "start",
+    "recovery",
+    "first look",
+    "resident",
+    "open files",
+    "DROP",
+    "on disk",
+];
 
 /// What was measured of an engine.
 #[derive(Default)]
@@ -175,6 +189,8 @@ fn measure(instance: &Instance, mut server: Server, args: &Args, steps: &mut Ste
     server = steps.start(instance, &conditions)?;
     let found = steps.timed(|| count(&server, args.tables))?;
     sent.check(found)?;
+    steps.number(kernel::memory(server.pid())?.resident as f64 / MIB);
+    steps.number(kernel::descriptors(server.pid())? as f64);
     steps.disk = instance.size_on_disk()?;
     steps.timed(|| Ok(server.connect(None)?.query_drop(format!("DROP DATABASE {DATABASE}"))?))?;
     steps.shown.push(format!("{} MB", steps.disk.data >> 20));

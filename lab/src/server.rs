@@ -8,6 +8,7 @@
 
 use crate::encryption;
 use crate::engine::{Conditions, DiskSize, Kind};
+use crate::memory_group::MemoryGroup;
 use crate::options::Site;
 use crate::paths;
 use anyhow::{Context, Result, bail, ensure};
@@ -160,13 +161,21 @@ impl Instance {
     /// As `launch`; the server ends itself at a step of a transaction, which `STRATA_CRASH_AT` names.
     pub fn launch_to_crash(&self, conditions: &Conditions, crash_at: Option<&str>) -> Result<Server> {
         self.write_option_file(conditions)?;
-        self.spawn(crash_at, None)
+        self.spawn(crash_at, &[])
     }
 
     /// As `launch`; the process may have so many files open.
     pub fn launch_limited(&self, conditions: &Conditions, open_files: u64) -> Result<Server> {
         self.write_option_file(conditions)?;
-        self.spawn(None, Some(open_files))
+        // The server raises what it is given to the hard limit.
+        self.spawn(None, &["prlimit", &format!("--nofile={open_files}:{open_files}"), "--"])
+    }
+
+    /// As `launch`; the process is a member of the control group.
+    pub fn launch_in(&self, conditions: &Conditions, group: &MemoryGroup) -> Result<Server> {
+        self.write_option_file(conditions)?;
+        let members = group.members();
+        self.spawn(None, &["sh", "-c", r#"echo $$ > "$0" && exec "$@""#, &members.to_string_lossy()])
     }
 
     /// As `launch`, without the engine.
@@ -177,10 +186,11 @@ impl Instance {
         let lines = fs::read_to_string(self.option_file())?;
         let kept = lines.lines().filter(|line| !concerns.iter().any(|start| line.starts_with(start.as_str())));
         fs::write(self.option_file(), kept.collect::<Vec<_>>().join("\n") + "\n")?;
-        self.spawn(None, None)
+        self.spawn(None, &[])
     }
 
-    fn spawn(&self, crash_at: Option<&str>, open_files: Option<u64>) -> Result<Server> {
+    /// Runs the server, by the command `before` if that has words.
+    fn spawn(&self, crash_at: Option<&str>, before: &[&str]) -> Result<Server> {
         fs::create_dir_all(self.binlogs())?;
         let _ = fs::remove_file(&self.socket);
         let log = fs::File::options().create(true).append(true).open(self.log())?;
@@ -190,10 +200,7 @@ impl Instance {
             // The server must not outlive the lab.
             words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
         }
-        if let Some(most) = open_files {
-            // The server raises what it is given to the hard limit.
-            words.extend(["prlimit".into(), format!("--nofile={most}:{most}").into(), "--".into()]);
-        }
+        words.extend(before.iter().map(OsString::from));
         words.push(mariadbd.clone().into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);

@@ -116,9 +116,10 @@ bool Alteration::has_virtual_index(const TABLE *altered) const
   return false;
 }
 
-/* Columns whose values are computed of others, in another way than before. */
-static constexpr alter_table_operations COMPUTES= ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_STORED_GCOL_EXPR |
-                                                  ALTER_VIRTUAL_GCOL_EXPR;
+/* Columns whose values are others than before, though their records may lie in the same way, or are computed in another way. */
+static constexpr alter_table_operations CHANGES_VALUES= ALTER_ADD_STORED_GENERATED_COLUMN | ALTER_STORED_GCOL_EXPR |
+                                                        ALTER_VIRTUAL_GCOL_EXPR | ALTER_STORED_COLUMN_TYPE |
+                                                        ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_NOT_NULLABLE;
 
 bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
 {
@@ -132,7 +133,7 @@ bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_in
   for (uint i= 0; i < altered->s->keys; i++)
     if (indexes_[i] < 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
       return false; /* nobody but the server can tell whether its values are unique */
-  bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & COMPUTES);
+  bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
   for (size_t i= 0; i < columns_.size(); i++)
     converts|= columns_[i] != (int32_t) i;
   alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts,
@@ -149,7 +150,7 @@ bool Alteration::has_new_indexes() const
 
 Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration)
     : thd_(thd), from_(from), to_(to), converts_(alteration.converts()), aborted_(thd->abort_on_warning),
-      checked_(thd->count_cuted_fields)
+      refuses_null_(thd->is_strict_mode() && !(info->handler_flags & ALTER_STORED_COLUMN_TYPE)), checked_(thd->count_cuted_fields)
 {
   if (!converts_)
     return;
@@ -159,10 +160,18 @@ Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_inf
   copies_= new (thd->mem_root) Copy_field[to->s->fields];
   List_iterator_fast<Create_field> list(info->alter_info->create_list);
   for (Field **field= to->field; copies_ && *field; field++)
-    if (const Create_field *definition= list++; definition->field && (*field)->stored_in_db() && !(*field)->vcol_info)
-      copies_[count_++].set(*field, definition->field, false);
+  {
+    const Create_field *definition= list++;
+    if (!definition->field || !(*field)->stored_in_db() || (*field)->vcol_info)
+      continue;
+    copies_[count_++].set(*field, definition->field, false);
+    reads_virtual_|= !definition->field->stored_in_db();
+    if (definition->field->maybe_null() && !(*field)->maybe_null())
+      never_null_.push_back(definition->field);
+  }
   from->use_all_columns();
-  to->use_all_columns();
+  /* The altered table's handler is not open, and one of partitions could not be told. */
+  to->column_bitmaps_set_no_signal(&to->s->all_set, &to->s->all_set);
 }
 
 Conversion::~Conversion()
@@ -172,27 +181,54 @@ Conversion::~Conversion()
   delete[] copies_;
 }
 
-int Conversion::make(void *self)
+int Conversion::convert()
+{
+  if (!copies_)
+    return 1;
+  if (reads_virtual_ && from_->update_virtual_fields(from_->file, VCOL_UPDATE_FOR_READ))
+    return 1;
+  if (refuses_null_)
+    for (const Field *field : never_null_)
+      if (field->is_null())
+      {
+        my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+        return 1;
+      }
+  memcpy(to_->record[0], initial_.data(), initial_.size());
+  for (Copy_field *copy= copies_, *end= copy + count_; copy != end; copy++)
+    copy->do_copy(copy);
+  if (to_->vfield && to_->update_virtual_fields(to_->file, VCOL_UPDATE_FOR_WRITE))
+    return 1;
+  if (to_->verify_constraints(false) != VIEW_CHECK_OK)
+    return 1;
+  return thd_->is_error();
+}
+
+int Conversion::make(void *self, int again)
 {
   Conversion *c= static_cast<Conversion *>(self);
-  TABLE *to= c->to_;
-  memcpy(to->record[0], c->initial_.data(), c->initial_.size());
-  for (Copy_field *copy= c->copies_, *end= copy + c->count_; copy != end; copy++)
-    copy->do_copy(copy);
-  if (to->vfield && to->update_virtual_fields(to->file, VCOL_UPDATE_FOR_WRITE))
-    return 1;
-  if (to->verify_constraints(false) != VIEW_CHECK_OK)
-    return 1;
-  return c->thd_->is_error();
+  if (!again)
+  {
+    int failed= c->convert();
+    c->thd_->get_stmt_da()->inc_current_row_for_warning();
+    return failed;
+  }
+  /* What there is to say of the row was said. */
+  Dummy_error_handler quiet;
+  c->thd_->push_internal_handler(&quiet);
+  int failed= c->convert();
+  c->thd_->pop_internal_handler();
+  return failed;
 }
 
-void Conversion::tell(void *self, const char *, uint64_t done, uint64_t of)
+void Conversion::tell(void *self, const char *step, uint64_t done, uint64_t of)
 {
-  thd_progress_report(static_cast<Conversion *>(self)->thd_, done, of);
+  static_cast<Conversion *>(self)->telling_->tell(step, done, of);
 }
 
-StrataRows Conversion::rows()
+StrataRows Conversion::rows(Telling *telling)
 {
+  telling_= telling;
   if (!converts_)
     return {to_->record[0], to_->record[0], nullptr, tell, this};
   return {from_->record[0], to_->record[0], make, tell, this};

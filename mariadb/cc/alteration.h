@@ -6,6 +6,7 @@
 
 #include "foreign.h"
 #include "glue.h"
+#include "instruments.h"
 
 namespace strata {
 
@@ -53,25 +54,30 @@ public:
 };
 
 /* Makes records of the altered table of those of the table, as a copy by the server does. While it lives, what does not fit is an error
-   in strict mode and else a warning. */
+   in strict mode and else a warning, with the number of the row. */
 class Conversion
 {
 public:
   Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration);
   ~Conversion();
-  StrataRows rows();
+  StrataRows rows(Telling *telling);
 
 private:
-  static int make(void *self);
-  static void tell(void *self, const char *, uint64_t done, uint64_t of);
+  static int make(void *self, int again);
+  int convert();
+  static void tell(void *self, const char *step, uint64_t done, uint64_t of);
 
   THD *thd_;
   TABLE *from_, *to_;
+  Telling *telling_= nullptr;
   bool converts_, aborted_;
+  bool reads_virtual_= false; /* a virtual column becomes one that is stored */
+  bool refuses_null_;         /* in the words of an engine that does no other conversion in place */
   enum_check_fields checked_;
   std::vector<uchar> initial_; /* the altered table's record with the values of new columns */
   Copy_field *copies_= nullptr;
   uint count_= 0;
+  std::vector<Field *> never_null_; /* columns of the table whose NULLs have no place in the altered one */
 };
 
 } // namespace strata

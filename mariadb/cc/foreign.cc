@@ -136,6 +136,7 @@ Ddl::Ddl(THD *thd) : ddl_()
   if (!thd) /* the server repairs what a crash has interrupted */
     return;
   ddl_.checks= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  ddl_.wait_us= lock_wait_us(thd);
   ddl_.drops_database= thd_sql_command(thd) == SQLCOM_DROP_DB;
   /* InnoDB asks a strict session only, and none that adds a key in place. */
   ddl_.strict= thd->is_strict_mode() && (ddl_.checks || thd_sql_command(thd) != SQLCOM_ALTER_TABLE);

@@ -49,6 +49,8 @@ StrataSession *session_of(THD *thd);  /* creates the connection's session; null:
    `no_wait` becomes true if the user does not want to wait for row locks. */
 int begin_statement(THD *thd, StrataSession **session, bool *no_wait);
 uint32_t isolation_of(THD *thd);
+uint64_t lock_wait_us(THD *thd);      /* how long the statement waits for a lock */
+bool locks_whole_tables(THD *thd);    /* LOCK TABLES, until the transaction ends */
 uint32_t statement_kind(THD *thd);    /* a StrataStatement */
 bool drops_whole_tables(THD *thd);    /* if it drops any */
 /* True, with the error pushed, if the statement is to be logged as such but an engine with these flags needs rows. */

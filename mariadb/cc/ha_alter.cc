@@ -27,7 +27,8 @@ constexpr alter_table_operations DONE_INSTANTLY=
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
     ALTER_COLUMN_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_OPTIONS | ALTER_RENAME | ALTER_RENAME_INDEX |
     ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY | ALTER_DROP_CHECK_CONSTRAINT | ALTER_PARTITIONED |
-    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
+    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY |
+    ALTER_VIRTUAL_GCOL_EXPR;
 
 /* What may stand beside a foreign key whose rows are looked at: the columns are those that there are. */
 constexpr alter_table_operations BESIDE_CHECKS=
@@ -38,9 +39,12 @@ constexpr alter_table_operations BESIDE_CHECKS=
 /* What is done beside others who change the table. */
 constexpr alter_table_operations DONE_ONLINE= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
-/* What needs the rows written anew, which is done beside others, too. Values stay: those that become others are copied by the server, whose
-   warnings name the row. */
-constexpr alter_table_operations REBUILDS= ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
+/* What changes values of columns that there are, or computes some. */
+constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STORED_COLUMN_TYPE | ALTER_STORED_GCOL_EXPR |
+                                           ALTER_ADD_STORED_GENERATED_COLUMN;
+
+/* What needs the rows written anew, which is done beside others, too. */
+constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
                                            ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
 
 /* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
@@ -117,12 +121,85 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-/* May the rows be written anew beside others? What they become must follow from each row alone. */
-bool ha_strata::may_rebuild(const TABLE *altered)
+namespace {
+
+/* Is anything kept of what is computed of a row? */
+bool keeps_computed(const TABLE *table)
+{
+  for (Field **field= table->vfield; field && *field; field++)
+    if ((*field)->stored_in_db() || ((*field)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG)))
+      return true;
+  return false;
+}
+
+/* Can it be that the values of a column are others in the altered table? */
+bool may_change(const Field *to, const Create_field &definition)
+{
+  const Field *from= definition.field;
+  return from && (to->vcol_info || from->vcol_info || !from->is_equal(definition) || (from->maybe_null() && !to->maybe_null()));
+}
+
+} // namespace
+
+/* Does a foreign key have the column, be it in this table or in one that refers to it? */
+bool ha_strata::is_in_foreign_key(const Field &field)
+{
+  if (!is_related())
+    return false;
+  List<FOREIGN_KEY_INFO> own, incoming;
+  THD *thd= ha_thd();
+  if (get_foreign_key_list(thd, &own) || get_parent_foreign_key_list(thd, &incoming))
+    return true;
+  auto has= [&field](List<LEX_CSTRING> &columns) {
+    List_iterator_fast<LEX_CSTRING> names(columns);
+    while (const LEX_CSTRING *name= names++)
+      if (!my_strcasecmp(system_charset_info, name->str, field.field_name.str))
+        return true;
+    return false;
+  };
+  List_iterator_fast<FOREIGN_KEY_INFO> keys(own), others(incoming);
+  while (FOREIGN_KEY_INFO *key= keys++)
+    if (has(key->foreign_fields))
+      return true;
+  while (FOREIGN_KEY_INFO *key= others++)
+    if (has(key->referenced_fields))
+      return true;
+  return false;
+}
+
+/* May the rows be written anew beside others? What they become must follow from each row alone, the server's checks of foreign keys
+   belong to the copy, and rows stay in their partitions. */
+bool ha_strata::may_rebuild(const TABLE *altered, const Alter_inplace_info *info, bool converts)
 {
   if (altered->found_next_number_field && !table->found_next_number_field)
     return false;
-  return altered->s->primary_key < MAX_KEY || table->s->primary_key >= MAX_KEY;
+  if (altered->s->primary_key >= MAX_KEY && table->s->primary_key < MAX_KEY)
+    return false;
+  if (!converts)
+    return true;
+  for (uint i= 0; i < altered->s->keys; i++)
+    if (altered->key_info[i].without_overlaps)
+      return false; /* periods that become others may meet */
+  for (Field **field= table->field; table->part_info && *field; field++)
+    if ((*field)->vcol_info && ((*field)->flags & FIELD_IN_PART_FUNC_FLAG))
+      return false;
+  List_iterator_fast<Create_field> list(info->alter_info->create_list);
+  Dummy_error_handler quiet;
+  for (Field **to= altered->field; *to; to++)
+  {
+    const Create_field *definition= list++;
+    if (!may_change(*to, *definition))
+      continue;
+    Field *from= definition->field;
+    if ((table->part_info && (from->flags & FIELD_IN_PART_FUNC_FLAG)) || is_in_foreign_key(*from))
+      return false;
+    ha_thd()->push_internal_handler(&quiet);
+    bool is_refused= !(*to)->vcol_info && (*to)->check_assignability_from(from, false);
+    ha_thd()->pop_internal_handler();
+    if (is_refused)
+      return false; /* the server says so when it copies */
+  }
+  return true;
 }
 
 /* Must the rows that are there have their parents? */
@@ -173,13 +250,11 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Who names the engine wants the rows written anew. */
   bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
-                 (options && table->s->option_struct && options->compression != table->s->option_struct->compression);
+                 (options && table->s->option_struct && options->compression != table->s->option_struct->compression) ||
+                 ((asked & ALTER_VIRTUAL_GCOL_EXPR) && (keeps_computed(table) || keeps_computed(altered)));
   String why;
   if (!rebuilds && alteration->describe(ha_thd(), table, altered, info, false))
   {
-    /* Values are computed in the new definition's table, whose handler, if it is one of partitions, is not ready for that. */
-    if (table->part_info && alteration->has_new_indexes() && alteration->converts())
-      return HA_ALTER_INPLACE_NOT_SUPPORTED;
     int result= strata_alter_check(strata::store, table_, alteration->get());
     if (alteration->keys().has_words_in_place(ha_thd(), result))
       alteration->refusal= result; /* to be told once the server has settled for this way */
@@ -190,7 +265,7 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (!may_rebuild(altered) || !alteration->describe(ha_thd(), table, altered, info, true) || alteration->converts() ||
+  if (!alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
       checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
@@ -242,6 +317,9 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (alteration.refusal)
     return alteration.keys().tell_failure(ha_thd(), alteration.refusal, HA_ERR_CANNOT_ADD_FOREIGN);
   ctx->rebuilds= alteration.rebuilds();
+  if (alter_failed(strata_table_await_prepared(table_, strata::lock_wait_us(ha_thd())), -1, altered))
+    return true;
+  ha_thd()->get_stmt_da()->reset_current_row_for_warning(1);
   return alteration.has_new_indexes() &&
          alter_failed(strata_build_begin(strata::store, table_, alteration.get(), &ctx->build), -1, altered);
 }
@@ -279,11 +357,10 @@ bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (!ctx->build)
     return false;
   strata::Conversion conversion(thd, table, altered, info, alteration);
-  thd_progress_init(thd, 1);
-  StrataRows rows= conversion.rows();
+  strata::Telling telling(thd);
+  StrataRows rows= conversion.rows(&telling);
   int32_t duplicate= -1;
   int result= strata_build_run(ctx->build, &rows, &duplicate);
-  thd_progress_end(thd);
   return alter_failed(result, duplicate, altered);
 }
 
@@ -332,10 +409,14 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     print_error(error, MYF(0));
     return true;
   }
+  for (StrataTable *part : tables)
+    if (alter_failed(strata_table_await_prepared(part, strata::lock_wait_us(thd)), -1, altered))
+      return true;
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
   strata::Conversion conversion(thd, table, altered, info, alteration);
-  StrataRows rows= conversion.rows();
+  strata::Telling telling(thd);
+  StrataRows rows= conversion.rows(&telling);
   for (StrataBuild *build : builds)
   {
     int32_t duplicate= -1;

@@ -3,6 +3,7 @@
 /* The handler's reads and writes of rows. */
 
 #include "ha_strata.h"
+#include "counted.h"
 #include "errors.h"
 #include "rowid_filter.h"
 #include <algorithm>
@@ -188,6 +189,7 @@ void ha_strata::set_bound(const key_range *end)
 
 int ha_strata::seek(uint32_t mode, const uchar *key, uint length, uchar *buf)
 {
+  strata::Counted counted(handler_stats);
   if (!in_range_)
     set_bound(nullptr);
   bool key_only= wants_key_only(scan_index_);
@@ -229,6 +231,7 @@ int ha_strata::rnd_next(uchar *buf)
     int error= seek(STRATA_SEEK_FIRST, nullptr, 0, buf);
     return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
   }
+  strata::Counted counted(handler_stats);
   sync_columns();
   return scan_error(strata_next(cursor_, buf), thd());
 }
@@ -242,6 +245,7 @@ void ha_strata::position(const uchar *record)
 
 int ha_strata::rnd_pos(uchar *buf, uchar *pos)
 {
+  strata::Counted counted(handler_stats);
   sync_columns();
   return handler_error(strata_read_position(cursor_, pos, buf), thd());
 }
@@ -288,18 +292,21 @@ int ha_strata::index_read_last_map(uchar *buf, const uchar *key, key_part_map pa
 
 int ha_strata::index_next(uchar *buf)
 {
+  strata::Counted counted(handler_stats);
   sync_scan();
   return finish_read(scan_error(strata_next(cursor_, buf), thd()), buf);
 }
 
 int ha_strata::index_prev(uchar *buf)
 {
+  strata::Counted counted(handler_stats);
   sync_scan();
   return finish_read(scan_error(strata_prev(cursor_, buf), thd()), buf);
 }
 
 int ha_strata::index_next_same(uchar *buf, const uchar *, uint)
 {
+  strata::Counted counted(handler_stats);
   sync_scan();
   return finish_read(scan_error(strata_next_same(cursor_, buf), thd()), buf);
 }
@@ -411,6 +418,7 @@ void ha_strata::raise_auto_increment()
 
 int ha_strata::write_row(const uchar *buf)
 {
+  strata::Counted counted(handler_stats);
   bool own_record= buf == table->record[0];
   if (table->next_number_field && own_record)
   {
@@ -450,16 +458,21 @@ int ha_strata::insert_failed(const uchar *buf, int result)
 
 int ha_strata::update_row(const uchar *old_row, const uchar *new_row)
 {
+  strata::Counted counted(handler_stats);
   duplicate_index= -1;
   int result= strata_update(cursor_, old_row, new_row, &duplicate_index);
-  Field *counted= table->found_next_number_field;
-  if (result == STRATA_OK && counted && !table->s->next_number_keypart && new_row == table->record[0] &&
-      bitmap_is_set(table->write_set, counted->field_index))
+  Field *number= table->found_next_number_field;
+  if (result == STRATA_OK && number && !table->s->next_number_keypart && new_row == table->record[0] &&
+      bitmap_is_set(table->write_set, number->field_index))
     raise_auto_increment();
   return handler_error(result, thd());
 }
 
-int ha_strata::delete_row(const uchar *buf) { return handler_error(strata_delete(cursor_, buf), thd()); }
+int ha_strata::delete_row(const uchar *buf)
+{
+  strata::Counted counted(handler_stats);
+  return handler_error(strata_delete(cursor_, buf), thd());
+}
 
 void ha_strata::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong desired, ulonglong *first,
                                    ulonglong *reserved)

@@ -1,20 +1,12 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* The handler apart from rows: capabilities, life cycle, definition, statements, statistics, maintenance. */
+/* The handler apart from rows: capabilities, life cycle, definition, statements, statistics. */
 
 #include "ha_strata.h"
+#include "counted.h"
 #include "errors.h"
 #include "foreign.h"
-#include "my_check_opt.h"
 #include "sql_alter.h"
-#include <service_versions.h>
-#include <mysql/service_print_check_msg.h>
-#include <mysql/service_progress_report.h>
-
-/* The server's archive of services knows this one under a wrong name. The server finds it by name when it loads the
-   plugin, checks the version it holds, and puts its table there. */
-print_check_msg_service_st *print_check_msg_service=
-    reinterpret_cast<print_check_msg_service_st *>(VERSION_print_check_msg);
 
 using strata::Definition;
 using strata::handler_error;
@@ -284,7 +276,7 @@ int ha_strata::truncate()
     return error;
   if (int error= strata::lock_parent(thd(), name_.c_str()))
     return error;
-  int result= strata_table_truncate(strata::store, name_.c_str());
+  int result= strata_table_truncate(strata::store, name_.c_str(), strata::Ddl(thd()).get());
   if (result != STRATA_OK)
     return handler_error(result, thd());
   /* The server closes base tables now, but goes on with temporary ones. */
@@ -376,9 +368,9 @@ int ha_strata::external_lock(THD *thd, int type)
     return 0;
   }
   /* Copied to another engine, the table is not renamed, which would be refused. */
-  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
-    if (int error= strata_table_alterable(table_))
-      return handler_error(error, thd);
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE || strata::locks_whole_tables(thd))
+    if (int result= strata_table_await_prepared(table_, strata::lock_wait_us(thd)))
+      return handler_error(result, thd);
   /* Some tables come here without store_lock(): targets of ALTER TABLE, clones. */
   Request request= is_requested_ ? requested_ : Request();
   if (type == F_WRLCK)
@@ -523,6 +515,7 @@ int ha_strata::info(uint what)
 
 ha_rows ha_strata::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
 {
+  strata::Counted counted(handler_stats);
   uint32_t flags= 0;
   if (min && min->flag != HA_READ_AFTER_KEY)
     flags|= 1;
@@ -548,68 +541,3 @@ double ha_strata::read_time(uint index, uint ranges, ha_rows rows)
   return stats.records > rows ? ranges + scan * (double) rows / (double) stats.records : scan;
 }
 #endif
-
-/* ---- maintenance ---- */
-
-int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
-{
-  struct Report
-  {
-    THD *thd;
-    const TABLE_SHARE *share;
-    ha_strata *handler;
-  } report= {thd, table->s, this};
-  auto emit= [](void *to, const char *line, size_t length) {
-    const Report *report= static_cast<const Report *>(to);
-    std::string text(line, length);
-    print_check_msg_context(report->thd)
-    (report->thd, report->share->db.str, report->share->table_name.str, "check", "error", text.c_str(), true);
-  };
-  auto compute= [](void *to, uint8_t *record) {
-    return static_cast<const Report *>(to)->handler->compute_checked(record);
-  };
-  int result= strata_table_check(cursor_, (options->flags & T_QUICK) != 0, indexed_virtual_.empty() ? nullptr : +compute, emit,
-                                 &report);
-  switch (result)
-  {
-  case STRATA_OK: return HA_ADMIN_OK;
-  case STRATA_CORRUPTION: return HA_ADMIN_CORRUPT;
-  default: print_error(handler_error(result, thd), MYF(0)); return HA_ADMIN_FAILED;
-  }
-}
-
-int ha_strata::optimize(THD *thd, HA_CHECK_OPT *)
-{
-  struct Report
-  {
-    THD *thd;
-    uint32_t stage;
-  } report= {thd, 0};
-  auto tell= [](void *to, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of) {
-    Report *report= static_cast<Report *>(to);
-    if (!report->stage)
-      thd_progress_init(report->thd, indexes);
-    else if (report->stage <= index)
-      thd_progress_next_stage(report->thd);
-    report->stage= index + 1;
-    thd_progress_report(report->thd, done, of);
-  };
-  int result= strata_table_optimize(cursor_, tell, &report);
-  thd_progress_end(thd);
-  if (result == STRATA_OK)
-    return HA_ADMIN_OK;
-  print_error(handler_error(result, thd), MYF(0));
-  return HA_ADMIN_FAILED;
-}
-
-int ha_strata::analyze(THD *thd, HA_CHECK_OPT *)
-{
-  int result= strata_table_analyze(cursor_);
-  if (result != STRATA_OK)
-  {
-    print_error(handler_error(result, thd), MYF(0));
-    return HA_ADMIN_FAILED;
-  }
-  info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST);
-  return HA_ADMIN_OK;
-}

@@ -231,15 +231,6 @@ void waits(const void *ahead) { thd_rpl_deadlock_check(current_thd, thd_of(ahead
 
 int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
 
-/* For a pool of threads, any wait is like the other. Of a thread without a connection the server takes no notice. */
-void blocking_begins(int what)
-{
-  static const int waits[]= {THD_WAIT_ROW_LOCK, THD_WAIT_SYNC, THD_WAIT_SLEEP};
-  thd_wait_begin(nullptr, waits[what]);
-}
-
-void blocking_ends() { thd_wait_end(nullptr); }
-
 size_t current_binlog(char *name, size_t cap)
 {
   LOG_INFO info;
@@ -420,6 +411,19 @@ bool in_transaction(THD *thd) { return thd_test_options(thd, OPTION_NOT_AUTOCOMM
 
 uint32_t isolation_of(THD *thd) { return (uint32_t) thd_tx_isolation(thd); }
 
+/* NOWAIT and WAIT n set the server's timeout for the statement. */
+uint64_t lock_wait_us(THD *thd)
+{
+  return std::min<uint64_t>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout) * 1000000;
+}
+
+/* The server keeps others from such tables, but for prepared transactions whose session has gone. With autocommit the lock would
+   end at once. */
+bool locks_whole_tables(THD *thd)
+{
+  return thd->in_lock_tables && thd_sql_command(thd) == SQLCOM_LOCK_TABLES && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT);
+}
+
 uint32_t statement_kind(THD *thd)
 {
   switch (thd_sql_command(thd))
@@ -513,9 +517,8 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   trans_register_ha(thd, false, engine, 0);
   if (in_transaction(thd))
     trans_register_ha(thd, true, engine, 0);
-  /* NOWAIT and WAIT n set the server's timeout for the statement. */
-  ulonglong seconds= std::min<ulonglong>(lock_wait_timeout(thd), thd->variables.lock_wait_timeout);
-  *no_wait= seconds == 0;
+  uint64_t wait_us= lock_wait_us(thd);
+  *no_wait= wait_us == 0;
   uint32_t how= isolation_of(thd);
   if (snapshot_isolation(thd))
     how|= STRATA_SNAPSHOT_ISOLATION;
@@ -527,7 +530,7 @@ int begin_statement(THD *thd, StrataSession **session, bool *no_wait)
   if (unlikely(read_timestamp_is_set(thd)))
     if (int error= begin_past(thd, *session))
       return error;
-  int result= strata_statement_begin(*session, how, seconds * 1000000, (uint64_t) thd->query_start());
+  int result= strata_statement_begin(*session, how, wait_us, (uint64_t) thd->query_start());
   if (likely(result == STRATA_OK))
     return 0;
   int error= handler_error(result, thd);
@@ -544,11 +547,10 @@ void install_transaction_callbacks(StrataCallbacks *callbacks)
   callbacks->wants_waits= wants_waits;
   callbacks->waits= waits;
   callbacks->victim= victim;
-  callbacks->blocking_begins= blocking_begins;
-  callbacks->blocking_ends= blocking_ends;
   callbacks->binlog= current_binlog;
   callbacks->query= [](const void *thd, char *text, size_t cap) {
-    return thd_query_safe(const_cast<THD *>(static_cast<const THD *>(thd)), text, cap);
+    THD *connection= thd ? const_cast<THD *>(static_cast<const THD *>(thd)) : current_thd;
+    return connection ? thd_query_safe(connection, text, cap) : 0;
   };
 }
 

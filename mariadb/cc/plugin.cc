@@ -7,6 +7,7 @@
 #include "foreign.h"
 #include "glue.h"
 #include "ha_strata.h"
+#include "instruments.h"
 #include "schema_tables.h"
 #include "set_var.h"
 #include "tztime.h"
@@ -278,7 +279,9 @@ int init(void *p)
   install_costs(hton);
   ignore_db_dirs_append(DIRECTORY);
 
+  register_instruments();
   StrataCallbacks callbacks= {};
+  install_instrument_callbacks(&callbacks);
   install_collation_callbacks(&callbacks);
   install_transaction_callbacks(&callbacks);
   callbacks.identifier= sql_identifier;

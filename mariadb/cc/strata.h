@@ -100,12 +100,16 @@ typedef struct {
      background work (2). A pool of threads lets another thread work meanwhile. Kept for the life of the process. */
   void (*blocking_begins)(int what);
   void (*blocking_ends)(void);
+  /* A thread of the store's own begins (its name, 0-terminated) and ends. Kept for the life of the process. */
+  void (*thread_begins)(const char *name);
+  void (*thread_ends)(void);
   /* Two connections in a deadlock: negative if `a` should give way, positive if `b` should, 0 if it does not matter. */
   int (*victim)(const void *a, const void *b);
   /* Name of the binary log that is written now: its length, 0 if there is none. Asked for before a transaction is prepared; may
      take the server's mutex over that log. */
   size_t (*binlog)(char *name, size_t cap);
-  /* The statement that a connection runs at this moment, as far as there is room; its length. */
+  /* The statement that a connection (null: the calling thread's, if it has one) runs at this moment, as far as there is room; its
+     length. */
   size_t (*query)(const void *thd, char *text, size_t cap);
   /* How a part of a table's path, the database's or the table's, is written in SQL (without quotes): its length. Any thread. */
   size_t (*identifier)(const char *part, char *out, size_t cap);
@@ -195,6 +199,7 @@ typedef struct {
   int drops_database;         /* keys between tables of the database are no obstacle */
   int strict;                 /* keys by which NULL could come to a column that takes none are refused */
   const char *altered;        /* the table that the statement alters, or NULL: a name "#sql..." stands for it */
+  uint64_t wait_us;           /* for prepared transactions without a session that have written to the table */
 } StrataDdl;
 /* A foreign key of a table, for the time of a call. */
 typedef struct {
@@ -264,7 +269,7 @@ int strata_has_tables(StrataStore *store);                               /* non-
 /* `whole`: the statement drops whole tables, not partitions of one that stays. STRATA_NO_TABLE if absent */
 int strata_table_drop(StrataStore *store, const char *name, int whole, const StrataDdl *ddl);
 int strata_table_rename(StrataStore *store, const char *from, const char *to, const StrataDdl *ddl);
-int strata_table_truncate(StrataStore *store, const char *name);         /* new empty indexes; auto-increment restarts */
+int strata_table_truncate(StrataStore *store, const char *name, const StrataDdl *ddl); /* new empty indexes; auto-increment restarts */
 int strata_database_drop(StrataStore *store, const char *prefix);        /* "./db/": drops whatever is left below */
 /* Opens by name; checks that `def` agrees with the catalog (column layout, indexes in any order, collations). */
 int strata_table_open(StrataStore *store, const char *name, const StrataTableDef *def, StrataTable **table);
@@ -302,7 +307,8 @@ int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t c
 typedef struct {
   uint8_t *record;            /* a row of the table is put here */
   uint8_t *made;              /* the record of the new definition that `make` makes of it; `record` itself if that is null */
-  int (*make)(void *ctx);     /* 0: done. Otherwise the server has told the error */
+  int (*make)(void *ctx, int again); /* 0: done. Otherwise the server has told the error. `again`: it made the record of this row before,
+                                        and is to make the same one without a word */
   void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
   void *ctx;
 } StrataRows;
@@ -442,6 +448,19 @@ int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... 
 int strata_result_version(StrataStore *store, const char *name, size_t len, StrataSession *session, int one_snapshot,
                           uint64_t *version);
 
+/* ---- what one thread does -------------------------------------------------------------------------------------------------------- */
+typedef struct {
+  uint64_t blocks;           /* blocks of table files that were looked up */
+  uint64_t blocks_read;      /* those of them that were read from the disk */
+  uint64_t read_ns;          /* time of these reads */
+  uint64_t versions_passed;  /* versions that scans stepped over */
+  uint64_t entries_written;  /* rows and index entries written by the transaction */
+} StrataCounts;
+/* What the calling thread does in the engine from now on is counted, until strata_counting_end tells it. `begun` is filled here and
+   taken there. */
+void strata_counting_begin(StrataCounts *begun);
+void strata_counting_end(const StrataCounts *begun, StrataCounts *done);
+
 /* ---- statistics, maintenance -------------------------------------------------------------------------------------------------- */
 typedef struct { uint64_t rows, data_bytes, index_bytes, deleted_bytes; uint32_t mean_row_bytes; uint64_t create_time; /* Unix s */
                  uint64_t update_time; /* Unix s of the last commit since the start; 0: none */
@@ -457,12 +476,15 @@ int strata_table_analyze(StrataCursor *cursor);            /* takes a sample of 
    hears how far it is: indexes done, of how many, bytes of the next one done, of how many (0: not known yet). */
 int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, uint32_t index, uint32_t indexes, uint64_t done, uint64_t of),
                           void *ctx);
-int strata_table_alterable(StrataTable *table);            /* error: a prepared transaction without a session has written to it */
+/* Waits for the end of prepared transactions without a session that have written to the table, which is to be altered or locked as a
+   whole: before that it is refused. STRATA_LOCK_TIMEOUT, STRATA_INTERRUPTED. */
+int strata_table_await_prepared(StrataTable *table, uint64_t wait_us);
 /* Verifies checksums and that each index agrees with the rows; findings as lines through emit. `compute` (may be null) computes
    the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid
    until the next call. */
 int strata_table_check(StrataCursor *cursor, int quick, int (*compute)(void *ctx, uint8_t *record),
-                       void (*emit)(void *ctx, const char *line, size_t len), void *ctx);
+                       void (*emit)(void *ctx, const char *line, size_t len),
+                       void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of), void *ctx);
 
 #ifdef __cplusplus
 }

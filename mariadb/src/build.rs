@@ -41,12 +41,14 @@ impl Rows for ServerRows<'_> {
         }
     }
 
-    fn made(&mut self) -> Result<Record<'_>> {
+    fn made(&mut self, again: bool) -> Result<Record<'_>> {
         // SAFETY: the header asks for records of these lengths; BLOBs in them are good until the next row is put into the room.
         unsafe {
             match self.rows.make {
                 None => Ok(Record::from_ptr(self.rows.record, self.record_bytes[1])),
-                Some(make) if make(self.rows.ctx) == 0 => Ok(Record::from_ptr(self.rows.made, self.record_bytes[1])),
+                Some(make) if make(self.rows.ctx, c_int::from(again)) == 0 => {
+                    Ok(Record::from_ptr(self.rows.made, self.record_bytes[1]))
+                }
                 Some(_) => Err(Error::Condition),
             }
         }

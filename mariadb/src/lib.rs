@@ -22,6 +22,7 @@
 //! - `build`: new indexes of a table that others go on to change
 //! - `results`: results of queries that the server keeps
 //! - `checkpoint`: copies of the database
+//! - `counts`: what a statement's thread does in the engine
 //! - `store`, `session`, `cursor`, `auto_increment`, `stats`, `maintenance`, `report`: the functions
 //!
 //! # Pointers
@@ -57,5 +58,6 @@ pub mod alter;
 pub mod build;
 pub mod cursor;
 pub mod stats;
+pub mod counts;
 pub mod maintenance;
 pub mod report;

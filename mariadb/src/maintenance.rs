@@ -2,9 +2,12 @@
 
 use crate::cursor::CursorHandle;
 use crate::outcome::{Outcome, code, guard, reference};
-use crate::store::{TableHandle, on_table};
-use crate::types::{ComputeColumns, EmitText, TellOptimized};
-use std::ffi::{c_int, c_void};
+use crate::store::TableHandle;
+use crate::types::{ComputeColumns, EmitText, TellOptimized, TellProgress};
+use std::ffi::{CString, c_int, c_void};
+use std::time::Duration;
+use strata_row::catalog::Patience;
+use strata_row::progress::Step;
 use strata_row::session::Session;
 use strata_row::stats::Optimized;
 use strata_row::stats::check::Compute;
@@ -22,6 +25,16 @@ unsafe fn maintain<R: Outcome>(cursor: *const CursorHandle, statement: impl FnOn
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_table_analyze(cursor: *mut CursorHandle) -> c_int {
     unsafe { maintain(cursor, Table::analyze) }
+}
+
+/// Passes on what a statement is at.
+fn telling(tell: Option<TellProgress>, ctx: *mut c_void) -> impl FnMut(Step, u64, u64) {
+    move |step, done, of| {
+        if let (Some(tell), Ok(step)) = (tell, CString::new(step.name())) {
+            // SAFETY: a function of the header with its argument.
+            unsafe { tell(ctx, step.as_ptr(), done, of) };
+        }
+    }
 }
 
 /// See the header.
@@ -42,8 +55,13 @@ pub unsafe extern "C" fn strata_table_optimize(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_alterable(table: *mut TableHandle) -> c_int {
-    unsafe { on_table(table, Table::refuse_prepared) }
+pub unsafe extern "C" fn strata_table_await_prepared(table: *mut TableHandle, wait_us: u64) -> c_int {
+    guard(|| {
+        let handle = unsafe { reference(table)? };
+        let timeout = Duration::from_micros(wait_us);
+        handle.table.await_prepared(Patience { timeout, is_killed: &|| handle.calls.is_killed() })?;
+        Ok(code::OK)
+    })
 }
 
 /// See the header.
@@ -53,6 +71,7 @@ pub unsafe extern "C" fn strata_table_check(
     quick: c_int,
     compute: Option<ComputeColumns>,
     emit: Option<EmitText>,
+    tell: Option<TellProgress>,
     ctx: *mut c_void,
 ) -> c_int {
     guard(|| {
@@ -63,12 +82,14 @@ pub unsafe extern "C" fn strata_table_check(
             move |record: &mut [u8]| unsafe { compute(ctx, record.as_mut_ptr()) == 0 }
         });
         let compute = computed.as_mut().map(|compute| compute as Compute<'_>);
-        let good = handle.table.check(session, quick != 0, compute, &mut |line| {
+        let mut report = |line: &str| {
             if let Some(emit) = emit {
                 // SAFETY: text and length belong together.
                 unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };
             }
-        })?;
+        };
+        let mut told = telling(tell, ctx);
+        let good = handle.table.check_telling(session, quick != 0, compute, &mut report, &mut told)?;
         Ok(if good { code::OK } else { code::CORRUPTION })
     })
 }

@@ -10,13 +10,14 @@ use crate::machine;
 use crate::orphans::{Definitions, is_partition};
 use crate::outcome::{Outcome, bytes, code, free, guard, guard_value, reference, store_out, text};
 use crate::types::{CCallbacks, CConfig, CDdl, CForeignKey, CTableDef, EmitBytes};
-use crate::waits::{Waits, tell_blocking};
+use crate::waits::{Waits, own_statement, tell_blocking, tell_threads};
 use parking_lot::Mutex;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use strata_row::catalog::Patience;
 use strata_row::def::EncryptTables;
 use strata_row::kv::{self, Durability, Options, Severity};
 use strata_row::purge::Purge;
@@ -39,6 +40,14 @@ pub struct StoreHandle {
     pub decisions: Arc<Decisions>,
     /// Removes expired rows, once it is started.
     purge: Mutex<Option<Purge>>,
+}
+
+impl StoreHandle {
+    /// Waits, as long as a statement says, for prepared transactions that have written to a table.
+    unsafe fn await_prepared(&self, name: &str, ddl: *const CDdl) -> Result<()> {
+        let timeout = Duration::from_micros(unsafe { reference(ddl)? }.wait_us);
+        self.store.await_prepared(name, Patience { timeout, is_killed: &|| self.calls.is_killed() })
+    }
 }
 
 /// `StrataTable`.
@@ -95,14 +104,16 @@ fn line(event: &Event<'_>) -> Option<(c_int, String)> {
     Some((severity, text))
 }
 
-/// The sizes that came of settings and machine.
+/// The sizes that came of settings and machine, and what the process may have of that.
 fn sizes(options: &Options) -> String {
     let mib = |bytes: u64| bytes >> 20;
     format!(
-        "block cache {} MiB, memtables {} MiB, {} threads of merges, {} open files at most",
+        "block cache {} MiB, memtables {} MiB of {}, threads of merges: {} with {} processors, {} open files at most",
         mib(options.block_cache_bytes),
         mib(options.memtable_budget_bytes),
+        machine::memory(),
         options.compaction_threads,
+        machine::processors(),
         options.open_files
     )
 }
@@ -152,12 +163,14 @@ pub unsafe extern "C" fn strata_open(
                 log(&calls, severity, &text);
             }
         };
+        tell_blocking(&calls);
+        tell_threads(&calls);
         let store = Store::open_listening(Path::new(dir), options, Arc::new(listener))?;
         store.catalog().set_encrypt_tables(encrypt_tables(config.encrypt_tables)?)?;
         store.set_library(Arc::new(ServerLibrary(calls)));
+        store.set_statement_source(Box::new(move || own_statement(&calls)));
         let waits = Arc::new(Waits::new(calls, &store));
         store.engine().locks().set_observer(Some(waits.clone()));
-        tell_blocking(&calls);
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
         unsafe {
             store_out(
@@ -334,7 +347,10 @@ pub unsafe extern "C" fn strata_table_drop(
     unsafe {
         on_running(store, |s| match text(name)? {
             name if whole != 0 && is_partition(name) => s.store.drop_partition(name),
-            name => s.store.drop_table_with(name, &statement(ddl)?),
+            name => {
+                s.await_prepared(name, ddl)?;
+                s.store.drop_table_with(name, &statement(ddl)?)
+            }
         })
     }
 }
@@ -347,13 +363,29 @@ pub unsafe extern "C" fn strata_table_rename(
     to: *const c_char,
     ddl: *const CDdl,
 ) -> c_int {
-    unsafe { on_running(store, |s| s.store.rename_table_with(text(from)?, text(to)?, &statement(ddl)?)) }
+    unsafe {
+        on_running(store, |s| {
+            let from = text(from)?;
+            s.await_prepared(from, ddl)?;
+            s.store.rename_table_with(from, text(to)?, &statement(ddl)?)
+        })
+    }
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strata_table_truncate(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    unsafe { on_running(store, |s| s.store.truncate_table(text(name)?)) }
+pub unsafe extern "C" fn strata_table_truncate(
+    store: *mut StoreHandle,
+    name: *const c_char,
+    ddl: *const CDdl,
+) -> c_int {
+    unsafe {
+        on_running(store, |s| {
+            let name = text(name)?;
+            s.await_prepared(name, ddl)?;
+            s.store.truncate_table(name)
+        })
+    }
 }
 
 /// See the header.

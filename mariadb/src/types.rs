@@ -49,6 +49,10 @@ pub struct CCallbacks {
     pub blocking_begins: Option<unsafe extern "C" fn(c_int)>,
     /// And ends it.
     pub blocking_ends: Option<unsafe extern "C" fn()>,
+    /// A thread of the store's own begins.
+    pub thread_begins: Option<unsafe extern "C" fn(*const c_char)>,
+    /// And ends.
+    pub thread_ends: Option<unsafe extern "C" fn()>,
     /// Of two connections in a deadlock: negative if the first should give way, positive if the second, 0 either.
     pub victim: Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>,
     /// The binary log that the server writes now; returns the length of its name, 0 if there is none.
@@ -197,6 +201,8 @@ pub struct CDdl {
     pub strict: c_int,
     /// The table that is altered, or null.
     pub altered: *const c_char,
+    /// Microseconds to wait for prepared transactions.
+    pub wait_us: u64,
 }
 
 /// `StrataAlteration`.
@@ -235,10 +241,10 @@ pub struct CRows {
     pub record: *mut u8,
     /// A record of the new definition.
     pub made: *mut u8,
-    /// Makes the latter of the former; 0: done.
-    pub make: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    /// Makes the latter of the former, again or for the first time; 0: done.
+    pub make: Option<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>,
     /// Is told how far the work is.
-    pub tell: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64)>,
+    pub tell: Option<TellProgress>,
     /// For these.
     pub ctx: *mut c_void,
 }
@@ -342,6 +348,8 @@ pub struct CStats {
     pub sample_is_old: u32,
 }
 
+/// Is told what long work is at, how much of that is done, and of how much.
+pub type TellProgress = unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64);
 /// Receives pieces of text.
 pub type EmitText = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 /// Computes the indexed virtual columns of a record; 0: done.
@@ -360,10 +368,11 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 152);
+        assert_eq!(size_of::<CCallbacks>(), 168);
+        assert_eq!(size_of::<crate::counts::CCounts>(), 40);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
-        assert_eq!(size_of::<CDdl>(), 24);
+        assert_eq!(size_of::<CDdl>(), 32);
         assert_eq!(offset_of!(CDdl, altered), 16);
         assert_eq!(size_of::<CReference>(), 64);
         assert_eq!(size_of::<CColumn>(), 56);

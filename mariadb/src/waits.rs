@@ -22,10 +22,10 @@
 use crate::types::CCallbacks;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use strata_engine::io::{Blocking, BlockingHook, set_blocking_hook};
+use strata_engine::io::{Blocking, BlockingHook, ThreadHook, set_blocking_hook, set_thread_hook};
 use strata_engine::layer::{Deadlock, WaitObserver};
 use strata_row::kill_switch::KillSwitch;
 use strata_row::report::deadlock_text;
@@ -71,6 +71,50 @@ fn blocking_ends() {
     }
 }
 
+/// Longer statements are shown as far as that.
+const SHOWN_MAX: usize = 1024;
+
+/// What a connection runs at this moment; null: that of the calling thread, if it has one.
+unsafe fn statement(calls: &CCallbacks, thd: *const c_void) -> Option<String> {
+    let mut text = vec![0; SHOWN_MAX];
+    // SAFETY: the caller vouches for the connection; the buffer has the length that is told.
+    let length = unsafe { calls.query?(thd, text.as_mut_ptr().cast(), text.len()) };
+    text.truncate(length);
+    (length > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// What the connection of the calling thread runs.
+pub fn own_statement(calls: &CCallbacks) -> Option<String> {
+    // SAFETY: no connection is named.
+    unsafe { statement(calls, std::ptr::null()) }
+}
+
+type ThreadCalls = (unsafe extern "C" fn(*const c_char), unsafe extern "C" fn());
+
+static THREADS: OnceLock<ThreadCalls> = OnceLock::new();
+
+/// Has the server told of the store's threads: of those that are started from now on.
+pub fn tell_threads(calls: &CCallbacks) {
+    let (Some(begins), Some(ends)) = (calls.thread_begins, calls.thread_ends) else { return };
+    if THREADS.set((begins, ends)).is_ok() {
+        set_thread_hook(ThreadHook { begins: thread_begins, ends: thread_ends });
+    }
+}
+
+fn thread_begins(name: &str) {
+    if let (Some((begins, _)), Ok(name)) = (THREADS.get(), CString::new(name)) {
+        // SAFETY: a function of the server's, on the thread itself; the name ends with 0.
+        unsafe { begins(name.as_ptr()) };
+    }
+}
+
+fn thread_ends() {
+    if let Some((_, ends)) = THREADS.get() {
+        // SAFETY: as above.
+        unsafe { ends() };
+    }
+}
+
 /// All sessions of the store, and what the server wants to know about them.
 pub struct Waits {
     sessions: RwLock<Sessions>,
@@ -94,16 +138,10 @@ impl Waits {
 
     /// What the connection of an owner runs at this moment.
     fn statement(&self, owner: u64) -> Option<String> {
-        /// Longer statements are shown as far as that.
-        const SHOWN_MAX: usize = 1024;
-        let query = self.calls.query?;
         let sessions = self.sessions.read();
         let thd = thd_of(&sessions, owner)?;
-        let mut text = vec![0; SHOWN_MAX];
-        // SAFETY: the connection lives, as it cannot leave meanwhile; the buffer has the length that is told.
-        let length = unsafe { query(thd.0, text.as_mut_ptr().cast(), text.len()) };
-        text.truncate(length);
-        (length > 0).then(|| String::from_utf8_lossy(&text).into_owned())
+        // SAFETY: the connection lives, as it cannot leave meanwhile.
+        unsafe { statement(&self.calls, thd.0) }
     }
 
     /// A session begins. The connection must live until `leave`.

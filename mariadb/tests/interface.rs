@@ -13,7 +13,7 @@ use strata_mariadb::types::*;
 use strata_row::def::Library;
 
 const RECORD: usize = 9;
-const DDL: CDdl = CDdl { checks: 1, drops_database: 0, strict: 1, altered: null() };
+const DDL: CDdl = CDdl { checks: 1, drops_database: 0, strict: 1, altered: null(), wait_us: 0 };
 
 unsafe extern "C" fn never(_: *const c_void) -> c_int {
     0
@@ -33,6 +33,8 @@ fn callbacks() -> CCallbacks {
         victim: None,
         blocking_begins: None,
         blocking_ends: None,
+        thread_begins: None,
+        thread_ends: None,
         binlog: None,
         query: None,
         identifier: None,

@@ -20,6 +20,7 @@ pub mod auto_increment;
 pub mod isolation;
 pub mod kill_switch;
 mod gate;
+pub mod rows;
 pub mod session;
 pub mod scan;
 pub mod index;

@@ -1,7 +1,9 @@
 //! Figures about the database: those of the engine and those that only this layer knows, in one list.
 
-use crate::kv::{Figure, Metric, Subsystem::Transaction, Unit, engine_metrics};
+use crate::kv::Subsystem::{Error, Row as Rows, Transaction};
+use crate::kv::{Figure, Metric, Unit, engine_metrics};
 use crate::report::{self, Cell, Row};
+use crate::rows;
 use crate::store::Store;
 use std::sync::atomic::Ordering;
 
@@ -10,6 +12,8 @@ struct Sample {
     open_transactions: u64,
     oldest_transaction_us: u64,
     purge: [u64; 5],
+    rows: rows::Rows,
+    foreign_errors: u64,
 }
 
 static FIGURES: &[Figure<Sample>] = &[
@@ -58,6 +62,29 @@ static FIGURES: &[Figure<Sample>] = &[
         "Batches of the purge that failed; the error log has the reason",
         |sample| sample.purge[4],
     ),
+    Figure::counter(Rows, "rows_read", Unit::Count, "Rows given to the server", |sample| sample.rows.read),
+    Figure::counter(
+        Rows,
+        "rows_inserted",
+        Unit::Count,
+        "Rows inserted, also by transactions that were rolled back",
+        |sample| sample.rows.inserted,
+    ),
+    Figure::counter(
+        Rows,
+        "rows_updated",
+        Unit::Count,
+        "Rows updated, by cascades too; rows that became what they were do not count",
+        |sample| sample.rows.updated,
+    ),
+    Figure::counter(Rows, "rows_deleted", Unit::Count, "Rows deleted, by cascades too", |sample| sample.rows.deleted),
+    Figure::counter(
+        Error,
+        "foreign_key_errors",
+        Unit::Count,
+        "Rows and changes of tables that a foreign key has refused; SHOW ENGINE STRATA STATUS shows the latest",
+        |sample| sample.foreign_errors,
+    ),
 ];
 
 /// What is declared of all figures, by subsystem.
@@ -77,6 +104,8 @@ fn own_values(store: &Store) -> Vec<(&'static Metric, u64)> {
         open_transactions: ages.len() as u64,
         oldest_transaction_us: ages.into_iter().max().unwrap_or(0),
         purge: counts.map(|count| count.load(Ordering::Relaxed)),
+        rows: store.rows(),
+        foreign_errors: store.foreign_errors(),
     };
     FIGURES.iter().map(|figure| (&figure.metric, (figure.value)(&sample))).collect()
 }

@@ -1,9 +1,9 @@
-//! How far a build is, for who looks at it from another thread.
+//! How far long work on a table is: a build, for who looks at it from another thread, and what a statement does itself.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a build is at.
+/// What the work is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// It reads rows.
@@ -14,7 +14,14 @@ pub enum Step {
     Following,
     /// It follows the last of these, and others wait.
     Ending,
+    /// CHECK: it reads blocks and compares checksums.
+    CheckingBlocks,
+    /// CHECK: it decodes rows, then compares them with the entries of each index.
+    CheckingRows,
 }
+
+/// Is told what a statement is at, how much of that it has done, and of how much, more or less.
+pub type Told<'a> = &'a mut dyn FnMut(Step, u64, u64);
 
 impl Step {
     /// Its name in reports.
@@ -24,6 +31,8 @@ impl Step {
             Step::Sorting => "sorting",
             Step::Following => "following changes",
             Step::Ending => "ending",
+            Step::CheckingBlocks => "checking blocks",
+            Step::CheckingRows => "checking rows",
         }
     }
 }

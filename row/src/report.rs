@@ -291,11 +291,12 @@ pub fn deadlock_text(store: &Store, noted: &NotedDeadlock) -> String {
 
 /// What a foreign key refused last, as a part of the status report; empty if there was nothing.
 pub fn foreign_error(store: &Store) -> String {
-    let Some((at_us, what)) = store.latest_foreign_error() else {
+    let Some(noted) = store.latest_foreign_error() else {
         return String::new();
     };
-    let seconds = store.engine().now_us().saturating_sub(at_us) / 1_000_000;
-    format!("\nLATEST FOREIGN KEY ERROR\n{seconds} s ago: {what}\n")
+    let seconds = store.engine().now_us().saturating_sub(noted.at_us) / 1_000_000;
+    let statement = noted.statement.map_or(String::new(), |statement| format!(", in: {statement}"));
+    format!("\nLATEST FOREIGN KEY ERROR\n{seconds} s ago: {}{statement}\n", noted.what)
 }
 
 /// The foreign keys of all tables as rows: name, child, parent, columns of both, actions when the parent row is deleted and

@@ -27,6 +27,7 @@ use crate::isolation::{Isolation, Waiting};
 use crate::kill_switch::KillSwitch;
 use crate::kv::Granted;
 use crate::kv::{self, Engine, LockMode, ReadPoint, SeqNo, Txn, ValueBuf, Wait};
+use crate::rows::RowCounter;
 use crate::scan::locking::protects_snapshot;
 use crate::store::Store;
 use crate::table::TableState;
@@ -76,6 +77,7 @@ pub struct Session {
     writes: u64,
     kill: Arc<KillSwitch>,
     probe: KillProbe,
+    rows: RowCounter,
     /// Tables that the transaction fills before anybody else may see them.
     filled: Vec<Arc<TableState>>,
     /// Tables that the transaction has written to; some more than once.
@@ -116,6 +118,7 @@ impl Session {
             writes: 0,
             kill,
             probe,
+            rows: store.row_totals().counter(),
             filled: Vec::new(),
             written: Vec::new(),
             workspace: None,
@@ -146,6 +149,12 @@ impl Session {
     /// The database.
     pub(crate) fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Where the rows are counted that it reads and changes.
+    #[inline]
+    pub(crate) fn rows(&self) -> &RowCounter {
+        &self.rows
     }
 
     /// The transaction's writes, for reading.

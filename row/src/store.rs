@@ -8,7 +8,7 @@
 use crate::auto_increment::{Counter, Which};
 use crate::catalog::define::Names;
 use crate::catalog::format::{self, DecisionLog};
-use crate::catalog::{Catalog, compare, refuse_prepared};
+use crate::catalog::{Catalog, Patience, await_prepared, compare, refuse_prepared};
 use crate::def::{IndexKind, Library, TableDef, Terms};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventListener, Teller};
@@ -21,12 +21,14 @@ use crate::jobs::{Job, Jobs};
 use crate::kill_switch::KillSwitch;
 use crate::kv::{self, Engine, Options, SeqNo};
 use crate::progress::Progress;
+use crate::rows::{RowTotals, Rows};
 use crate::schema::{StoredIndex, TableMeta};
 use crate::session::Session;
 use crate::table::{Table, TableState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 mod alter;
@@ -43,6 +45,20 @@ pub struct NotedDeadlock {
     pub statements: Vec<Option<String>>,
 }
 
+/// Something that a foreign key has refused.
+#[derive(Clone)]
+pub struct ForeignError {
+    /// When, by the engine's clock.
+    pub at_us: u64,
+    /// What, and why.
+    pub what: String,
+    /// The statement that was to do it, if that is known.
+    pub statement: Option<String>,
+}
+
+/// Tells the statement that the calling thread's connection runs, if it has one.
+pub type StatementSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// An open database.
 pub struct Store {
     engine: Engine,
@@ -58,8 +74,12 @@ pub struct Store {
     builds: Mutex<Vec<Arc<Progress>>>,
     /// Flushes and merges; nothing where nobody listens.
     jobs: Arc<Jobs>,
-    /// Why a foreign key refused something last, and when by the engine's clock, in microseconds.
-    latest_foreign_error: Mutex<Option<(u64, String)>>,
+    rows: Arc<RowTotals>,
+    /// What a foreign key has refused last.
+    latest_foreign_error: Mutex<Option<ForeignError>>,
+    foreign_errors: AtomicU64,
+    /// Tells what the calling thread's connection runs.
+    statement: OnceLock<StatementSource>,
     /// The latest deadlock, if anybody has noted one.
     latest_deadlock: Mutex<Option<Arc<NotedDeadlock>>>,
 }
@@ -113,7 +133,10 @@ impl Store {
             gate: Arc::default(),
             builds: Mutex::default(),
             jobs,
+            rows: Arc::default(),
             latest_foreign_error: Mutex::default(),
+            foreign_errors: AtomicU64::new(0),
+            statement: OnceLock::new(),
             latest_deadlock: Mutex::default(),
         }))
     }
@@ -158,9 +181,30 @@ impl Store {
         self.builds.lock().clone()
     }
 
-    /// A foreign key has refused something: kept for reports, until the next time.
+    /// A foreign key has refused something that this thread was to do: kept for reports, until the next time.
     pub fn note_foreign_error(&self, what: String) {
-        *self.latest_foreign_error.lock() = Some((self.engine.now_us(), what));
+        self.foreign_errors.fetch_add(1, Ordering::Relaxed);
+        let statement = self.statement.get().and_then(|statement| statement());
+        *self.latest_foreign_error.lock() = Some(ForeignError { at_us: self.engine.now_us(), what, statement });
+    }
+
+    /// Who tells which statement a thread runs. To be told once.
+    pub fn set_statement_source(&self, statement: StatementSource) {
+        let _ = self.statement.set(statement);
+    }
+
+    /// How often a foreign key has refused something.
+    pub(crate) fn foreign_errors(&self) -> u64 {
+        self.foreign_errors.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn row_totals(&self) -> &Arc<RowTotals> {
+        &self.rows
+    }
+
+    /// Rows that all sessions have read and changed since the opening.
+    pub fn rows(&self) -> Rows {
+        self.rows.rows()
     }
 
     /// A row has been refused: noted if a foreign key has done it.
@@ -178,8 +222,8 @@ impl Store {
         ));
     }
 
-    /// What was noted last, and when by the engine's clock, in microseconds.
-    pub fn latest_foreign_error(&self) -> Option<(u64, String)> {
+    /// What was noted last.
+    pub fn latest_foreign_error(&self) -> Option<ForeignError> {
         self.latest_foreign_error.lock().clone()
     }
 
@@ -223,6 +267,15 @@ impl Store {
         };
         let created = self.catalog.create(name, def, (keys, statement, self), counters, is_killed);
         self.noting(name, created.map(drop))
+    }
+
+    /// Waits until no prepared transaction without a session has written to a table, which is to be dropped, emptied or renamed: it is
+    /// refused before that. A temporary table is not waited for, since it loses its name at once.
+    ///
+    /// Errors: `LockTimeout`; `Interrupted`; `NoTable`.
+    pub fn await_prepared(&self, name: &str, patience: Patience<'_>) -> Result<()> {
+        let meta = self.catalog.get(name)?;
+        if meta.temporary { Ok(()) } else { await_prepared(&self.engine, &meta, patience) }
     }
 
     /// Drops a table, whatever foreign keys refer to it. A temporary one that a prepared transaction has written to loses its name now

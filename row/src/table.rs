@@ -5,7 +5,7 @@
 //! offsets in the record belong to the server's share, not to the catalog.
 
 use crate::auto_increment::{Counter, Which};
-use crate::catalog::{compare, refuse_prepared};
+use crate::catalog::{Patience, await_prepared, compare};
 use crate::changes::Changes;
 use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
@@ -309,9 +309,12 @@ impl Table {
         stats.entries.saturating_sub(stats.tombstones)
     }
 
-    /// An error if a prepared transaction without a session has written to the table: it is not to be altered.
-    pub fn refuse_prepared(&self) -> Result<()> {
-        refuse_prepared(self.engine(), &self.state.meta)
+    /// Waits until no prepared transaction without a session has written to the table: before that it is not to be altered, nor to be
+    /// locked as a whole. What such transactions have written is visible afterwards.
+    ///
+    /// Errors: `LockTimeout`; `Interrupted`.
+    pub fn await_prepared(&self, patience: Patience<'_>) -> Result<()> {
+        await_prepared(self.engine(), &self.state.meta, patience)
     }
 
     /// An error if a handler with another definition could not open the table: it is not to change places with one of that.

@@ -129,7 +129,7 @@ fn what_does_not_fit_is_refused_with_the_reason() {
     assert_eq!(try_key(&int, &["p (p)"], "f: x (p) -> none (id)", &unchecked), "");
     let temporary = TableDef { temporary: true, ..child() };
     assert!(why(create(&store, "x", &temporary, &[key("", "p")], &unchecked)).contains("(p): Temporary"));
-    assert!(store.latest_foreign_error().unwrap().1.contains("Temporary"));
+    assert!(store.latest_foreign_error().unwrap().what.contains("Temporary"));
 }
 
 #[test]
@@ -423,4 +423,21 @@ fn keys_come_and_go_in_place() {
     assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_3 -> p", "x -> q (missing)"]);
     change_keys(&store, "c", &child(), &["drop c_ibfk_1", "drop c_ibfk_3", "drop x"], &CHECKED).unwrap();
     assert!(referring(&store, "p") == ["d.taken"] && keys(&store, "c").is_empty());
+}
+
+/// Guards that whoever looks for the cause finds the statement, and how often it happens.
+#[test]
+fn what_a_foreign_key_refuses_is_noted_with_the_statement() {
+    let (_, store) = family();
+    store.set_statement_source(Box::new(|| Some("DROP TABLE p".to_owned())));
+    let errors = |store: &Store| {
+        let figures = strata_row::metrics::values(store);
+        figures.iter().find(|(metric, _)| metric.name == "foreign_key_errors").unwrap().1
+    };
+    assert_eq!(errors(&store), 0);
+    store.drop_table_with(&path("p"), &CHECKED).unwrap_err();
+    let noted = store.latest_foreign_error().unwrap();
+    assert_eq!((noted.statement.as_deref(), errors(&store)), (Some("DROP TABLE p"), 1));
+    let text = strata_row::metrics::status_text(&store);
+    assert!(text.contains("\nLATEST FOREIGN KEY ERROR\n0 s ago: ") && text.contains(", in: DROP TABLE p\n"), "{text}");
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use strata_row::error::Error;
 use strata_row::isolation::Isolation;
 use strata_row::kv::{self, LockMode};
+use strata_row::progress::Step;
 use strata_row::rowcode::Record;
+use strata_row::rows::Rows;
 use strata_row::scan::{Check, Seek};
 use strata_row::store::Store;
 use strata_row::table::Table;
@@ -513,4 +515,52 @@ fn bulk_fills_see_their_own_duplicates() {
     t.commit();
     assert_eq!(t.scan(Some(BY_B), true).unwrap(), []);
     t.check();
+}
+
+/// Guards the figures of rows: what is found counts, what is not does not, nor does an update that changes nothing; and a session that
+/// ends takes nothing away.
+#[test]
+fn rows_are_counted_as_they_are_read_and_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table) = fresh(dir.path());
+    let mut t = Client::new(&store, &table);
+    t.begin();
+    for c in 0..10 {
+        t.insert(&row(c, 0, None, Some(c as i32))).unwrap();
+    }
+    assert!(t.insert(&row(3, 0, None, Some(50))).is_err());
+    let inserted = Rows { inserted: 10, ..Rows::default() };
+    assert_eq!(store.rows(), inserted);
+    assert_eq!(t.scan(None, true).unwrap().len(), 10);
+    assert_eq!(store.rows(), Rows { read: 10, ..inserted });
+    assert_eq!(t.get(PRIMARY, &image_ca(77, 0)).unwrap(), None);
+    assert_eq!(store.rows().read, 10);
+    let old = t.get(PRIMARY, &image_ca(5, 0)).unwrap().unwrap();
+    t.write(&old, &row(5, 0, Some("x"), Some(5))).unwrap();
+    t.get(PRIMARY, &image_ca(6, 0)).unwrap();
+    let same = row(6, 0, None, Some(6));
+    t.write(&same, &same).unwrap();
+    assert_eq!(store.rows(), Rows { read: 12, updated: 1, ..inserted });
+    t.get(PRIMARY, &image_ca(7, 0)).unwrap();
+    t.delete(&row(7, 0, None, Some(7))).unwrap();
+    t.session.rollback().unwrap();
+    let all = store.rows();
+    assert_eq!((all.updated, all.deleted, all.inserted), (1, 1, 10));
+    drop(t);
+    assert_eq!(store.rows(), all);
+    store.close().unwrap();
+}
+
+/// Guards that CHECK tells how far it is, and of which step.
+#[test]
+fn a_check_tells_how_far_it_is() {
+    let (_dir, _store, client) = filled();
+    let table = client.cursor.table().clone();
+    let mut steps: Vec<(Step, u64, u64)> = Vec::new();
+    let mut told = |step, done, of| steps.push((step, done, of));
+    assert!(table.check_telling(&client.session, false, None, &mut |line| panic!("{line}"), &mut told).unwrap());
+    let of_step = |wanted: Step| steps.iter().filter(|(step, ..)| *step == wanted).count();
+    assert_eq!(of_step(Step::CheckingBlocks), table.state.meta.ids().len(), "{steps:?}");
+    assert!(of_step(Step::CheckingRows) >= 4, "{steps:?}");
+    assert!(steps.is_sorted_by_key(|(step, ..)| *step as u8), "{steps:?}");
 }

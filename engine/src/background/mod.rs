@@ -33,6 +33,7 @@ pub(crate) use flusher::flush_and_wait;
 
 use self::scheduler::{Scheduler, look};
 use crate::base::{Error, Result};
+use crate::io::Known;
 use crate::parts::Core;
 
 /// Pause of a thread after a failure.
@@ -63,11 +64,14 @@ impl Threads {
         Ok(all)
     }
 
-    fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Core>) + Send + 'static) -> Result<()> {
+    fn spawn(&self, name: &'static str, work: impl FnOnce(&Arc<Core>) + Send + 'static) -> Result<()> {
         let core = self.core.clone();
         let thread = std::thread::Builder::new()
             .name(name.into())
-            .spawn(move || guard(&core, work))
+            .spawn(move || {
+                let _known = Known::begin(name);
+                guard(&core, work);
+            })
             .map_err(|e| Error::io("start a background thread of", &self.core.tree.ssts.dir, e))?;
         self.threads.lock().push(thread);
         Ok(())

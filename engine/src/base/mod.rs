@@ -11,6 +11,7 @@ pub mod interrupt;
 pub mod limits;
 pub mod memory;
 pub mod slots;
+pub mod tally;
 pub mod value;
 
 pub use error::{Error, Result};

@@ -34,7 +34,7 @@ use self::key::Key;
 pub use self::key::SECOND_FORM;
 pub use self::shard::Queue;
 use self::shard::{ShardState, ghost_slots};
-use crate::base::FileNo;
+use crate::base::{FileNo, tally};
 
 /// Bytes charged for an entry on top of the caller's charge: slot, map entries and their slack.
 const ENTRY_OVERHEAD: usize = 128;
@@ -46,8 +46,8 @@ const USES_MAX: u8 = 3;
 /// A sharded, scan-resistant cache from (file number, offset) to a cheaply cloned value.
 pub struct Cache<V> {
     shards: Box<[Shard<V>]>,
-    /// Bytes of blocks that bulk readers hold beside the cache, each those it stands on.
-    bypass_bytes: AtomicU64,
+    /// Bytes that readers hold beside the cache, by [`Holder`].
+    held_bytes: [AtomicU64; 2],
 }
 
 // Padded so that the counters and locks of neighbouring shards do not share a cache line.
@@ -83,7 +83,7 @@ impl<V: Clone> Cache<V> {
                 second_hits: AtomicU64::new(0),
             })
             .collect();
-        Arc::new(Cache { shards, bypass_bytes: AtomicU64::new(0) })
+        Arc::new(Cache { shards, held_bytes: Default::default() })
     }
 
     #[inline]
@@ -118,6 +118,7 @@ impl<V: Clone> Cache<V> {
         let state = shard.state.read();
         let entry = state.map.get(&key)?;
         shard.hits.fetch_add(1, Ordering::Relaxed);
+        tally::note_block();
         let (result, used) = look(&entry.value);
         if used {
             // A lost update costs at most one use of the count.
@@ -131,6 +132,7 @@ impl<V: Clone> Cache<V> {
 
     /// Counts a look-up that has to read.
     pub fn count_miss(&self, file: FileNo, offset: u64) {
+        tally::note_block();
         self.shard(Key { file: file.0, offset }).misses.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -212,9 +214,9 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Bytes that readers which bypass the cache hold.
-    pub fn bypass_bytes(&self) -> u64 {
-        self.bypass_bytes.load(Ordering::Relaxed)
+    /// Bytes that readers of this kind hold beside the cache.
+    pub fn held_bytes(&self, holder: Holder) -> u64 {
+        self.held_bytes[holder as usize].load(Ordering::Relaxed)
     }
 
     /// Changes the budget; shrinking evicts at once.
@@ -281,28 +283,47 @@ impl<V: Clone> Cache<V> {
     }
 }
 
-/// What a reader that bypasses the cache holds, counted until it is dropped.
-pub struct Bypass<V> {
+/// Who holds memory beside the cache.
+#[derive(Clone, Copy)]
+pub enum Holder {
+    /// Readers that bypass it: blocks that they stand on.
+    Bypass,
+    /// Scans: buffers that they read ahead into.
+    ReadAhead,
+}
+
+/// What a reader holds beside the cache, counted until it is dropped.
+pub struct Held<V> {
     cache: Arc<Cache<V>>,
+    holder: Holder,
     bytes: u64,
 }
 
-impl<V> Bypass<V> {
+impl<V> Held<V> {
     /// Nothing yet.
-    pub fn new(cache: Arc<Cache<V>>) -> Bypass<V> {
-        Bypass { cache, bytes: 0 }
+    pub fn new(cache: Arc<Cache<V>>, holder: Holder) -> Held<V> {
+        Held { cache, holder, bytes: 0 }
+    }
+
+    fn count(&self) -> &AtomicU64 {
+        &self.cache.held_bytes[self.holder as usize]
+    }
+
+    /// What all of its kind hold.
+    pub fn of_all(&self) -> u64 {
+        self.count().load(Ordering::Relaxed)
     }
 
     /// It holds `bytes` now.
     pub fn set(&mut self, bytes: u64) {
-        let total = &self.cache.bypass_bytes;
-        total.fetch_add(bytes, Ordering::Relaxed);
-        total.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+        self.count().fetch_add(bytes, Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.count().fetch_sub(before, Ordering::Relaxed);
     }
 }
 
-impl<V> Drop for Bypass<V> {
+impl<V> Drop for Held<V> {
     fn drop(&mut self) {
-        self.cache.bypass_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.count().fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

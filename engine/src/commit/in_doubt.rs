@@ -91,6 +91,11 @@ impl InDoubt {
         self.by_id.values().any(|prepared| *prepared.xid == *xid)
     }
 
+    /// All, by their ids.
+    pub fn by_id(&self) -> impl Iterator<Item = (TxnId, &Prepared)> {
+        self.by_id.iter().map(|(id, prepared)| (*id, prepared))
+    }
+
     /// What they write.
     pub fn batches(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.by_id.values().map(|prepared| &prepared.batch)

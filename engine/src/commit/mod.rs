@@ -35,13 +35,14 @@ mod in_doubt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::in_doubt::InDoubt;
 pub(crate) use self::in_doubt::Prepared;
 use self::relocation::{PrepareRecord, to_relocate};
-use crate::base::{IndexId, Kind, Lsn, Result, SeqNo, TxnId};
+use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
 use crate::event::FlushReason;
 use crate::io::{Blocking, Waiting};
 use crate::manifest::{FileEntry, ObsoleteFiles};
@@ -55,6 +56,9 @@ use crate::write_buffer::{BatchReader, WriteBuffer, files_of};
 
 /// Bytes of prepare records that are relocated before they are written out.
 const RELOCATE_BUFFERED_BYTES: usize = 1 << 20;
+
+/// Longest wait for a decision between two looks whether the one who waits was interrupted.
+const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// What the order step decided.
 #[derive(Clone)]
@@ -95,6 +99,8 @@ pub(crate) struct Committer {
     /// The last sequence number that was assigned. Held by who orders.
     order: Mutex<SeqNo>,
     in_doubt: Mutex<InDoubt>,
+    /// Signalled when one of those in doubt has been decided.
+    decided: Condvar,
     queue: Mutex<Queue>,
     published: Condvar,
     counts: Counts,
@@ -143,6 +149,7 @@ impl Committer {
             timeline,
             order: Mutex::new(last),
             in_doubt: Mutex::new(in_doubt),
+            decided: Condvar::new(),
             queue: Mutex::new(Queue { first: last.0 + 1, slots: VecDeque::new(), waiters: 0 }),
             published: Condvar::new(),
             counts: Counts { before: last, internal: AtomicU64::new(0), rollbacks: AtomicU64::new(0) },
@@ -329,6 +336,7 @@ impl Committer {
         let decided = self.in_doubt.lock().remove(id);
         drop(last);
         drop(decided);
+        self.decided.notify_all();
         self.log.redeem_end();
         Ok(ordered)
     }
@@ -355,13 +363,60 @@ impl Committer {
 
     /// Whether a prepared transaction without a decision writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
-        let batches: Vec<Arc<[u8]>> = self.in_doubt.lock().batches().cloned().collect();
-        batches.iter().any(|batch| {
+        self.prepared_writer(indexes).is_some()
+    }
+
+    /// One that does.
+    fn prepared_writer(&self, indexes: &[IndexId]) -> Option<TxnId> {
+        // The mutex is not held while batches are read, which may be long.
+        let all: Vec<(TxnId, Arc<[u8]>)> =
+            self.in_doubt.lock().by_id().map(|(id, prepared)| (id, prepared.batch.clone())).collect();
+        let writes = |(_, batch): &(TxnId, Arc<[u8]>)| {
             let files = files_of(batch).unwrap_or_default();
             let mut keys = BatchReader::new(batch).map(|(_, key, _)| IndexId::of(key));
             files.iter().any(|file| indexes.iter().any(|&index| file.holds(index)))
                 || keys.any(|index| indexes.contains(&index))
-        })
+        };
+        all.into_iter().find(writes).map(|(id, _)| id)
+    }
+
+    /// Waits until no prepared transaction without a decision writes to these indexes, and what those that ended meanwhile have
+    /// written is visible. Nobody may prepare another one that does.
+    ///
+    /// Errors: `LockTimeout` after `timeout`; `Interrupted` once `is_interrupted` says so.
+    pub fn await_prepared(
+        &self,
+        indexes: &[IndexId],
+        timeout: Duration,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let Some(mut writer) = self.prepared_writer(indexes) else { return Ok(()) };
+        // A timeout beyond the clock's range never comes.
+        let until = Instant::now().checked_add(timeout);
+        let _waiting = Waiting::begin(Blocking::Lock);
+        loop {
+            let mut in_doubt = self.in_doubt.lock();
+            while in_doubt.get(writer).is_ok() {
+                let now = Instant::now();
+                if until.is_some_and(|until| now >= until) {
+                    return Err(Error::LockTimeout);
+                }
+                let look = now + LOOK_MAX;
+                self.decided.wait_until(&mut in_doubt, until.map_or(look, |until| look.min(until)));
+                // It asks the server, whose locks come before this one.
+                let interrupted = MutexGuard::unlocked(&mut in_doubt, is_interrupted);
+                if interrupted {
+                    return Err(Error::Interrupted);
+                }
+            }
+            drop(in_doubt);
+            match self.prepared_writer(indexes) {
+                Some(next) => writer = next,
+                None => break,
+            }
+        }
+        self.publish(self.last_assigned());
+        Ok(())
     }
 
     /// Logs that a prepared transaction is rolled back; the end of that record, and the batch.
@@ -370,6 +425,7 @@ impl Committer {
         let batch = self.in_doubt.lock().get(id)?.batch.clone();
         let span = self.log.append(&record::rollback_prepared(id))?;
         self.in_doubt.lock().remove(id);
+        self.decided.notify_all();
         self.log.redeem_end();
         self.count_rollback();
         Ok((span.end, batch))

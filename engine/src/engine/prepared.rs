@@ -1,6 +1,7 @@
 //! What is asked of prepared transactions that no session holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Engine;
 use crate::base::{Error, IndexId, Result};
@@ -24,6 +25,21 @@ impl Engine {
     /// Whether a prepared transaction, with or without a session, writes to one of these indexes.
     pub fn prepared_writes(&self, indexes: &[IndexId]) -> bool {
         self.core.journal.committer.prepared_writes(indexes)
+    }
+
+    /// Waits until no prepared transaction writes to one of these indexes, and what those that ended meanwhile have written is
+    /// visible. Nobody may prepare another one that does, as long as the caller counts on it. `is_interrupted` is asked again and
+    /// again.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] after `timeout`; [`Error::Interrupted`].
+    pub fn await_prepared(
+        &self,
+        indexes: &[IndexId],
+        timeout: Duration,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.core.journal.committer.await_prepared(indexes, timeout, is_interrupted)
     }
 
     /// Whether a transaction that was prepared when the store was opened has not ended. It holds the locks of what it wrote, and not

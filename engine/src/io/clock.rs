@@ -41,6 +41,11 @@ impl Stopwatch {
     pub fn us(&self) -> u64 {
         self.0.elapsed().as_micros() as u64
     }
+
+    /// Nanoseconds since it was begun.
+    pub fn ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
 }
 
 /// A clock that moves only when told; for tests. The time of day moves with it, and may be set apart.

@@ -11,6 +11,7 @@ mod hooked;
 mod mem;
 mod posix;
 mod sched;
+mod threads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub use hooked::{DiskHook, HookedDisk, Operation};
 pub use mem::{FaultKind, MemDisk, MemDiskCounters};
 pub use posix::PosixDisk;
 pub use sched::{NICE_MAX, Scheduler, SystemScheduler};
+pub(crate) use threads::Known;
+pub use threads::{ThreadHook, set_thread_hook};
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Picked, VersionIter, head_of};
 use crate::base::interrupt::interruptible;
 use crate::base::value::LargeValue;
-use crate::base::{Error, Kind, Result, SeqNo};
+use crate::base::{Error, Kind, Result, SeqNo, tally};
 
 /// How many versions may be skipped between two polls of the interrupt check.
 const SKIPS_PER_POLL: u64 = 1000;
@@ -298,6 +298,7 @@ impl<I: VersionIter> VisibleIter<I> {
     #[inline]
     fn skip(&mut self) -> Result<()> {
         self.skipped += 1;
+        tally::note_passed();
         if self.skipped < self.poll_at {
             return Ok(());
         }

@@ -107,6 +107,8 @@ pub struct LockCounters {
     pub timeouts: u64,
     /// Microseconds of waits that are over.
     pub wait_us: u64,
+    /// Microseconds of the longest of them.
+    pub longest_wait_us: u64,
 }
 
 /// What is locked at one moment.
@@ -162,6 +164,7 @@ impl LockTable {
             deadlocks: self.deadlocks.load(Ordering::Relaxed),
             timeouts: self.timeouts.load(Ordering::Relaxed),
             wait_us: self.wait_us.load(Ordering::Relaxed),
+            longest_wait_us: self.longest_wait_us.load(Ordering::Relaxed),
         }
     }
 }

@@ -64,7 +64,9 @@ impl LockTable {
     ) -> Result<()> {
         let timer = Stopwatch::begin();
         let result = self.wait(owner, place, timeout_us, length);
-        self.wait_us.fetch_add(timer.us(), Ordering::Relaxed);
+        let us = timer.us();
+        self.wait_us.fetch_add(us, Ordering::Relaxed);
+        self.longest_wait_us.fetch_max(us, Ordering::Relaxed);
         self.waiting.lock().remove(&owner.id);
         *owner.wait.lock() = WaitState::Idle;
         result

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::text::{Remarks, report};
 use super::{Metric, Metrics};
 use crate::base::{failure_counts, slots};
+use crate::cache::Holder;
 use crate::compact::throttle::{Admission, admission, memory_pressure, tree_pressure};
 use crate::parts::Core;
 use crate::sst::pinned_block_bytes;
@@ -30,12 +31,13 @@ impl Metrics {
             table_index_bytes: state.version.sst_bytes(),
             unused_slot_bytes: slots::unused_bytes() as u64,
             log_buffer_bytes: core.journal.log.buffer_bytes(),
-            merge_buffer_bytes: core.board.buffer_bytes() + cache.bypass_bytes(),
+            merge_buffer_bytes: core.board.buffer_bytes() + cache.held_bytes(Holder::Bypass),
             memtable_pinned_bytes: core.tree.states.pinned_bytes(),
             write_buffer_bytes: core.write_buffer_bytes.load(Ordering::Relaxed),
             prepared_bytes: committer.prepared_bytes(),
             large_block_bytes: slots::large_bytes() as u64,
             block_pinned_bytes: pinned_block_bytes(),
+            read_ahead_bytes: cache.held_bytes(Holder::ReadAhead),
             lock_bytes: locked.bytes,
             locked_keys: locked.keys,
             locked_intervals: locked.intervals,
@@ -67,6 +69,7 @@ impl Metrics {
             deadlocks: locks.deadlocks,
             lock_timeouts: locks.timeouts,
             lock_wait_us: locks.wait_us,
+            lock_longest_wait_us: locks.longest_wait_us,
             lock_waiting: core.locks.waiting() as u64,
             commits: committer.commits(),
             internal_commits: committer.internal_commits(),

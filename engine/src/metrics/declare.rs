@@ -22,6 +22,8 @@ pub enum Subsystem {
     Throttle,
     /// Row locks.
     Lock,
+    /// Rows, counted by the layer that has them.
+    Row,
     /// Transactions and snapshots.
     Transaction,
     /// Files and descriptors.
@@ -32,7 +34,7 @@ pub enum Subsystem {
 
 impl Subsystem {
     /// All of them, in the order of reports.
-    pub const ALL: [Subsystem; 12] = [
+    pub const ALL: [Subsystem; 13] = [
         Subsystem::Memory,
         Subsystem::Budget,
         Subsystem::Cache,
@@ -42,6 +44,7 @@ impl Subsystem {
         Subsystem::Level,
         Subsystem::Throttle,
         Subsystem::Lock,
+        Subsystem::Row,
         Subsystem::Transaction,
         Subsystem::File,
         Subsystem::Error,
@@ -59,6 +62,7 @@ impl Subsystem {
             Subsystem::Level => "level",
             Subsystem::Throttle => "throttle",
             Subsystem::Lock => "lock",
+            Subsystem::Row => "row",
             Subsystem::Transaction => "transaction",
             Subsystem::File => "file",
             Subsystem::Error => "error",

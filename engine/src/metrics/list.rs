@@ -53,7 +53,7 @@ static STORE: &[Declared] = &[
         Memory,
         "memory_write_buffer_bytes",
         Bytes,
-        "Write buffers of open transactions, without those of less than 64 KiB",
+        "Write buffers of open transactions, without those of less than 8 KiB",
         |m| m.write_buffer_bytes,
     )
     .zero_at_rest(),
@@ -74,6 +74,10 @@ static STORE: &[Declared] = &[
         "Blocks held by values that were read without a copy, in the cache or not, of all stores of the process",
         |m| m.block_pinned_bytes,
     )
+    .zero_at_rest(),
+    Declared::gauge(Memory, "memory_read_ahead_bytes", Bytes, "Buffers that scans read ahead into", |m| {
+        m.read_ahead_bytes
+    })
     .zero_at_rest(),
     Declared::gauge(Memory, "memory_lock_bytes", Bytes, "Row locks", |m| m.lock_bytes),
     Declared::gauge(Budget, "budget_memtable_bytes", Bytes, "What memtables may hold", |m| m.memtable_budget_bytes),
@@ -255,6 +259,9 @@ static STORE: &[Declared] = &[
     ),
     Declared::counter(Lock, "lock_waits", Count, "Lock requests that had to wait", |m| m.lock_waits),
     Declared::counter(Lock, "lock_wait_us", Microseconds, "Time of lock waits that are over", |m| m.lock_wait_us),
+    Declared::gauge(Lock, "lock_wait_max_us", Microseconds, "The longest of them since the start of the plugin", |m| {
+        m.lock_longest_wait_us
+    }),
     Declared::gauge(Lock, "lock_waiting", Count, "Transactions that wait for a lock now", |m| m.lock_waiting)
         .zero_at_rest(),
     Declared::counter(Lock, "deadlocks", Count, "Deadlocks found", |m| m.deadlocks),
@@ -493,12 +500,13 @@ mod tests {
             lock_bytes: 1 << 10,
             cache_bytes: 1 << 11,
             block_pinned_bytes: 1 << 12,
+            read_ahead_bytes: 1 << 13,
             ..Metrics::default()
         };
         let memory: Vec<u64> =
             sample.values().filter(|(metric, _)| metric.subsystem == Memory).map(|(_, value)| value).collect();
         assert_eq!(memory[0], sample.memory_bytes());
         assert_eq!(memory[1..].iter().sum::<u64>(), memory[0]);
-        assert_eq!(memory[0], (1 << 13) - 1);
+        assert_eq!(memory[0], (1 << 14) - 1);
     }
 }

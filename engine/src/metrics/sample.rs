@@ -36,7 +36,7 @@ pub struct Metrics {
     pub merge_buffer_bytes: u64,
     /// Bytes of memtables that are in SSTs already, and that open cursors hold.
     pub memtable_pinned_bytes: u64,
-    /// Bytes of the write buffers of open transactions, but for those of less than 64 KiB.
+    /// Bytes of the write buffers of open transactions, but for those of less than 8 KiB.
     pub write_buffer_bytes: u64,
     /// Bytes of the writes of prepared transactions.
     pub prepared_bytes: u64,
@@ -44,6 +44,8 @@ pub struct Metrics {
     pub large_block_bytes: u64,
     /// Bytes of blocks that values hold which were read without a copy, of all stores of the process.
     pub block_pinned_bytes: u64,
+    /// Bytes of buffers that scans read ahead into.
+    pub read_ahead_bytes: u64,
     /// Bytes of locks.
     pub lock_bytes: u64,
     /// Keys that somebody has locked.
@@ -112,6 +114,8 @@ pub struct Metrics {
     pub lock_timeouts: u64,
     /// Microseconds of lock waits that are over.
     pub lock_wait_us: u64,
+    /// Microseconds of the longest lock wait that is over.
+    pub lock_longest_wait_us: u64,
     /// Transactions that wait for a lock.
     pub lock_waiting: u64,
     /// Commits.
@@ -180,6 +184,7 @@ impl Metrics {
             + self.prepared_bytes
             + self.large_block_bytes
             + self.block_pinned_bytes
+            + self.read_ahead_bytes
             + self.lock_bytes
     }
 

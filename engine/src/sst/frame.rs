@@ -17,9 +17,9 @@ use super::large::{self, LARGE};
 use super::sealed::Sealed;
 use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
-use crate::base::{Error, FileNo, Result};
+use crate::base::{Error, FileNo, Result, tally};
 use crate::crypt::Cipher;
-use crate::io::{AlignedBuf, File};
+use crate::io::{AlignedBuf, File, Stopwatch};
 
 /// Kind (1), unpacked length (4), checksum (4).
 pub(crate) const TRAILER_BYTES: usize = 9;
@@ -220,6 +220,16 @@ pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&
 /// A buffer above this size is given back after use.
 const KEEP: usize = 4 << 20;
 
+/// Reads from a file; the time counts for the thread, if it counts.
+pub(super) fn read_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()> {
+    let timer = tally::is_on().then(Stopwatch::begin);
+    let result = file.read_exact_at(buf, offset);
+    if let Some(timer) = timer {
+        tally::note_read_time(timer.ns());
+    }
+    result
+}
+
 /// Runs `f` on `len` bytes of the file at `offset`, read through the thread's aligned buffer.
 pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
     let (start, end) = aligned(offset, offset + len as u64);
@@ -229,7 +239,8 @@ pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl Fn
             Some(buf) if buf.len() >= want => buf,
             _ => scratch.insert(AlignedBuf::zeroed(want.next_multiple_of(64 << 10))),
         };
-        let result = file.read_exact_at(&mut buf[..want], start).and_then(|()| {
+        tally::note_block_read();
+        let result = read_at(file, &mut buf[..want], start).and_then(|()| {
             let skip = (offset - start) as usize;
             f(&buf[skip..skip + len])
         });

@@ -1,7 +1,8 @@
 //! The cursor over one SST, and read-ahead.
 //!
 //! Read-ahead begins by itself once a cursor has walked into several blocks in a row that it had to read from disk, and
-//! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra.
+//! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra. Thousands of sessions may scan at
+//! once: what all such cursors read ahead into is counted, and beyond a quarter of the block cache none begins and none grows.
 //!
 //! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
 //! there is one; the prefix is copied once per block. Values are never copied, and large ones read only when they are loaded
@@ -12,13 +13,13 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::deferred::{LargeRow, LargeRowRef};
-use super::frame::{Handle, aligned};
+use super::frame::{self, Handle, aligned};
 use super::large::LARGE;
 use super::reader::Sst;
-use super::{Cached, PinnedValue, ReadHints};
+use super::{BlockCache, Cached, PinnedValue, ReadHints};
 use crate::base::value::{DeferredValue, LargeValue};
-use crate::base::{Kind, Result, SeqNo};
-use crate::cache::Bypass;
+use crate::base::{Kind, Result, SeqNo, tally};
+use crate::cache::{Held, Holder};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
 
@@ -31,6 +32,9 @@ const IN_ORDER: u32 = 2;
 /// No partition or entry.
 const NONE: u32 = u32::MAX;
 
+/// The least that cursors may read ahead into together, in bytes, however small the block cache is.
+const ALL_MIN: u64 = 1 << 20;
+
 /// A window of the file that was read in one go.
 pub(super) struct ReadAhead {
     buf: Option<AlignedBuf>,
@@ -39,17 +43,35 @@ pub(super) struct ReadAhead {
     end: u64,
     window: u64,
     window_max: u64,
+    /// Of one of many: the count, and what all may have together.
+    of_many: Option<(Held<Cached>, u64)>,
 }
 
 impl ReadAhead {
     /// A window of `window` bytes at first and of `window_max` at most.
     pub fn new(window: u64, window_max: u64) -> ReadAhead {
-        ReadAhead { buf: None, start: 0, end: 0, window, window_max }
+        ReadAhead { buf: None, start: 0, end: 0, window, window_max, of_many: None }
     }
 
     /// Bytes of memory it has.
     fn bytes(&self) -> usize {
         self.buf.as_ref().map_or(0, |buf| buf.len())
+    }
+
+    /// May there be `bytes` more of all together?
+    fn may_take(&self, bytes: u64) -> bool {
+        self.of_many.as_ref().is_none_or(|(held, most)| held.of_all() + bytes <= *most)
+    }
+
+    /// May one of many begin, or go on, beside this cache? It is counted from now on.
+    fn may_read(&mut self, cache: &Arc<BlockCache>) -> bool {
+        if self.buf.is_some() {
+            return true;
+        }
+        let most = (cache.capacity() as u64 / 4).max(ALL_MIN);
+        let held = Held::new(cache.clone(), Holder::ReadAhead);
+        self.of_many = Some((held, most));
+        self.may_take(AHEAD_MIN)
     }
 
     /// The stored bytes of a block. What is read along with it lies behind it or, if not `forward`, before it; the
@@ -63,7 +85,11 @@ impl ReadAhead {
                 (self.start..=self.end).contains(&handle.end())
             };
             if self.end > 0 {
-                self.window = if continues { (self.window * 2).min(self.window_max) } else { AHEAD_MIN };
+                self.window = match continues {
+                    true if self.may_take(self.window) => (self.window * 2).min(self.window_max),
+                    true => self.window,
+                    false => AHEAD_MIN,
+                };
             }
             let (from, to) = if forward {
                 (handle.offset, (handle.offset + self.window).min(data_end).max(handle.end()))
@@ -79,12 +105,17 @@ impl ReadAhead {
                 other => {
                     // Never two of them at once.
                     *other = None;
-                    other.insert(AlignedBuf::zeroed(want))
+                    let buf = other.insert(AlignedBuf::zeroed(want));
+                    if let Some((held, _)) = &mut self.of_many {
+                        held.set(buf.len() as u64);
+                    }
+                    buf
                 }
             };
-            file.read_exact_at(&mut buf[..want], start)?;
+            frame::read_at(file, &mut buf[..want], start)?;
             (self.start, self.end) = (start, end);
         }
+        tally::note_block_read();
         let skip = (handle.offset - self.start) as usize;
         let held = self.buf.as_deref().unwrap_or(&[]);
         Ok(&held[skip..skip + handle.len as usize])
@@ -118,7 +149,7 @@ pub struct SstIter {
     /// It was one, and has been read.
     loaded: bool,
     /// Of a reader past the cache: counts the block it stands on, unless that is counted as a large one.
-    bypass: Option<Bypass<Cached>>,
+    bypass: Option<Held<Cached>>,
     // Prefix of `block`, then what `fill_key` put behind it.
     key: Vec<u8>,
     key_len: usize,
@@ -130,7 +161,7 @@ impl SstIter {
     pub(super) fn new(sst: Arc<Sst>, hints: ReadHints, memory: IterMemory) -> SstIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
         let block = sst.top.clone();
-        let bypass = (!hints.fill_cache).then(|| Bypass::new(sst.cache.clone()));
+        let bypass = (!hints.fill_cache).then(|| Held::new(sst.cache.clone(), Holder::Bypass));
         let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
         SstIter {
             sst,
@@ -202,7 +233,8 @@ impl SstIter {
                 match self.sst.cached_rows(handle)? {
                     Some(block) => block,
                     None => {
-                        let ahead = (self.in_order >= IN_ORDER).then_some(&mut self.ahead);
+                        let reads_ahead = self.in_order >= IN_ORDER && self.ahead.may_read(&self.sst.cache);
+                        let ahead = reads_ahead.then_some(&mut self.ahead);
                         self.in_order += 1;
                         self.sst.load_data(handle, ahead, forward)?
                     }

@@ -24,7 +24,7 @@ use crate::base::interrupt;
 use crate::base::limits::{IO_ALIGN, VALUE_BYTES_MAX};
 use crate::base::slots::Buf;
 pub(super) use crate::base::slots::LARGE;
-use crate::base::{Error, FileNo, Result};
+use crate::base::{Error, FileNo, Result, tally};
 use crate::crypt::Cipher;
 use crate::io::{AlignedBuf, File};
 
@@ -181,10 +181,12 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&
     let mut window = AlignedBuf::zeroed(WINDOW);
     let mut sum = frame::checksum_of_place(no, handle.offset);
     let mut at = handle.offset;
+    tally::note_block_read();
     while at < end {
         let start = at / IO_ALIGN as u64 * IO_ALIGN as u64;
         let stop = end.min(start + WINDOW as u64);
-        file.read_exact_at(&mut window[..(stop.next_multiple_of(IO_ALIGN as u64) - start) as usize], start)?;
+        let len = (stop.next_multiple_of(IO_ALIGN as u64) - start) as usize;
+        frame::read_at(file, &mut window[..len], start)?;
         let piece = &window[(at - start) as usize..(stop - start) as usize];
         sum = crc32c::crc32c_append(sum, piece);
         match &mut opening {

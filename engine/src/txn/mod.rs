@@ -20,7 +20,7 @@ use crate::base::interrupt::interruptible;
 use crate::base::limits::{check_key, check_value};
 use crate::base::slots::LARGE;
 use crate::base::value::ValueOut;
-use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId};
+use crate::base::{Error, IndexId, Kind, Lsn, Result, SeqNo, TxnId, tally};
 use crate::budget::spills;
 use crate::commit::{Committer, Ordered};
 use crate::compact::merge::MergeEnv;
@@ -72,7 +72,7 @@ pub struct Txn {
 }
 
 /// Steps in which write buffers are counted, in bytes; one below the first is not: most transactions touch no common counter.
-const COUNT_STEP: usize = 64 << 10;
+const COUNT_STEP: usize = 8 << 10;
 
 impl Txn {
     pub(crate) fn new(core: Arc<Core>) -> Txn {
@@ -100,6 +100,7 @@ impl Txn {
         self.check_key(key)?;
         self.make_room(key.len() + value.len())?;
         self.buffer.push(Kind::Put, key, value);
+        tally::note_written();
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }
@@ -116,6 +117,7 @@ impl Txn {
             let append = |to: &mut Vec<u8>| parts.iter().for_each(|part| to.extend_from_slice(part));
             self.buffer.push_parts(Kind::Put, key, bytes, append);
         }
+        tally::note_written();
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }
@@ -125,6 +127,7 @@ impl Txn {
         self.check_key(key)?;
         self.make_room(key.len())?;
         self.buffer.push(Kind::Delete, key, &[]);
+        tally::note_written();
         self.owner.set_weight(self.buffer.savepoint().0);
         Ok(())
     }

@@ -137,7 +137,9 @@ impl Xa {
         ];
         if !self.state.prepared.is_empty() && self.rng.random_range(0..3) == 0 {
             let statement = held[self.rng.random_range(0..held.len())];
-            return match session.run(statement) {
+            // Nobody ends the transactions meanwhile.
+            let statement = format!("SET STATEMENT innodb_lock_wait_timeout = 0 FOR {statement}");
+            return match session.run(&statement) {
                 Answer::Refused(1205 | 1025, _) => Ok(Flow::Goes),
                 Answer::Lost => Ok(Flow::Lost),
                 answer => bail!("{answer:?} to {statement} beside prepared transactions {:?}", self.state.prepared),

@@ -4,6 +4,7 @@ use super::files::Files;
 use crate::engine::Conditions;
 use crate::kernel;
 use crate::leaks;
+use crate::memory_group::MemoryGroup;
 use crate::options::Isolation;
 use crate::server::{Instance, PATIENCE, Server};
 use anyhow::{Context, Result, bail, ensure};
@@ -102,6 +103,17 @@ impl Bench {
     pub fn start_limited(&mut self, open_files: u64) -> Result<()> {
         self.told = self.log().metadata().map_or(0, |meta| meta.len());
         let mut server = self.instance.launch_limited(&self.conditions, open_files)?;
+        server.wait_ready(PATIENCE)?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// As `start`; the process is a member of the control group, and has these options as well.
+    pub fn start_in(&mut self, group: &MemoryGroup, options: &[&str]) -> Result<()> {
+        self.told = self.log().metadata().map_or(0, |meta| meta.len());
+        let mut conditions = self.conditions.clone();
+        conditions.strata_extra.extend(options.iter().map(|option| option.to_string()));
+        let mut server = self.instance.launch_in(&conditions, group)?;
         server.wait_ready(PATIENCE)?;
         self.server = Some(server);
         Ok(())

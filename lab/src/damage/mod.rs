@@ -1,4 +1,4 @@
-//! The command `damage`: broken files, a full disk and killed statements, against a real server.
+//! The command `damage`: broken files, a full disk, little memory and killed statements, against a real server.
 //!
 //! Each case starts from a copy of the same store: rows that a reader can check one by one, some in table files, some
 //! in the log only, all acknowledged. Then it does its damage and asks for three things: an error that names file and
@@ -13,6 +13,7 @@ mod cases;
 mod descriptors;
 mod files;
 mod full;
+mod group;
 
 use crate::engine::Kind;
 use crate::options::Site;
@@ -31,7 +32,7 @@ const APART: &str = "STRATA_LAB_MOUNTS_APART";
 /// Options of `damage`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Leave out what needs a small file system, which only root can mount
+    /// Leave out what needs a small file system or a control group, which only root can make
     #[arg(long)]
     no_mount: bool,
     /// Only cases whose name contains this
@@ -57,6 +58,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut cases = [&cases::ALL[..], &descriptors::ALL[..]].concat();
     if !args.no_mount {
         cases.extend(full::ALL);
+        cases.extend(group::ALL);
     }
     let mut failed = Vec::new();
     let mut ran = 0;

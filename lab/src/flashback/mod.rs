@@ -320,9 +320,9 @@ impl Trial {
                 answer => anyhow::bail!("the moment {at} should be refused: {answer:?}"),
             }
         };
+        let old = now() - shorter - 1;
         conn.query_drop(format!("SET GLOBAL strata_history_retention = {shorter}"))?;
         self.kept.retention = shorter;
-        let old = now() - shorter - 1;
         refused(&mut conn, old)?;
         for _ in 0..self.args.moments / 3 {
             self.look(&mut conn)?;

@@ -138,11 +138,12 @@ pub fn run(args: Args) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     for &(instance, way) in &cases {
         let saved = way.saved(scale);
-        if args.course.reuse && instance.has_saved(&saved) {
-            println!("{}{}: using the data of an earlier call", instance.kind().title(), way.words());
+        // Two ways may begin with the same data.
+        if loaded.contains(&(instance.kind(), saved.clone())) {
             continue;
         }
-        if loaded.contains(&(instance.kind(), saved.clone())) {
+        if args.course.reuse && instance.has_saved(&saved) {
+            println!("{}{}: using the data of an earlier call", instance.kind().title(), way.words());
             continue;
         }
         loaded.push((instance.kind(), saved.clone()));

@@ -10,7 +10,8 @@
 //! commit      nobody has the table     one write of the catalog: the table has the indexes
 //! ```
 //! "Nobody has the table" is the server's exclusive metadata lock, for which it waits until all transactions that have touched the
-//! table have ended. A transaction that is prepared and has no session holds no such lock: a table that it has written to is refused.
+//! table have ended. A transaction that is prepared and has no session holds no such lock: the caller waits for its end
+//! ([`Table::await_prepared`]), at the beginning and before the last pass; a table that it has written to is refused.
 //!
 //! A pass takes its snapshot first and then the noted keys. So a change that the snapshot shows has been noted before, and its key is
 //! among those taken now or earlier. A key whose row is locked, or was changed after the snapshot, is noted again for the next pass:
@@ -55,8 +56,9 @@ use std::sync::Arc;
 pub trait Rows {
     /// Memory for a record of the table as it is.
     fn room(&mut self) -> &mut [u8];
-    /// The record of the new definition that the row in the room makes.
-    fn made(&mut self) -> Result<Record<'_>>;
+    /// The record of the new definition that the row in the room makes, which is the next row of the table, or one that was made before
+    /// and is to be as it was.
+    fn made(&mut self, again: bool) -> Result<Record<'_>>;
     /// Memory for a record of the new definition: where `made` puts it.
     fn made_room(&mut self) -> &mut [u8];
 }
@@ -222,7 +224,7 @@ impl Build {
         if is_killed() { Err(kv::Error::Interrupted) } else { Ok(()) }
     }
 
-    /// The record of the new definition of the row at `key` as it was at `read`; `None` if there was none.
+    /// The record of the new definition that was made of the row at `key` as it was at `read`; `None` if there was none.
     fn record_at<'r>(
         &self,
         key: &[u8],
@@ -231,15 +233,15 @@ impl Build {
         rows: &'r mut dyn Rows,
     ) -> Result<Option<Record<'r>>> {
         match self.table.engine().get_at(key, read, found)? {
-            true => self.record_of(key, found, rows).map(Some),
+            true => self.record_of(key, found, rows, true).map(Some),
             false => Ok(None),
         }
     }
 
-    fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows) -> Result<Record<'r>> {
+    fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows, again: bool) -> Result<Record<'r>> {
         let decoded = self.table.row.decode(key, row, rows.room(), self.wanted.as_ref());
         decoded.map_err(|error| Error::from(error).read_at(self.table.engine(), key))?;
-        rows.made()
+        rows.made(again)
     }
 
     fn row_id(&self, key: &[u8]) -> Result<u64> {

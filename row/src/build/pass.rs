@@ -66,6 +66,7 @@ impl Build {
         let mut coming = engine.sorter();
         let (mut old, mut new) = (Collected::default(), Collected::default());
         let mut found = ValueBuf::default();
+        let (mut was, mut is) = (ValueBuf::default(), ValueBuf::default());
         let mut last = Vec::new();
         let mut seen = 0_u32;
         noted.each(&tick, |key, _| -> Result<()> {
@@ -81,11 +82,17 @@ impl Build {
             if engine.locks().is_locked(key) || engine.changed_since(key, next.seq())? {
                 self.keys.note(key);
             }
+            let had = engine.get_at(key, self.point.seq(), &mut was)?;
+            let has = engine.get_at(key, next.seq(), &mut is)?;
+            if had == has && (!had || *was == *is) {
+                // What was undone, or came with the snapshot before: most keys that are noted again.
+                return Ok(());
+            }
             let row_id = self.row_id(key)?;
-            for (read, entries) in [(self.point.seq(), &mut old), (next.seq(), &mut new)] {
-                let record = self.record_at(key, read, &mut found, &mut **rows)?;
+            for (there, row, again, entries) in [(had, &mut was, true, &mut old), (has, &mut is, false, &mut new)] {
+                let record = there.then(|| self.record_of(key, row, &mut **rows, again)).transpose()?;
                 self.collect(record, row_id, entries)?;
-                found.release();
+                row.release();
             }
             for Entry { key, .. } in old.entries.iter().filter(|entry| !new.entries.contains(entry)) {
                 writes.push(key, None)?;

@@ -37,7 +37,7 @@ impl Build {
                     self.progress.add_rows(u64::from(ASK_ROWS));
                 }
                 let row_id = self.row_id(cursor.key())?;
-                let record = self.record_of(cursor.key(), cursor.value(), &mut **rows)?;
+                let record = self.record_of(cursor.key(), cursor.value(), &mut **rows, false)?;
                 self.sort(record, row_id, &mut sorting)?;
                 cursor.next(&none)?;
             }

@@ -48,7 +48,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Before the number of a table in the name that it has once its own is given free. No path begins so.
 const ASIDE: &str = "#aside/";
@@ -562,6 +562,20 @@ pub(crate) fn refuse_prepared(engine: &Engine, meta: &TableMeta) -> Result<()> {
         true => Err(kv::Error::LockTimeout.into()),
         false => Ok(()),
     }
+}
+
+/// How long to wait for others, and for whom nobody does.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// At most this.
+    pub timeout: Duration,
+    /// True once the one who waits is to give up.
+    pub is_killed: &'a dyn Fn() -> bool,
+}
+
+/// Waits for the end of the prepared transactions that have written to a table, which no session may change meanwhile.
+pub(crate) fn await_prepared(engine: &Engine, meta: &TableMeta, patience: Patience<'_>) -> Result<()> {
+    Ok(engine.await_prepared(&meta.ids(), patience.timeout, patience.is_killed)?)
 }
 
 /// Tells the engine how a table's files are to be compressed.

@@ -252,6 +252,7 @@ impl Workspace {
         session.writes_to(&child.state);
         if consequence.deletes() {
             Writer { table: child, session, buffers }.delete_entries(former)?;
+            session.rows().deleted();
             return self.level(child, was, None, ALL);
         }
         new.clone_from(old);
@@ -284,6 +285,7 @@ impl Workspace {
             Ok(Updated::Changed) => {}
         }
         self.check(session, child, Some(was), is, Some(reference), ALL)?;
+        session.rows().updated();
         self.level(child, was, Some(is), ALL)
     }
 }

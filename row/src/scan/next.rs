@@ -45,6 +45,15 @@ impl RowCursor {
     }
 
     fn step(&mut self, session: &mut Session, record: &mut [u8], direction: Direction, same: bool) -> Result<bool> {
+        let found = self.step_to(session, record, direction, same)?;
+        if found {
+            session.rows().read();
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    fn step_to(&mut self, session: &mut Session, record: &mut [u8], direction: Direction, same: bool) -> Result<bool> {
         self.fresh_lock = false;
         self.has_row = false;
         let place = match &self.scan {
@@ -96,8 +105,8 @@ impl RowCursor {
     fn step_from_end(&mut self, session: &mut Session, record: &mut [u8], direction: Direction) -> Result<bool> {
         let Some(scan) = &self.scan else { return Ok(false) };
         match (scan.position, direction) {
-            (ScanPosition::BeforeFirst, Direction::Forward) => self.seek(session, Seek::First, &[], record),
-            (ScanPosition::AfterLast, Direction::Backward) => self.seek(session, Seek::Last, &[], record),
+            (ScanPosition::BeforeFirst, Direction::Forward) => self.seek_to(session, Seek::First, &[], record),
+            (ScanPosition::AfterLast, Direction::Backward) => self.seek_to(session, Seek::Last, &[], record),
             (ScanPosition::AfterPrefix, _) => {
                 if let Some(scan) = &mut self.scan {
                     copy(&mut self.entry_key, &scan.prefix);
@@ -106,7 +115,7 @@ impl RowCursor {
                     scan.entry_saved = false;
                     scan.position = ScanPosition::Key;
                 }
-                self.step(session, record, direction, false)
+                self.step_to(session, record, direction, false)
             }
             _ => Ok(false),
         }

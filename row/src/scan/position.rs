@@ -28,7 +28,11 @@ impl RowCursor {
         let condition = self.condition.take();
         let result = self.read_row(session, record);
         self.condition = condition;
-        result
+        let found = result?;
+        if found {
+            session.rows().read();
+        }
+        Ok(found)
     }
 
     /// The hidden row id of the row read last; 0 if rows have a clustered key.

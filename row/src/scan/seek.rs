@@ -36,6 +36,21 @@ pub enum Seek {
 impl RowCursor {
     /// Starts anew at a key image; false if no row is there.
     pub fn seek(&mut self, session: &mut Session, mode: Seek, image: &[u8], record: &mut [u8]) -> Result<bool> {
+        let found = self.seek_to(session, mode, image, record)?;
+        if found {
+            session.rows().read();
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    pub(super) fn seek_to(
+        &mut self,
+        session: &mut Session,
+        mode: Seek,
+        image: &[u8],
+        record: &mut [u8],
+    ) -> Result<bool> {
         self.fresh_lock = false;
         self.unlocked = false;
         self.forget_row();

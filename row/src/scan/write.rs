@@ -17,21 +17,29 @@ impl RowCursor {
             self.note_write(session);
         }
         match &mut self.bulk {
-            Some(bulk) => bulk.insert(&self.table, record),
-            None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record),
+            Some(bulk) => bulk.insert(&self.table, record)?,
+            None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record)?,
         }
+        session.rows().inserted();
+        Ok(())
     }
 
     /// Replaces the row read last.
     pub fn update(&mut self, session: &mut Session, old: Record<'_>, new: Record<'_>) -> Result<Updated> {
         let (mut writer, old) = self.writer(session, old)?;
-        writer.update(old, new)
+        let updated = writer.update(old, new)?;
+        if updated == Updated::Changed {
+            writer.session.rows().updated();
+        }
+        Ok(updated)
     }
 
     /// Deletes the row read last.
     pub fn delete(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
         let (mut writer, old) = self.writer(session, record)?;
-        writer.delete(old)
+        writer.delete(old)?;
+        writer.session.rows().deleted();
+        Ok(())
     }
 
     /// What changes or deletes the row read last, whose values are `record`.

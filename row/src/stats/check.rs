@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::index::entries::{Sink, TermEntries, Written};
 use crate::kv::ValueBuf;
 use crate::kv::{self, IndexId, SeqNo};
+use crate::progress::{Step, Told};
 use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
@@ -32,17 +33,40 @@ fn found(count: &mut u64, report: &mut dyn FnMut(&str), what: impl FnOnce() -> S
     }
 }
 
+/// A walk over all keys of an index as one state has them.
+struct Walk<'a> {
+    session: &'a Session,
+    seq: SeqNo,
+    told: Told<'a>,
+    /// Rows of the table, more or less.
+    of: u64,
+}
+
 impl Table {
     /// Checks; findings are reported as lines. `quick` checks blocks only. True if all is well.
     pub fn check(
         &self,
         session: &Session,
         quick: bool,
-        mut compute: Option<Compute<'_>>,
+        compute: Option<Compute<'_>>,
         report: &mut dyn FnMut(&str),
     ) -> Result<bool> {
+        self.check_telling(session, quick, compute, report, &mut |_, _, _| {})
+    }
+
+    /// The same; `told` of the indexes whose blocks have been read, then of rows, anew for each index.
+    pub fn check_telling(
+        &self,
+        session: &Session,
+        quick: bool,
+        mut compute: Option<Compute<'_>>,
+        report: &mut dyn FnMut(&str),
+        told: Told<'_>,
+    ) -> Result<bool> {
         let mut good = true;
-        for id in self.state.meta.ids() {
+        let ids = self.state.meta.ids();
+        for (number, id) in ids.iter().copied().enumerate() {
+            told(Step::CheckingBlocks, number as u64, ids.len() as u64);
             if let Err(e) = self.engine().verify_index_with(id, &|| session.check_interrupted()) {
                 if !matches!(e, kv::Error::Corruption { .. }) {
                     return Err(e.into());
@@ -55,13 +79,15 @@ impl Table {
             return Ok(good);
         }
         let point = self.engine().read_point();
-        let rows = self.check_rows(session, point.seq(), report, &mut good)?;
+        let mut walk = Walk { session, seq: point.seq(), told, of: self.estimated_rows() };
+        let rows = self.check_rows(&mut walk, report, &mut good)?;
+        walk.of = rows;
         for index in &self.written {
-            let entries = self.check_index(index, session, point.seq(), &mut compute, report, &mut good)?;
+            let entries = self.check_index(index, &mut walk, &mut compute, report, &mut good)?;
             let (expected, whose) = match &index.terms {
                 None => (rows, "the table has"),
                 Some(_) if index.is_virtual && compute.is_none() => continue,
-                Some(terms) => (self.count_terms(index, terms, session, point.seq(), &mut compute)?, "its rows have"),
+                Some(terms) => (self.count_terms(index, terms, &mut walk, &mut compute)?, "its rows have"),
             };
             if entries != expected {
                 let (name, what) = (self.name_of(index), if index.terms.is_some() { "terms" } else { "rows" });
@@ -72,11 +98,11 @@ impl Table {
         Ok(good)
     }
 
-    fn check_rows(&self, session: &Session, seq: SeqNo, report: &mut dyn FnMut(&str), good: &mut bool) -> Result<u64> {
+    fn check_rows(&self, walk: &mut Walk<'_>, report: &mut dyn FnMut(&str), good: &mut bool) -> Result<u64> {
         let mut record = vec![0; self.def.record_bytes as usize];
         let mut rows = 0;
         let mut bad = 0;
-        self.walk_all(self.index_id(None), session, seq, &mut |key, value| {
+        self.walk_all(self.index_id(None), walk, &mut |key, value| {
             rows += 1;
             if let Err(e) = self.row.decode(key, value, &mut record, None) {
                 found(&mut bad, report, || format!("row {rows} does not decode: {e}"));
@@ -99,13 +125,12 @@ impl Table {
         &self,
         index: &Written,
         terms: &TermEntries,
-        session: &Session,
-        seq: SeqNo,
+        walk: &mut Walk<'_>,
         compute: &mut Option<Compute<'_>>,
     ) -> Result<u64> {
         let mut record = vec![0; self.def.record_bytes as usize];
         let mut count = 0;
-        self.walk_all(self.index_id(None), session, seq, &mut |key, value| {
+        self.walk_all(self.index_id(None), walk, &mut |key, value| {
             // What does not decode or compute is reported elsewhere.
             if self.row.decode(key, value, &mut record, None).is_err() {
                 return Ok(());
@@ -127,18 +152,18 @@ impl Table {
     fn check_index(
         &self,
         index: &Written,
-        session: &Session,
-        seq: SeqNo,
+        walk: &mut Walk<'_>,
         compute: &mut Option<Compute<'_>>,
         report: &mut dyn FnMut(&str),
         good: &mut bool,
     ) -> Result<u64> {
         let name = self.name_of(index);
+        let (session, seq) = (walk.session, walk.seq);
         let mut record = vec![0; self.def.record_bytes as usize];
         let (mut row_key, mut row_value) = (Vec::new(), ValueBuf::default());
         let mut expected = Looking::default();
         let (mut entries, mut bad) = (0, 0);
-        self.walk_all(self.state.meta.indexes[index.place].id, session, seq, &mut |key, value| {
+        self.walk_all(self.state.meta.indexes[index.place].id, walk, &mut |key, value| {
             entries += 1;
             let mut find = || -> Result<Option<&'static str>> {
                 index.codec.clustered_key_from(key, value, &mut row_key)?;
@@ -179,7 +204,10 @@ impl Table {
         Ok(entries)
     }
 
-    fn walk_all(&self, id: IndexId, session: &Session, seq: SeqNo, each: Each<'_>) -> Result<()> {
+    fn walk_all(&self, id: IndexId, walk: &mut Walk<'_>, each: Each<'_>) -> Result<()> {
+        let Walk { session, seq, told, of } = walk;
+        let (session, seq) = (*session, *seq);
+        told(Step::CheckingRows, 0, *of);
         let mut cursor = self.engine().cursor();
         cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
         cursor.seek_ge(session.txn(), &id.prefix())?;
@@ -189,6 +217,7 @@ impl Table {
             steps += 1;
             if steps % 1024 == 0 {
                 session.check_killed()?;
+                told(Step::CheckingRows, steps, *of);
             }
             cursor.next(session.txn())?;
         }
