@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 168);
+        assert_eq!(size_of::<CCallbacks>(), 176);
         assert_eq!(size_of::<crate::counts::CCounts>(), 40);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(offset_of!(CColumn, collation), 24);
         assert_eq!(size_of::<CKeyPart>(), 16);
         assert_eq!(size_of::<CIndex>(), 24);
-        assert_eq!(size_of::<CTableDef>(), 80);
+        assert_eq!(size_of::<CTableDef>(), 88);
         assert_eq!(offset_of!(CTableDef, columns), 8);
         assert_eq!(offset_of!(CTableDef, primary), 32);
         assert_eq!(offset_of!(CTableDef, version), 52);
