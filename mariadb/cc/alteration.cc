@@ -150,7 +150,7 @@ bool Alteration::has_new_indexes() const
 
 Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration)
     : thd_(thd), from_(from), to_(to), converts_(alteration.converts()), aborted_(thd->abort_on_warning),
-      refuses_null_(thd->is_strict_mode() && !(info->handler_flags & ALTER_STORED_COLUMN_TYPE)), checked_(thd->count_cuted_fields)
+      checked_(thd->count_cuted_fields)
 {
   if (!converts_)
     return;
@@ -166,8 +166,6 @@ Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_inf
       continue;
     copies_[count_++].set(*field, definition->field, false);
     reads_virtual_|= !definition->field->stored_in_db();
-    if (definition->field->maybe_null() && !(*field)->maybe_null())
-      never_null_.push_back(definition->field);
   }
   from->use_all_columns();
   /* The altered table's handler is not open, and one of partitions could not be told. */
@@ -187,13 +185,6 @@ int Conversion::convert()
     return 1;
   if (reads_virtual_ && from_->update_virtual_fields(from_->file, VCOL_UPDATE_FOR_READ))
     return 1;
-  if (refuses_null_)
-    for (const Field *field : never_null_)
-      if (field->is_null())
-      {
-        my_error(ER_INVALID_USE_OF_NULL, MYF(0));
-        return 1;
-      }
   memcpy(to_->record[0], initial_.data(), initial_.size());
   for (Copy_field *copy= copies_, *end= copy + count_; copy != end; copy++)
     copy->do_copy(copy);

@@ -72,12 +72,10 @@ private:
   Telling *telling_= nullptr;
   bool converts_, aborted_;
   bool reads_virtual_= false; /* a virtual column becomes one that is stored */
-  bool refuses_null_;         /* in the words of an engine that does no other conversion in place */
   enum_check_fields checked_;
   std::vector<uchar> initial_; /* the altered table's record with the values of new columns */
   Copy_field *copies_= nullptr;
   uint count_= 0;
-  std::vector<Field *> never_null_; /* columns of the table whose NULLs have no place in the altered one */
 };
 
 } // namespace strata
