@@ -7,9 +7,9 @@
 #   mtr.sh engines [--engine=E] [TEST...] engines/funcs and engines/iuds
 #   mtr.sh features [--engine=E] [SUITE|TEST...]
 #                                         generated columns, versioning, periods, sequences,
-#                                         partitions: the server's tests that concern the
-#                                         engine, as copies that name E where they name InnoDB
-#                                         (see features_root)
+#                                         partitions, foreign keys, ALTER TABLE: the server's
+#                                         tests that concern the engine, as copies that name E
+#                                         where they name InnoDB (see features_root)
 #   mtr.sh binlog|rpl [--engine=E] [TEST...]
 #                                         in the same way the tests of those suites that take
 #                                         the default engine. After a run with InnoDB its
@@ -140,7 +140,7 @@ run() {
   local name=$1 engine=$2
   shift 2
   local base=$results/$name-$engine began=$SECONDS f to try
-  find "$tests/suite" "$tests/plugin" -name '*.reject' -delete
+  find "$tests/suite" "$tests/plugin" "$tests/main" -name '*.reject' -delete
   mkdir -p "$var"
   rm -rf "$base.reject" "$base.tsv"
   for try in 1 2; do
@@ -157,7 +157,7 @@ run() {
     to=$(sed -E 's,^(suite|plugin/strata(_innodb)?)/,,; s,/(r|t)/,/,' <<<"$to")
     mkdir -p "$base.reject/$(dirname "$to")"
     cp "$f" "$base.reject/$to"
-  done < <(find "$tests/suite" "$tests/plugin" -name '*.reject')
+  done < <(find "$tests/suite" "$tests/plugin" "$tests/main" -name '*.reject')
   if [ ! -s "$base.tsv" ]; then
     tail -n 40 "$base.out" >&2
     die "mtr ran no test; its output is in $base.out"
@@ -180,7 +180,7 @@ verdict() {
   fi
   if [ -n "$bad" ]; then
     # What mtr said about the failures, for a reader of a log only.
-    cat "$results/$1.out" "$results/${1%-*}"-{named,default}-"${1##*-}.out" 2>/dev/null |
+    cat "$results/$1.out" "$results/${1%-*}"-{named,default,foreign}-"${1##*-}.out" 2>/dev/null |
       grep -vE '\[ (pass|disabled) ' | tail -n 150 >&2 || true
     printf '%s\n' "$bad" | sed "s/^/$me: /" >&2
   fi
@@ -215,12 +215,16 @@ run_engines() {
 # The suites of command $1.
 suites_of() {
   case $1 in
-    features) echo gcol vcol versioning period sql_sequence parts ;;
+    features) echo gcol vcol versioning period sql_sequence parts innodb main rpl binlog ;;
     *) echo "$1" ;;
   esac
 }
 
-# The tests of suite $1 that concern the engine. $2 = named: they ask for InnoDB, or run
+# The folder of suite $2 in a tree's test folder $1.
+suite_dir() { if [ "$2" = main ]; then echo "$1/main"; else echo "$1/suite/$2"; fi; }
+
+# The tests of suite $1 that concern the engine. $2 = foreign: of main, rpl and binlog those that ask for InnoDB and have
+# foreign keys, of innodb those on foreign keys, on ALTER TABLE and on indexes, by their names. $2 = named: they ask for InnoDB, or run
 # once with each of several default engines. $2 = default: they take the default engine, which
 # nothing but their result names; of sql_sequence all, which name engines in passing. Tests
 # that need a debug build are left out.
@@ -229,9 +233,11 @@ feature_tests() {
   local named='have_innodb|engines\.inc' engine='\binnodb\b'
   [ "$1" != versioning ] || named="$named|$engine" # common.inc asks for it
   (
-    cd "$MARIADB_TEST_DIR/suite/$1"
+    cd "$(suite_dir "$MARIADB_TEST_DIR" "$1")"
     [ ! -d t ] || cd t
     case $1.$2 in
+      innodb.foreign) printf '%s\n' ./*.test | grep -E "^\./($of_innodb)" | xargs grep -Li have_debug ;;
+      *.foreign) grep -liE 'foreign +key' ./*.test | xargs grep -l have_innodb | xargs grep -Li have_debug ;;
       sql_sequence.named | rpl.named | binlog.named) ;;
       sql_sequence.default) grep -LiE '\b(aria|archive)\b|have_debug' ./*.test ;;
       *.named) grep -liE "$named" ./*.test | xargs grep -Li have_debug ;;
@@ -240,27 +246,50 @@ feature_tests() {
   ) | sed "s,^\./,$1.,; s/\.test\$//"
 }
 
+# Beginnings of the names of the tests of suite innodb that are run.
+of_innodb='add_constraint|add_foreign_key|alter_|create-index|fk_|foreign|index_|innodb-alter|innodb-fk|innodb-get-fk|innodb-index'
+of_innodb+='|innodb-online-alter|innodb-wl5980|innodb_bulk_create_index|innodb_rename_index|instant_|online_table_rebuild|stored_fk'
+of_innodb+='|table_index_statistics|truncate_foreign'
+
+# Which kinds of feature_tests suite $2 has in command $1.
+kinds_of() {
+  case $1.$2 in
+    features.innodb | features.main | features.rpl | features.binlog) echo foreign ;;
+    *) echo named default ;;
+  esac
+}
+
 # Prepares the tree for E=$1 and the suites $2...: as packaged, run with E only where a file
 # of combinations names several engines; E's name instead of InnoDB's, in tests that take
 # the default engine instead of MyISAM's also. With InnoDB the former changes nothing. (What
 # rpl and binlog include from elsewhere may name InnoDB: there only MyISAM is replaced.)
 features_root() {
-  local engine=$1 suite name names files
-  shift
+  local command=$1 engine=$2 suite dir kind name names files
+  shift 2
   for suite in "$@"; do
     names=InnoDB,MyISAM
     case $suite in rpl | binlog) names=MyISAM ;; esac
-    rm -rf "$tests/suite/$suite"
-    cp -a "$MARIADB_TEST_DIR/suite/$suite" "$tests/suite/$suite"
-    find "$tests/suite/$suite" -name '*.combinations' -exec perl -0777 -i -pe \
+    dir=$(suite_dir "$tests" "$suite")
+    rm -rf "$dir"
+    cp -a "$(suite_dir "$MARIADB_TEST_DIR" "$suite")" "$dir"
+    if [ "$(kinds_of "$command" "$suite")" = foreign ]; then
+      [ "$engine" = InnoDB ] || while read -r name; do
+        name=${name#*.}
+        files=$(find "$dir" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt" -o -name "$name.inc")
+        # shellcheck disable=SC2086
+        "$top/scripts/rename-engine.pl" InnoDB "$engine" $files
+      done < <(feature_tests "$suite" foreign)
+      continue
+    fi
+    find "$dir" -name '*.combinations' -exec perl -0777 -i -pe \
       '$_ = join "", grep !/default-storage-engine=(?!innodb)/, split /(?=^\[)/m' {} +
     while read -r name; do
       name=${name#*.}
-      files=$(find "$tests/suite/$suite" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt")
+      files=$(find "$dir" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt")
       # shellcheck disable=SC2086
       "$top/scripts/rename-engine.pl" "$names" "$engine" $files
     done < <(feature_tests "$suite" default)
-    [ "$engine" = InnoDB ] || [ "$names" = MyISAM ] || find "$tests/suite/$suite" -type f -regextype posix-extended \
+    [ "$engine" = InnoDB ] || [ "$names" = MyISAM ] || find "$dir" -type f -regextype posix-extended \
       -regex '.*\.(test|inc|pre|result|rdiff|combinations|opt|cnf)' \
       -exec "$top/scripts/rename-engine.pl" InnoDB "$engine" {} +
   done
@@ -269,16 +298,20 @@ features_root() {
 # run_features COMMAND E MTR-OPTIONS...: leaves COMMAND-SUITE-E.tsv for each suite.
 run_features() {
   local base=$results/${name:-$1} engine=$2 load=() suite suites
-  local given=("${only[@]}") named=() default=()
+  local command=$1 given=("${only[@]}") named=() default=() foreign=()
   read -ra suites < <(suites_of "$1")
   set -- "${name:-$1}" "${@:3}"
   [ "$engine" = InnoDB ] || load=(--mysqld=--plugin-load-add=ha_strata.so)
-  features_root "$engine" "${suites[@]}"
+  features_root "$command" "$engine" "${suites[@]}"
   for suite in "${suites[@]}"; do
+    if [ "$(kinds_of "$command" "$suite")" = foreign ]; then
+      mapfile -t -O ${#foreign[@]} foreign < <(feature_tests "$suite" foreign | chosen "${given[@]}")
+      continue
+    fi
     mapfile -t -O ${#named[@]} named < <(feature_tests "$suite" named | chosen "${given[@]}")
     mapfile -t -O ${#default[@]} default < <(feature_tests "$suite" default | chosen "${given[@]}")
   done
-  rm -f "$base"-{named,default}-"$engine".tsv
+  rm -f "$base"-{named,default,foreign}-"$engine".tsv
   if [ ${#named[@]} -gt 0 ]; then
     run "$1-named" "$engine" --mysqld=--partition "${load[@]}" "${@:2}" "${named[@]}"
   fi
@@ -286,7 +319,10 @@ run_features() {
     run "$1-default" "$engine" --mysqld="--default-storage-engine=$engine" \
       --mysqld=--innodb --mysqld=--partition "${load[@]}" "${@:2}" "${default[@]}"
   fi
-  cat "$base"-{named,default}-"$engine".tsv 2>/dev/null | sort -k2 >"$base-$engine.tsv"
+  if [ ${#foreign[@]} -gt 0 ]; then
+    run "$1-foreign" "$engine" --mysqld=--partition "${load[@]}" "${@:2}" "${foreign[@]}"
+  fi
+  cat "$base"-{named,default,foreign}-"$engine".tsv 2>/dev/null | sort -k2 >"$base-$engine.tsv"
   for suite in "${suites[@]}"; do
     grep -P "\t$suite\." "$base-$engine.tsv" >"$base-$suite-$engine.tsv" || rm -f "$base-$suite-$engine.tsv"
   done

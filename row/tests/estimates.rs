@@ -176,6 +176,16 @@ fn behind_many_tombstones() {
     assert!((1000..=4000).contains(&whole), "{whole} of 2000 rows");
     let gone = case.estimate(PRIMARY, &image_c(0), &image_c(30_000));
     assert!(gone <= 100, "{gone} of no rows");
+    for rows in [20, 50, 100, 300, 1000] {
+        for from in [0, 1000, 20_000, 37_000] {
+            let few = case.estimate(PRIMARY, &image_c(from), &image_c(38_000 + rows - 1)) as i64;
+            assert!(
+                (rows / 2..=rows * 2).contains(&few),
+                "{few} of {rows} rows, behind {} that have gone",
+                38_000 - from
+            );
+        }
+    }
 }
 
 /// Both ends of a range are dead and its middle is not.

@@ -161,6 +161,8 @@ impl Table {
 
     /// ANALYZE: takes a new sample, until the statement is killed, and stores it.
     pub fn analyze(&self, session: &Session) -> Result<()> {
+        // Counted now, however short ago that was done last.
+        *self.state.statistics.sizes.lock() = None;
         let sample = Arc::new(sample::take(self, self.stats()?.rows, session.txn(), &|| session.check_killed())?);
         let key = statistics_key(self.state.meta.table_id);
         let write = [(key, Some(encode_statistics(sample.rows, &sample.means)))];

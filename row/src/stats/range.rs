@@ -6,7 +6,7 @@
 //! rows, where one more or less matters, and where tombstones are a good part of it (the emptied head of a queue): entries less
 //! twice the tombstones is then the small difference of two large estimates. Such a range is walked a little way from both ends.
 //! Rows among the entries passed are a density. Where it is the same at both ends, so it is taken to be between them; else the range
-//! is halved, by the bytes of its keys, and looked at in the middle, until the halves are small.
+//! is halved, by the bytes of its keys, and looked at in the middle, until the halves are small: very small where rows begin or end.
 //!
 //! Rejected: walking all small ranges. It reads a range of a hundred rows twice.
 
@@ -30,7 +30,9 @@ const DEAD_DIVE: u64 = 1000;
 /// Both ends of a range say the same if their densities differ by no more than this factor.
 const SAME: f64 = 2.0;
 /// How often a range is halved at most.
-const HALVINGS: u32 = 7;
+const HALVINGS: u32 = 14;
+/// The last of these are for parts with one dead end only: a few rows behind a million tombstones lie in one of them.
+const DEEP: u32 = 7;
 /// How often the entries of two halves are estimated at most.
 const LOOKS: u32 = 64;
 /// A half with fewer entries than one in so many is as good as empty.
@@ -121,9 +123,10 @@ impl Table {
         let middle = between(first, last, 1, 2);
         // Two dead ends say nothing of the middle, and are not looked into as deep.
         let is_dead = high == 0.0;
+        let is_border = low == 0.0 && !is_dead;
         if entries == 0
             || !is_dead && high <= SAME * low
-            || halvings == 0
+            || halvings <= (if is_border { 0 } else { DEEP })
             || *looks == 0
             || middle.as_slice() <= first
             || middle.as_slice() >= last
