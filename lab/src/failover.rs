@@ -160,6 +160,7 @@ impl Trio {
             "rpl-semi-sync-master-wait-no-slave=1".into(),
             // Whoever starts is nobody's source: what it had logged and nobody received is taken back.
             "init-rpl-role=SLAVE".into(),
+            "read-only=1".into(),
         ];
         self.sides[number].conditions(self.args.trial.cache_mb, further)
     }

@@ -77,11 +77,6 @@ impl SpiderRecord {
         self.status.iter().filter(|(_, status)| *status == "COMMIT").map(|(id, _)| id.clone()).collect()
     }
 
-    /// How many have this status.
-    pub fn count(&self, status: &str) -> usize {
-        self.status.values().filter(|other| *other == status).count()
-    }
-
     /// Removes it, once no data server has anything in doubt.
     pub fn forget(head: &mut Conn) -> Result<()> {
         for table in ["spider_xa_member", "spider_xa", "spider_xa_failed_log"] {
@@ -107,6 +102,5 @@ mod tests {
         let record =
             SpiderRecord { status: status.iter().map(|(id, status)| (id.to_string(), status.to_string())).collect() };
         assert_eq!(record.decided(), BTreeSet::from(["c".to_string()]));
-        assert_eq!(record.count("PREPARED"), 1);
     }
 }

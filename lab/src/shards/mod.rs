@@ -267,7 +267,7 @@ impl Shards {
                 let (stop, done) = (&stop, &done);
                 scope.spawn(move || writer.work(&mut session, stop, done));
             }
-            let worked = (|| {
+            let worked = (|| -> Result<()> {
                 std::thread::sleep(first);
                 let kept = step.map(|step| spider::Stop::at(&self.cluster, step, shard, writers)).transpose()?;
                 if victim.shard() {
@@ -313,7 +313,7 @@ impl Shards {
                 let (stop, done, coordinator) = (&stop, &done, &coordinator);
                 scope.spawn(move || writer.work(&mut Sessions::new(coordinator), stop, done));
             }
-            let worked = (|| {
+            let worked = (|| -> Result<()> {
                 if step.is_some() {
                     coordinator.wait_stopped()?;
                 } else {
