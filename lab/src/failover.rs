@@ -197,7 +197,9 @@ impl Trio {
 
     /// From now on commits of this server wait for a replica.
     fn lead(&self, number: usize) -> Result<()> {
-        Ok(self.sides[number].connect()?.query_drop("SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL read_only = 0")?)
+        Ok(self.sides[number]
+            .connect()?
+            .query_drop("SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL read_only = 0")?)
     }
 
     fn wait_for_replicas(&self, count: u32) -> Result<()> {
@@ -421,7 +423,8 @@ impl Trio {
             let mut replica = self.sides[number].connect()?;
             replica.query_drop("STOP SLAVE")?;
             replica.query_drop("SET SESSION sql_log_bin = 0")?;
-            replica.query_drop(format!("UPDATE {}.account SET balance = balance + 1 WHERE id = 7", ledger::DATABASE))?;
+            replica
+                .query_drop(format!("UPDATE {}.account SET balance = balance + 1 WHERE id = 7", ledger::DATABASE))?;
             let told = differences(&mut source, &mut replica)?;
             ensure!(told.len() == 1, "one row was changed; told is {told:?}");
         }

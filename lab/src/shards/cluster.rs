@@ -121,8 +121,11 @@ impl Cluster {
         for (number, side) in self.shards.iter().enumerate() {
             let mine = (0..transfers::ACCOUNTS).filter(|account| *account as usize % self.shards.len() == number);
             let rows: Vec<String> = mine.map(|account| format!("({account}, 0)")).collect();
-            side.connect()?
-                .query_drop(format!("INSERT INTO {}.account VALUES {}", transfers::DATABASE, rows.join(", ")))?;
+            side.connect()?.query_drop(format!(
+                "INSERT INTO {}.account VALUES {}",
+                transfers::DATABASE,
+                rows.join(", ")
+            ))?;
         }
         Ok(())
     }

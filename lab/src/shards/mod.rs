@@ -170,9 +170,9 @@ pub fn run(args: Args) -> Result<()> {
     };
     shards.prepare()?;
     for round in 1..=shards.args.trial.rounds {
-        shards
-            .round(round, shards.args.like.unwrap_or(round))
-            .with_context(|| format!("round {round}, seed {seed}; logs of the servers are {}", shards.cluster.logs()))?;
+        shards.round(round, shards.args.like.unwrap_or(round)).with_context(|| {
+            format!("round {round}, seed {seed}; logs of the servers are {}", shards.cluster.logs())
+        })?;
     }
     shards.try_check()?;
     let cache_mb = shards.args.trial.cache_mb;
@@ -244,18 +244,16 @@ impl Shards {
             told.done,
             ended.committed,
             ended.rolled_back,
-            if told.errors.is_empty() { String::new() } else { format!("; errors meanwhile: {}", told.errors.join(", ")) }
+            if told.errors.is_empty() {
+                String::new()
+            } else {
+                format!("; errors meanwhile: {}", told.errors.join(", "))
+            }
         );
         Ok(())
     }
 
-    fn load_spider(
-        &mut self,
-        step: Option<spider::Step>,
-        victim: Victim,
-        shard: usize,
-        itself: bool,
-    ) -> Result<Told> {
+    fn load_spider(&mut self, step: Option<spider::Step>, victim: Victim, shard: usize, itself: bool) -> Result<Told> {
         let (first, second) = (self.moment(), self.moment());
         let writers = self.args.trial.threads;
         let mut told = Told::new(&mut self.writers, step.map_or(ANY_MOMENT, spider::Step::words));
@@ -369,7 +367,8 @@ impl Shards {
         Held::read(&self.cluster.shards(), wrong)?.verify(&mut self.writers, wrong);
         if self.args.coordinator == Who::Spider {
             let query = "SELECT COUNT(*), CAST(SUM(balance) AS SIGNED) FROM account";
-            let sum: Option<(u32, i64)> = self.cluster.head()?.connect(Some(transfers::DATABASE))?.query_first(query)?;
+            let sum: Option<(u32, i64)> =
+                self.cluster.head()?.connect(Some(transfers::DATABASE))?.query_first(query)?;
             if sum != Some((transfers::ACCOUNTS, 0)) {
                 wrong.push(format!("accounts and their sum through Spider are {sum:?}"));
             }
@@ -437,7 +436,8 @@ impl Told {
             *errors.entry(said).or_default() += count;
         }
         let code = |said: &&str| said.trim_start_matches("COMMIT: ").to_string();
-        let wonders: Vec<&str> = errors.keys().copied().filter(|said| !EXPECTED.contains(&code(said).as_str())).collect();
+        let wonders: Vec<&str> =
+            errors.keys().copied().filter(|said| !EXPECTED.contains(&code(said).as_str())).collect();
         ensure!(wonders.is_empty(), "errors that are not expected: {wonders:?}");
         self.done = done;
         self.errors = errors.iter().map(|(said, count)| format!("{count} x {said}")).collect();

@@ -13,10 +13,10 @@
 //! The coordinator can be stopped at a [`Step`]: the writer that comes there n-th waits until whoever asked for it has ended a server,
 //! and goes on, or finds that the coordinator itself is gone: then all writers drop what they do, as a process that is killed does.
 
-use crate::side::wait_until;
 use super::in_doubt::Id;
 use super::transfers::{Bank, DATABASE, End, Transfer};
 use crate::server::Instance;
+use crate::side::wait_until;
 use anyhow::{Context, Result};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};

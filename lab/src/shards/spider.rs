@@ -70,7 +70,11 @@ impl Session {
 impl Bank for Session {
     fn transfer(&mut self, transfer: &Transfer) -> Option<End> {
         let begun = self.send("BEGIN").and_then(|()| {
-            transfer.legs.iter().flat_map(|leg| transfer.statements(*leg)).try_for_each(|statement| self.send(&statement))
+            transfer
+                .legs
+                .iter()
+                .flat_map(|leg| transfer.statements(*leg))
+                .try_for_each(|statement| self.send(&statement))
         });
         if let Err(said) = begun {
             // It may fail, too; the session's end does the same.
@@ -170,7 +174,8 @@ fn at_record(conn: &mut Conn, cluster: &Cluster, step: Step) -> Result<bool> {
     let prepared = super::in_doubt::prepared(&cluster.shards())?;
     let members: Vec<(String, u64)> =
         conn.query("SELECT CAST(data AS CHAR), COUNT(*) FROM mysql.spider_xa_member GROUP BY data")?;
-    let of = |id: &str| members.iter().find(|(data, _)| data.trim_end_matches(['\0', ' ']) == id).map_or(0, |row| row.1);
+    let of =
+        |id: &str| members.iter().find(|(data, _)| data.trim_end_matches(['\0', ' ']) == id).map_or(0, |row| row.1);
     Ok(record.status.iter().any(|(id, status)| {
         let (have, all) = (prepared.get(id).map_or(0, Vec::len) as u64, of(id));
         match step {

@@ -1,7 +1,9 @@
 //! The command `spider-tpcc`: TPC-C over several data servers, through Spider.
 //!
-//! Tables are partitions by warehouse, each on the data server of its warehouse; items, which nobody changes, are on the Spider server.
-//! One in nine transactions needs a second warehouse, often another server's. Spider ends each that writes by XA, those of one server too. The consistency conditions are checked through Spider, so over all servers, and the tables on each server by CHECK TABLE.
+//! Tables are partitions by warehouse, each on the data server of its warehouse; items, which nobody changes, are on the Spider
+//! server. One in nine transactions needs a second warehouse, often another server's. Spider ends each that writes by XA, those of
+//! one server too. The consistency conditions are checked through Spider, so over all servers, and the tables on each server by
+//! CHECK TABLE.
 
 use super::cluster::{Cluster, has_spider};
 use crate::crash::{check_tables_of, fail_if};

@@ -20,8 +20,7 @@ pub fn statements(engine: &str, foreign_keys: bool) -> Vec<String> {
 
 /// Tables whose rows are a warehouse's: name, the warehouse's column, definition without an engine. Items are nobody's.
 pub fn of_warehouses() -> Vec<(&'static str, &'static str, &'static str)> {
-    const COLUMNS: [&str; 9] =
-        ["w_id", "d_w_id", "c_w_id", "h_w_id", "no_w_id", "o_w_id", "ol_w_id", "", "s_w_id"];
+    const COLUMNS: [&str; 9] = ["w_id", "d_w_id", "c_w_id", "h_w_id", "no_w_id", "o_w_id", "ol_w_id", "", "s_w_id"];
     let all = TABLES.into_iter().zip(COLUMNS).zip(DEFINITIONS);
     all.filter(|((_, column), _)| !column.is_empty()).map(|((name, column), text)| (name, column, text)).collect()
 }
