@@ -75,8 +75,8 @@ impl Cluster {
         for (server, side) in self.servers.iter_mut().zip(&self.shards) {
             server.wait_ready(PATIENCE)?;
             let mut conn = side.connect()?;
-            conn.query_drop(format!("CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{USER}'"))?;
-            conn.query_drop(format!("GRANT ALL ON *.* TO {USER}@'127.0.0.1'"))?;
+            conn.query_drop(format!("CREATE USER {USER}@'127.0.0.%' IDENTIFIED BY '{USER}'"))?;
+            conn.query_drop(format!("GRANT ALL ON *.* TO {USER}@'127.0.0.%'"))?;
         }
         self.start_head()?;
         if let Some(head) = &self.head {
@@ -84,7 +84,8 @@ impl Cluster {
             for (number, side) in self.shards.iter().enumerate() {
                 conn.query_drop(format!(
                     "CREATE SERVER shard{number} FOREIGN DATA WRAPPER mysql
-                     OPTIONS (HOST '127.0.0.1', PORT {}, USER '{USER}', PASSWORD '{USER}')",
+                     OPTIONS (HOST '{}', PORT {}, USER '{USER}', PASSWORD '{USER}')",
+                    address(number),
                     side.port()
                 ))?;
             }
@@ -200,17 +201,37 @@ impl Cluster {
             Kind::Strata => "strata_lock_wait_timeout",
             Kind::Rocksdb => "rocksdb_lock_wait_timeout",
         };
-        let mut options = vec!["skip-log-bin".to_string(), format!("{lock_wait}={LOCK_WAIT}")];
+        let mut options = vec![
+            "skip-log-bin".to_string(),
+            format!("{lock_wait}={LOCK_WAIT}"),
+            format!("bind-address={}", address(number)),
+        ];
         options.extend(self.options.clone());
         self.shards[number].conditions(self.cache_mb, options)
     }
 }
 
+/// Where a data server listens. Spider's record of a transaction tells its servers apart by their hosts, not by their ports.
+fn address(shard: usize) -> String {
+    format!("127.0.0.{}", 10 + shard)
+}
+
 /// Waits until no session but this one is left: what a session that ends leaves behind is there then.
 pub fn wait_alone(conn: &mut Conn, what: &str) -> Result<()> {
-    let query = "SELECT COUNT(*) FROM information_schema.processlist
-                 WHERE id <> CONNECTION_ID() AND command NOT IN ('Daemon', 'Slave_worker') AND user <> 'system user'";
-    wait_until(&format!("{what} has no other sessions"), || Ok(conn.query_first(query)? == Some(0u64)))
+    wait_without(conn, what, "TRUE")
+}
+
+/// Waits until no other session executes a statement.
+pub fn wait_idle(conn: &mut Conn, what: &str) -> Result<()> {
+    wait_without(conn, what, "command <> 'Sleep'")
+}
+
+fn wait_without(conn: &mut Conn, what: &str, other: &str) -> Result<()> {
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist
+         WHERE id <> CONNECTION_ID() AND command <> 'Daemon' AND user NOT IN ('system user', '') AND {other}"
+    );
+    wait_until(&format!("{what} has no other sessions"), || Ok(conn.query_first(&query)? == Some(0u64)))
 }
 
 /// A table of Spider whose rows are on `shards` servers, by a column of whole numbers.

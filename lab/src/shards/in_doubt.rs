@@ -4,13 +4,16 @@
 //! abort), since no data server commits before the decision is recorded. Spider's record are the rows of `mysql.spider_xa` with the
 //! status COMMIT; the lab's coordinator has its decision log.
 
-use super::cluster::wait_alone;
+use super::cluster::{wait_alone, wait_idle};
 use crate::held;
 use crate::server::Instance;
-use anyhow::{Context, Result};
+use crate::side::wait_until;
+use anyhow::Result;
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use std::collections::{BTreeMap, BTreeSet};
+
+const UNKNOWN_ID: u16 = 1397;
 
 /// The text of a transaction's id, both of its parts behind each other, as XA RECOVER and Spider have it.
 pub type Id = String;
@@ -22,18 +25,24 @@ pub struct Ended {
     pub rolled_back: usize,
 }
 
-/// Ends what is prepared on the data servers, whose sessions are gone or go: commits what is `decided`, rolls back the rest.
-pub fn end_all(shards: &[&Instance], decided: &BTreeSet<Id>) -> Result<Ended> {
+/// Ends what is prepared on the data servers: commits what is `decided`, rolls back the rest. The coordinator's sessions with them are
+/// gone, or go; those of one that `lives` have nothing open, and stay.
+pub fn end_all(shards: &[&Instance], decided: &BTreeSet<Id>, lives: bool) -> Result<Ended> {
     let mut ended: BTreeMap<Id, bool> = BTreeMap::new();
     for (number, shard) in shards.iter().enumerate() {
         let mut conn = shard.connect(None)?;
         // A statement whose client is gone may still be preparing.
-        wait_alone(&mut conn, &format!("data server {number}"))?;
+        let wait = if lives { wait_idle } else { wait_alone };
+        wait(&mut conn, &format!("data server {number}"))?;
         let prepared: Vec<(i64, usize, usize, String)> = conn.query("XA RECOVER")?;
         for (format, gtrid, _, id) in prepared {
             let commit = decided.contains(&id);
             let statement = statement(commit, &id, gtrid, format);
-            conn.query_drop(&statement).with_context(|| format!("{statement} on data server {number}"))?;
+            // A session that goes may still hold it.
+            wait_until(&format!("{statement} on data server {number}"), || match conn.query_drop(&statement) {
+                Err(mysql::Error::MySqlError(error)) if error.code == UNKNOWN_ID => Ok(false),
+                result => Ok(result.map(|()| true)?),
+            })?;
             ended.insert(id, commit);
         }
     }
