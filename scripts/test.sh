@@ -142,13 +142,13 @@ step_failover() { lab_step failover --rounds 4 --max-seconds 0.5 --threads 2; }
 # Ends servers at each step of a transaction over several of them: by the lab's coordinator, and by Spider where it is installed; then
 # TPC-C over two.
 step_spider() {
-  lab_step spider --coordinator own --rounds 8 --max-seconds 0.3
+  lab_step spider --coordinator own --rounds 6 --max-seconds 0.3
   load_env
   if [ ! -f "$MARIADB_PLUGIN_DIR/ha_spider.so" ]; then
     say "NOT RUN: what goes through Spider; 'scripts/setup.sh spider' installs it"
     return
   fi
-  lab_step spider --rounds 8 --max-seconds 0.3
+  lab_step spider --rounds 6 --max-seconds 0.3
   lab_step spider-tpcc --small --rounds 1 --warehouses 2 --seconds 4
 }
 # Breaks the files under a server, fills its disk, kills its statements.
