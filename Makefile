@@ -40,7 +40,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint monitoring-test \
-        unit profile deb deb-test sql-test slice suites baseline check-isolation lab lab-redmine bench bench-test clean distclean FORCE
+        unit profile deb deb-test sql-test slice suites baseline check-isolation torture lab lab-redmine bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 or 13 (as root), unpacks headers'
@@ -56,6 +56,7 @@ help:
 	@echo 'make slice      a slice of the server'"'"'s engine suites'
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
+	@echo 'make torture    servers that are ended under load, alone, in pairs and in threes, for an hour or so (as root the first time)'
 	@echo 'make lab        published experiments in their short form, with InnoDB and RocksDB, all but redmine: an hour on two cores'
 	@echo 'make lab-redmine  the one with Redmine, which it installs first (as root), with Ruby, Rails and fio'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
@@ -160,6 +161,18 @@ check-isolation: plugin
 	$(CARGO) build --release -p strata-lab
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS)
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS) --kill $(ISOLATION_KILLS)
+
+# The long form of what 'make test' does in seconds. TORTURE: options for each of them, as --seed N.
+torture: plugin
+	@scripts/setup.sh spider
+	$(CARGO) build --release -p strata-lab
+	target/release/strata-lab failover --rounds 60 $(TORTURE)
+	for shards in 2 4; do for coordinator in own spider; do \
+	  target/release/strata-lab spider --shards $$shards --coordinator $$coordinator --rounds 72 $(TORTURE) || exit; \
+	done; done
+	for shards in 2 4; do \
+	  target/release/strata-lab spider-tpcc --shards $$shards --small --warehouses 8 --rounds 2 --seconds 60 $(TORTURE) || exit; \
+	done
 
 # One after the other; ended in between, the same command goes on. LAB: options, see 'make lab LAB=--help'.
 lab: plugin

@@ -13,7 +13,7 @@
 # With the argument 'bench' it gets ready for 'make bench' only: cargo and what RocksDB's build needs; with 'browser' for the
 # tests that open the lab's pages: Chromium; with 'monitoring' for 'make monitoring-test': Prometheus and the exporter for MariaDB;
 # with 'redmine' for the lab's experiment of that name: Redmine with its gems, and fio; with 'chroot' for scripts/chroot.sh:
-# debootstrap; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and what else packages are made with.
+# debootstrap; with 'spider' for the lab's trials of several servers through Spider: the server's package of it; with 'deb' for 'make deb', besides all of the ordinary set-up: debhelper and what else packages are made with.
 #
 # It records in /var/lib/strata-setup what it installs; 'make uninstall' takes that back.
 # A second run only checks, and takes about a second. Environment:
@@ -54,6 +54,8 @@ redmine_pkgs=(redmine redmine-mysql dbconfig-no-thanks fio)
 chroot_pkgs=(debootstrap)
 # Watches a server as docs/use/monitoring.md says.
 monitoring_pkgs=(prometheus prometheus-mysqld-exporter)
+# Tables that are partitions on other servers. Of the very version of the server, which it depends on.
+spider_pkg=mariadb-plugin-spider
 deb_pkgs=(debhelper fakeroot help2man lintian po-debconf)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -334,7 +336,7 @@ apt_install() {
 install_tools() {
   local pkg missing=()
   for pkg in "$@"; do
-    [ -n "$(installed "$pkg")" ] || missing+=("$pkg")
+    [ -n "$(installed "${pkg%%=*}")" ] || missing+=("$pkg")
   done
   [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 }
@@ -418,13 +420,17 @@ case ${1:-} in
   chroot) group=("${chroot_pkgs[@]}") ;;
   monitoring) group=("${monitoring_pkgs[@]}") ;;
   redmine) group=("${redmine_pkgs[@]}") ;;
+  spider)
+    [ -n "$(installed mariadb-server)" ] || die "the server comes first: scripts/setup.sh"
+    group=("$spider_pkg=$(installed mariadb-server)")
+    ;;
 esac
 if [ ${#group[@]} -gt 0 ]; then
   for pkg in "${group[@]}"; do
-    if [ -z "$(installed "$pkg")" ]; then
+    if [ -z "$(installed "${pkg%%=*}")" ]; then
       need_root "packages are missing."
       mkdir -p "$top/target"
-      [ -n "$(apt-cache madison "$pkg" 2>/dev/null)" ] || apt_get update
+      [ -n "$(apt-cache madison "${pkg%%=*}" 2>/dev/null)" ] || apt_get update
       install_tools "${group[@]}"
       break
     fi

@@ -7,14 +7,14 @@
 #   test.sh             all steps
 #   test.sh STEP...     only these: setup fmt clippy docs pages shell monitoring unit plugin
 #                       core symbols sql slice collations differ isolation crash flashback backup
-#                       damage salvage workload deb other
+#                       failover spider damage salvage workload deb other
 set -euo pipefail
 me='test'
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 cd "$top"
 
-all=(setup fmt clippy docs pages shell monitoring unit plugin symbols sql slice collations differ isolation crash flashback backup damage salvage workload deb other)
+all=(setup fmt clippy docs pages shell monitoring unit plugin symbols sql slice collations differ isolation crash flashback backup failover spider damage salvage workload deb other)
 logs=$top/target/test-logs
 mkdir -p "$logs"
 passed=0
@@ -24,7 +24,7 @@ declare -A state
 
 # What a step needs to have passed.
 declare -A needs=([pages]=setup [unit]=setup [plugin]=setup [symbols]=plugin [sql]=plugin [slice]=plugin
-  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [flashback]=plugin [backup]=plugin [damage]=plugin [salvage]=plugin [workload]=plugin [deb]=plugin [other]=plugin)
+  [collations]=plugin [differ]=plugin [isolation]=plugin [crash]=plugin [flashback]=plugin [backup]=plugin [failover]=plugin [spider]=plugin [damage]=plugin [salvage]=plugin [workload]=plugin [deb]=plugin [other]=plugin)
 
 # Each step: prints what it does; its status is the verdict. Where it counted
 # tests it leaves "N passed, M failed" in $count.
@@ -137,6 +137,20 @@ step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 
 step_backup() {
   cargo build --quiet --release -p strata-backup
   lab_step backup --rounds 5 --threads 2 --position
+}
+# Ends a source under load and promotes a replica, four times, each in its way.
+step_failover() { lab_step failover --rounds 4 --max-seconds 0.5 --threads 2; }
+# Ends servers at each step of a transaction over several of them: by the lab's coordinator, and by Spider where it is installed; then
+# TPC-C over two.
+step_spider() {
+  lab_step spider --coordinator own --rounds 6 --max-seconds 0.3
+  load_env
+  if [ ! -f "$MARIADB_PLUGIN_DIR/ha_spider.so" ]; then
+    say "NOT RUN: what goes through Spider; 'scripts/setup.sh spider' installs it"
+    return
+  fi
+  lab_step spider --rounds 6 --max-seconds 0.3
+  lab_step spider-tpcc --small --rounds 1 --warehouses 2 --seconds 4
 }
 # Breaks the files under a server, fills its disk, kills its statements.
 step_damage() {

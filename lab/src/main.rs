@@ -28,6 +28,7 @@ mod drive;
 mod encryption;
 mod engine;
 mod expiring;
+mod failover;
 mod findings;
 mod flashback;
 mod held;
@@ -58,6 +59,7 @@ mod rotation;
 mod salvage;
 mod sbtest;
 mod server;
+mod shards;
 mod side;
 mod snapshot;
 mod stats;
@@ -112,6 +114,12 @@ enum Command {
     CrashMatrix(matrix::Args),
     /// Ends a replica and its source under load and checks that both have the same afterwards
     Replica(replica::Args),
+    /// Ends a source under load, promotes a replica, and checks that nothing acknowledged is lost and all servers are equal
+    Failover(failover::Args),
+    /// Ends servers at each step of a transaction over several of them, by Spider or by the lab's own coordinator
+    Spider(shards::Args),
+    /// TPC-C over several servers through Spider, with the conditions checked over all of them
+    SpiderTpcc(shards::tpcc::Args),
     /// Backs a server up under load, restores, and checks that the copy follows and equals its source
     Backup(backup::Args),
     /// Reads random moments of the past of a ledger whose history is known, while its server is ended again and again
@@ -164,6 +172,9 @@ fn main() -> ExitCode {
         Command::Damage(args) => damage::run(args),
         Command::CrashMatrix(args) => matrix::run(args),
         Command::Replica(args) => replica::run(args),
+        Command::Failover(args) => failover::run(args),
+        Command::Spider(args) => shards::run(args),
+        Command::SpiderTpcc(args) => shards::tpcc::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Flashback(args) => flashback::run(args),
         Command::Ttl(args) => expiring::run(args),

@@ -1,9 +1,9 @@
-//! A server that replicates, or is replicated: what the commands `replica` and `backup` have in common.
+//! A server that replicates, or is replicated: what the commands `replica`, `backup`, `failover` and `spider` have in common.
 
 use crate::engine::{Conditions, Kind};
 use crate::options::Isolation;
 use crate::server::Instance;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Row};
 use rand::RngExt;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long a server may take to be ready, and a replica to catch up.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One server of two.
+/// One server of several.
 pub struct Side {
     pub instance: Instance,
     port: u16,
@@ -23,7 +23,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Servers of two sides differ in their numbers.
+    /// Servers of several sides differ in their numbers.
     pub fn new(folder: &Path, engine: Kind, number: u32, rng: &mut SmallRng) -> Result<Side> {
         Ok(Side { instance: Instance::new(folder, engine)?, port: free_port(rng)?, number })
     }
@@ -39,6 +39,10 @@ impl Side {
         ];
         extra.extend(further);
         Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn connect(&self) -> Result<Conn> {
@@ -69,6 +73,16 @@ fn free_port(rng: &mut SmallRng) -> Result<u16> {
         .map(|_| rng.random_range(20_000..30_000u16))
         .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
         .context("no port is free")
+}
+
+/// Asks until it is so.
+pub fn wait_until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    while !so()? {
+        ensure!(began.elapsed() < PATIENCE, "not after {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
 }
 
 /// Waits until the replica has everything of the source. Meanwhile `look` is shown each column of `SHOW SLAVE STATUS` by its name.

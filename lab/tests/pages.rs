@@ -143,8 +143,8 @@ fn names_that_pages_for_users_show_are_there() {
             {
                 (Some(name), ..) if !name.is_empty() => is_figure(name) || figures.contains(&format!("\"{name}")),
                 (_, Some(name), _) if !name.is_empty() => is_variable(name),
-                // Of the environment's variables one belongs to a tool of its own.
-                (.., Some("BACKUP_PASSWORD" | "REPLACE_SERVER")) => true,
+                // Variables of the environment, of a tool and of scripts.
+                (.., Some("BACKUP_PASSWORD" | "REPLACE_SERVER" | "ENGINE")) => true,
                 (.., Some(name)) if !name.is_empty() => glue.contains(&format!("\"STRATA_{name}\"")),
                 _ => continue,
             };

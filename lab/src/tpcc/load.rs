@@ -24,6 +24,12 @@ pub fn load(instance: &Instance, scale: Scale, foreign_keys: bool, threads: u32,
     for statement in schema::statements(&instance.engine_clause(), foreign_keys) {
         conn.query_drop(&statement).with_context(|| format!("this statement failed: {statement}"))?;
     }
+    fill(instance, scale, threads, progress)
+}
+
+/// Fills the tables of the database, which are there.
+pub fn fill(instance: &Instance, scale: Scale, threads: u32, progress: &ProgressBar) -> Result<()> {
+    let mut conn = session(instance, Some(DATABASE))?;
     progress.set_length(u64::from(scale.warehouses) * 12);
     items(&mut conn, scale)?;
     progress.inc(1);

@@ -18,6 +18,18 @@ pub fn statements(engine: &str, foreign_keys: bool) -> Vec<String> {
     tables.chain(keys).collect()
 }
 
+/// Tables whose rows are a warehouse's: name, the warehouse's column, definition without an engine. Items are nobody's.
+pub fn of_warehouses() -> Vec<(&'static str, &'static str, &'static str)> {
+    const COLUMNS: [&str; 9] = ["w_id", "d_w_id", "c_w_id", "h_w_id", "no_w_id", "o_w_id", "ol_w_id", "", "s_w_id"];
+    let all = TABLES.into_iter().zip(COLUMNS).zip(DEFINITIONS);
+    all.filter(|((_, column), _)| !column.is_empty()).map(|((name, column), text)| (name, column, text)).collect()
+}
+
+/// The definition of a table, without an engine.
+pub fn definition(table: &str) -> Option<&'static str> {
+    TABLES.iter().position(|name| *name == table).map(|at| DEFINITIONS[at])
+}
+
 /// What a table refers to: always the parent's primary key.
 pub struct ForeignKey {
     /// The constraint's name.
@@ -197,12 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_warehouses_says_in_its_key_whose_a_row_is() {
+        let tables = of_warehouses();
+        assert_eq!(tables.len(), TABLES.len() - 1);
+        for (name, column, definition) in tables {
+            assert!(definition.contains(&format!(" {column} INT NOT NULL")), "{name}");
+            assert!(name == "history" || definition.contains(&format!("PRIMARY KEY ({column}")), "{name}");
+        }
+    }
+
+    #[test]
     fn foreign_keys_refer_to_primary_keys_by_columns_that_there_are() {
         assert_eq!(statements("InnoDB", true).len(), TABLES.len() + FOREIGN_KEYS.len());
-        let definition = |table: &str| {
-            let at = TABLES.iter().position(|name| *name == table).expect("a table of the specification");
-            DEFINITIONS[at]
-        };
+        let definition = |table: &str| definition(table).expect("a table of the specification");
         for key in &FOREIGN_KEYS {
             let parent = definition(key.parent);
             assert!(parent.contains(&format!("PRIMARY KEY ({})", key.referenced.join(", "))), "{}", key.name);
