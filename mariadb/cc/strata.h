@@ -290,6 +290,7 @@ typedef struct {
   uint32_t key_count;
   const char *const *dropped; /* names of foreign keys that go */
   uint32_t dropped_count;
+  uint64_t counter;           /* not 0: the AUTO_INCREMENT column is new, has the values that the records bring, and goes on here */
 } StrataAlteration;
 /* An error where the change would be refused. Nothing changes. */
 int strata_alter_check(StrataStore *store, const StrataTable *table, const StrataAlteration *alteration);
@@ -439,6 +440,8 @@ int strata_bulk_end(StrataCursor *cursor, int abort, int32_t *duplicate_index);
 uint64_t strata_autoinc_next(StrataTable *table);          /* the value the next insert would get; 0 = column has none */
 int strata_autoinc_reserve(StrataTable *table, uint64_t offset, uint64_t increment, uint64_t count, uint64_t max_value, uint64_t *first);
 int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit value was stored */
+/* The smallest value >= next that is `offset` more than a multiple of `increment`; 0: there is none. */
+uint64_t strata_autoinc_align(uint64_t next, uint64_t offset, uint64_t increment);
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
 /* ---- results of queries that the server keeps -------------------------------------------------------------------------------- */

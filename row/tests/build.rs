@@ -62,7 +62,7 @@ fn kept(from: &TableDef, to: &TableDef) -> Vec<Option<usize>> {
 fn alteration(from: &TableDef, to: &TableDef) -> Alteration {
     let sources = (0..to.columns.len()).map(Source::Kept).collect();
     let (kept, statement, keys) = (kept(from, to), Statement::default(), KeyChange::default());
-    Alteration { def: to.clone(), sources, kept, statement, keys, rebuilds: false, converts: false }
+    Alteration { def: to.clone(), sources, kept, statement, keys, rebuilds: false, converts: false, counter: None }
 }
 
 /// The same, and all is written anew.

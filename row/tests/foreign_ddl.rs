@@ -374,6 +374,7 @@ fn change_keys(store: &Store, name: &str, def: &TableDef, change: &[&str], state
         keys,
         rebuilds: false,
         converts: false,
+        counter: None,
     };
     let table = || AlteredTable { name: path(name), kept: (0..def.indexes.len()).collect(), built: Vec::new() };
     let tried = store.check_alteration(table(), &alteration, NEVER);
