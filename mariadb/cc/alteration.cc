@@ -81,8 +81,13 @@ bool Alteration::find_indexes(const TABLE *table, const TABLE *altered, const Al
 void Alteration::find_hashes(const TABLE *table, const TABLE *altered)
 {
   for (uint i= 0; i < altered->s->keys; i++)
-    if (indexes_[i] >= 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
-      columns_[altered->key_info[i].key_part->fieldnr - 1]= table->key_info[indexes_[i]].key_part->fieldnr - 1;
+  {
+    if (indexes_[i] < 0 || altered->key_info[i].algorithm != HA_KEY_ALG_LONG_HASH)
+      continue;
+    const uint to= altered->key_info[i].key_part->fieldnr - 1, from= table->key_info[indexes_[i]].key_part->fieldnr - 1;
+    if ((altered->field[to]->flags & table->field[from]->flags) & LONG_UNIQUE_HASH_FIELD)
+      columns_[to]= (int32_t) from;
+  }
 }
 
 /* Which foreign keys come and go. False if the server is to say why that cannot be. */

@@ -153,8 +153,11 @@ ha_strata::InKeys ha_strata::in_foreign_keys(const Field &field, const Alter_inp
       found.any= true;
       found.becomes_null|= key->delete_method == FK_OPTION_SET_NULL || key->update_method == FK_OPTION_SET_NULL;
     }
+  auto is_own= [this](const FOREIGN_KEY_INFO *key) {
+    return strata::same_name(*key->foreign_db, table->s->db) && strata::same_name(*key->foreign_table, table->s->table_name);
+  };
   while (FOREIGN_KEY_INFO *key= others++)
-    found.any|= has(key->referenced_fields);
+    found.any|= !(is_own(key) && goes(key)) && has(key->referenced_fields);
   return found;
 }
 
