@@ -19,12 +19,17 @@ static bool adds_counter(const TABLE *altered, const Alter_inplace_info *info)
   return false;
 }
 
+const char *why_not_instant(const Alter_inplace_info *info)
+{
+  return info->handler_flags & (ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX) ? "ADD INDEX" : nullptr;
+}
+
 const char *why_copied(THD *thd, const TABLE *table, const TABLE *altered, const Alter_inplace_info *info)
 {
   const alter_table_operations asked= info->handler_flags;
   if (info->ignore)
     return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
-  if ((table->versioned() || altered->versioned()) && !(asked & ALTER_ADD_FOREIGN_KEY))
+  if (table->versioned() != altered->versioned())
     return "Not implemented for system-versioned timestamp tables";
   if ((asked & (ALTER_STORED_COLUMN_TYPE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE)) && !(asked & ALTER_VIRTUAL_GCOL_EXPR))
     return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);

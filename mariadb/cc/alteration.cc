@@ -16,7 +16,7 @@ bool is_one_value(const Virtual_column_info *value) { return !value || !(value->
 
 /* Where the columns of the new definition come from; -1: new, with the value of the new definition's first record. False if the rows
    cannot stay. */
-bool Alteration::find_columns(const TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
+bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info, bool rebuilds)
 {
   if (altered->s->fields != info->alter_info->create_list.elements)
     return false; /* columns that the server keeps to itself */
@@ -37,9 +37,8 @@ bool Alteration::find_columns(const TABLE *table, TABLE *altered, const Alter_in
       continue; /* computed of each row */
     if (field->flags & AUTO_INCREMENT_FLAG)
     {
-      /* Each partition would be numbered for itself; a counter within groups of a key is the server's. */
-      if (!rebuilds || altered->s->next_number_keypart || table->part_info)
-        return false;
+      if (!rebuilds || altered->s->next_number_keypart)
+        return false; /* a counter within groups of a key is the server's */
       numbers_= true;
       continue;
     }
@@ -146,7 +145,7 @@ bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_in
 {
   columns_.clear();
   indexes_.clear();
-  if (!find_columns(table, altered, info, rebuilds) || !find_indexes(table, altered, info) || !find_keys(thd, table, info) ||
+  if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) || !find_keys(thd, table, info) ||
       definition_.describe(altered, false, info->create_info->option_struct))
     return false;
   find_hashes(table, altered);
@@ -211,7 +210,7 @@ int Conversion::number()
   const ulonglong value= strata_autoinc_align(*counter_, variables.auto_increment_offset, variables.auto_increment_increment);
   if (!value || value == ULONGLONG_MAX || value > field->get_max_int_value())
   {
-    my_error(ER_AUTOINC_READ_FAILED, MYF(0));
+    my_error(HA_ERR_AUTOINC_ERANGE, MYF(0), field->field_name.str, thd_->get_stmt_da()->current_row_for_warning());
     return 1;
   }
   *counter_= value + 1;

@@ -33,7 +33,7 @@ public:
   int refusal= STRATA_OK;
 
 private:
-  bool find_columns(const TABLE *table, TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
+  bool find_columns(TABLE *altered, const Alter_inplace_info *info, bool rebuilds);
   bool has_virtual_index(const TABLE *altered) const;
   bool find_indexes(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info);
   bool find_keys(THD *thd, const TABLE *table, const Alter_inplace_info *info);
@@ -57,7 +57,6 @@ public:
   StrataTable *table;
   StrataBuild *build= nullptr; /* of its new indexes, if it gets any */
   bool rebuilds= false;
-  ulonglong counter= 1; /* of a new AUTO_INCREMENT column */
 };
 
 /* Makes records of the altered table of those of the table, as a copy by the server does. While it lives, what does not fit is an error

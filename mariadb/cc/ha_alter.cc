@@ -242,9 +242,13 @@ enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *alt
 {
   Alteration alteration(ha_thd());
   enum_alter_inplace_result result= in_place(altered, info, &alteration);
-  if (result != HA_ALTER_INPLACE_INSTANT && result != HA_ALTER_INPLACE_NOCOPY_NO_LOCK)
-    if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
-      info->unsupported_reason= reason;
+  const char *reason= nullptr;
+  if (result == HA_ALTER_INPLACE_NOCOPY_NO_LOCK)
+    reason= strata::why_not_instant(info);
+  else if (result != HA_ALTER_INPLACE_INSTANT)
+    reason= strata::why_copied(ha_thd(), table, altered, info);
+  if (reason)
+    info->unsupported_reason= reason;
   return result;
 }
 
@@ -254,17 +258,16 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE | REBUILDS)) || info->ignore || info->error_if_not_empty ||
       breaks_foreign_key(info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  /* The server decides what becomes of the rows of the past. */
   if (table->versioned() != altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
   const ha_table_option_struct *options= create_info->option_struct;
-  if ((create_info->used_fields & HA_CREATE_USED_SEQUENCE) || table->s->table_type == TABLE_TYPE_SEQUENCE)
+  if (create_info->used_fields & HA_CREATE_USED_SEQUENCE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (options && table->s->option_struct &&
       (options->encrypted != table->s->option_struct->encrypted ||
        options->encryption_key != table->s->option_struct->encryption_key))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Who names the engine wants the rows written anew. */
   bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
@@ -283,10 +286,7 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  /* The server decides what becomes of the rows of the past. */
-  if (table->versioned())
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
       checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Rows are numbered in their order, so that none may come between. */
@@ -339,8 +339,10 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (alteration.refusal)
     return alteration.keys().tell_failure(ha_thd(), alteration.refusal, HA_ERR_CANNOT_ADD_FOREIGN);
   ctx->rebuilds= alteration.rebuilds();
-  if (alteration.numbers() && (info->create_info->used_fields & HA_CREATE_USED_AUTO))
-    ctx->counter= std::max<ulonglong>(info->create_info->auto_increment_value, 1);
+  /* The partitions of a table are numbered one after the other, from where the one before has ended. */
+  ulonglong *counter= &info->create_info->auto_increment_value;
+  if (alteration.numbers())
+    *counter= info->create_info->used_fields & HA_CREATE_USED_AUTO ? std::max<ulonglong>(*counter, 1) : 1;
   if (alter_failed(strata_table_await_prepared(table_, strata::lock_wait_us(ha_thd())), -1, altered))
     return true;
   ha_thd()->get_stmt_da()->reset_current_row_for_warning(1);
@@ -380,7 +382,7 @@ bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     return true;
   if (!ctx->build)
     return false;
-  strata::Conversion conversion(thd, table, altered, info, alteration, &ctx->counter);
+  strata::Conversion conversion(thd, table, altered, info, alteration, &info->create_info->auto_increment_value);
   strata::Telling telling(thd);
   StrataRows rows= conversion.rows(&telling);
   int32_t duplicate= -1;
@@ -403,12 +405,10 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   std::vector<StrataTable *> tables;
   std::vector<StrataBuild *> builds;
   bool rebuilds= false;
-  ulonglong counter= 1; /* only a table in one piece is numbered */
   auto add= [&](inplace_alter_handler_ctx *part) {
     const Altered *ctx= static_cast<Altered *>(part);
     tables.push_back(ctx->table);
     rebuilds|= ctx->rebuilds;
-    counter= std::max(counter, ctx->counter);
     if (ctx->build)
       builds.push_back(ctx->build);
   };
@@ -428,8 +428,9 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   if (!error && !alteration.describe(thd, table, altered, info, rebuilds))
     error= HA_ERR_UNSUPPORTED;
   /* First, as nothing may fail once the engine has the new definition and the server the old one. */
-  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field && !alteration.numbers())
-    error= reset_auto_increment(info->create_info->auto_increment_value);
+  if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field && !alteration.numbers())
+    for (size_t i= 0; i < tables.size() && !error; i++)
+      error= handler_error(strata_autoinc_set(tables[i], info->create_info->auto_increment_value), thd);
   if (error)
   {
     print_error(error, MYF(0));
@@ -440,7 +441,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
       return true;
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
-  strata::Conversion conversion(thd, table, altered, info, alteration, &counter);
+  strata::Conversion conversion(thd, table, altered, info, alteration, &info->create_info->auto_increment_value);
   strata::Telling telling(thd);
   StrataRows rows= conversion.rows(&telling);
   for (StrataBuild *build : builds)
@@ -450,7 +451,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     if (alter_failed(result, duplicate, altered))
       return true;
   }
-  alteration.count_from(counter);
+  alteration.count_from(info->create_info->auto_increment_value);
   return alter_failed(strata_build_commit(strata::store, builds.data(), builds.size(), alteration.get()), -1, altered);
 }
 
