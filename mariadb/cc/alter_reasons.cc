@@ -29,7 +29,7 @@ const char *why_copied(THD *thd, const TABLE *table, const TABLE *altered, const
   const alter_table_operations asked= info->handler_flags;
   if (info->ignore)
     return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
-  if (table->versioned() != altered->versioned())
+  if (!table->versioned() && altered->versioned())
     return "Not implemented for system-versioned timestamp tables";
   if ((asked & (ALTER_STORED_COLUMN_TYPE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE)) && !(asked & ALTER_VIRTUAL_GCOL_EXPR))
     return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);

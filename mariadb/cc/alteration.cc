@@ -154,7 +154,7 @@ bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_in
   for (uint i= 0; i < altered->s->keys; i++)
     if (indexes_[i] < 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
       return false; /* nobody but the server can tell whether its values are unique */
-  bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
+  bool converts= table->versioned() != altered->versioned() || !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
   for (size_t i= 0; i < columns_.size(); i++)
     converts|= columns_[i] != (int32_t) i;
   alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts,
@@ -173,7 +173,7 @@ bool Alteration::has_new_indexes() const
 Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration,
                        ulonglong *counter)
     : thd_(thd), from_(from), to_(to), counter_(alteration.numbers() ? counter : nullptr), converts_(alteration.converts()),
-      aborted_(thd->abort_on_warning), checked_(thd->count_cuted_fields)
+      drops_past_(from->versioned() && !to->versioned()), aborted_(thd->abort_on_warning), checked_(thd->count_cuted_fields)
 {
   if (!converts_)
     return;
@@ -238,6 +238,8 @@ int Conversion::convert()
 int Conversion::make(void *self, int again)
 {
   Conversion *c= static_cast<Conversion *>(self);
+  if (c->drops_past_ && !c->from_->vers_end_field()->is_max())
+    return STRATA_ROW_GOES;
   if (!again)
   {
     int failed= c->convert();

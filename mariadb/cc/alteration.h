@@ -60,7 +60,8 @@ public:
 };
 
 /* Makes records of the altered table of those of the table, as a copy by the server does. While it lives, what does not fit is an error
-   in strict mode and else a warning, with the number of the row. Rows that get numbers are numbered from *counter on. */
+   in strict mode and else a warning, with the number of the row. Rows that get numbers are numbered from *counter on. A table that loses its
+   versions loses the rows of the past. */
 class Conversion
 {
 public:
@@ -78,7 +79,7 @@ private:
   TABLE *from_, *to_;
   Telling *telling_= nullptr;
   ulonglong *counter_; /* null: rows are not numbered */
-  bool converts_, aborted_;
+  bool converts_, drops_past_, aborted_;
   bool reads_virtual_= false; /* a virtual column becomes one that is stored */
   enum_check_fields checked_;
   std::vector<uchar> initial_; /* the altered table's record with the values of new columns */

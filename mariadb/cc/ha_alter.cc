@@ -46,7 +46,7 @@ constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STO
 
 /* What needs the rows written anew, which is done beside others, too. */
 constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
-                                           ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
+                                           ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL | ALTER_DROP_SYSTEM_VERSIONING;
 
 /* What may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
 constexpr alter_table_operations CONCERNS_KEYS= CONVERTS | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
@@ -258,8 +258,7 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE | REBUILDS)) || info->ignore || info->error_if_not_empty ||
       breaks_foreign_key(info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  /* The server decides what becomes of the rows of the past. */
-  if (table->versioned() != altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
+  if ((altered->versioned() && !table->versioned()) || table->s->tmp_table != NO_TMP_TABLE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
   const ha_table_option_struct *options= create_info->option_struct;
@@ -270,7 +269,8 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
        options->encryption_key != table->s->option_struct->encryption_key))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Who names the engine wants the rows written anew. */
-  bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
+  const bool drops_past= table->versioned() && !altered->versioned();
+  bool rebuilds= drops_past || (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression) ||
                  ((asked & ALTER_VIRTUAL_GCOL_EXPR) && strata::changes_kept(table, altered, info));
   String why;
@@ -289,9 +289,9 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
       checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  /* Rows are numbered in their order, so that none may come between. */
+  /* Rows are numbered in their order, so that none may come between. A DELETE meanwhile would be of the past that goes. */
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
-    return alteration->numbers() ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
+    return alteration->numbers() || drops_past ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!strata::error_message(&why))
     info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   return HA_ALTER_INPLACE_NOT_SUPPORTED;

@@ -299,6 +299,7 @@ int strata_alter_check(StrataStore *store, const StrataTable *table, const Strat
 int strata_alter_lock_parents(StrataStore *store, StrataTable *table, StrataSession *session, const StrataAlteration *alteration);
 /* Changes tables, all or none, that get no new index; rows stay. The tables are to be opened again. */
 int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t count, const StrataAlteration *alteration);
+#define STRATA_ROW_GOES (-1)
 /* New indexes of a table, made while others change it:
      begin    nobody has the table open for a statement, nor an open transaction that has written to it
      run      the long part; others may change the table
@@ -308,8 +309,8 @@ int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t c
 typedef struct {
   uint8_t *record;            /* a row of the table is put here */
   uint8_t *made;              /* the record of the new definition that `make` makes of it; `record` itself if that is null */
-  int (*make)(void *ctx, int again); /* 0: done. Otherwise the server has told the error. `again`: it made the record of this row before,
-                                        and is to make the same one without a word */
+  int (*make)(void *ctx, int again); /* 0: done; STRATA_ROW_GOES: there is to be no such row. Otherwise the server has told the error.
+                                        `again`: it made the record of this row before, and is to make the same one without a word */
   void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
   void *ctx;
 } StrataRows;

@@ -29,8 +29,8 @@ impl Rows for Same {
     fn room(&mut self) -> &mut [u8] {
         &mut self.0
     }
-    fn made(&mut self, _again: bool) -> Result<Record<'_>> {
-        Ok(unsafe { Record::new(&self.0) })
+    fn made(&mut self, _again: bool) -> Result<Option<Record<'_>>> {
+        Ok(Some(unsafe { Record::new(&self.0) }))
     }
     fn made_room(&mut self) -> &mut [u8] {
         &mut self.0
