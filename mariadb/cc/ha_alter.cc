@@ -286,8 +286,8 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
-      checks_rows(*alteration))
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) ||
+      !may_rebuild(altered, info, alteration->converts()) || checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Rows are numbered in their order, so that none may come between. A DELETE meanwhile would be of the past that goes. */
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
