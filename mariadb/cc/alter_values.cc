@@ -67,14 +67,6 @@ bool may_change(const Field *to, const Create_field &definition)
   return from && (to->vcol_info || from->vcol_info || !from->is_equal(definition) || (from->maybe_null() && !to->maybe_null()));
 }
 
-bool is_same_or_longer(const Field &from, const Column_definition &to)
-{
-  if (from.is_equal(to))
-    return true;
-  return from.real_type() == MYSQL_TYPE_VARCHAR && to.real_field_type() == MYSQL_TYPE_VARCHAR && from.charset() == to.charset &&
-         from.field_length <= to.length;
-}
-
 bool changes_kept(TABLE *table, TABLE *altered, const Alter_inplace_info *info)
 {
   Columns old_ones(table->s->fields), new_ones(altered->s->fields);

@@ -10,8 +10,6 @@ namespace strata {
 
 /* Can it be that the values of a column are others in the altered table? */
 bool may_change(const Field *to, const Create_field &definition);
-/* Is the column the same, but for its name and place and for being a longer VARCHAR? */
-bool is_same_or_longer(const Field &from, const Column_definition &to);
 /* Are there values that are kept, in the row, in an index or by the row's partition, and computed in another way now? */
 bool changes_kept(TABLE *table, TABLE *altered, const Alter_inplace_info *info);
 /* What becomes of a column; null: it goes. */

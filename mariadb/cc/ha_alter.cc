@@ -169,7 +169,7 @@ bool ha_strata::breaks_foreign_key(const Alter_inplace_info *info)
   for (Field **field= table->field; *field; field++)
   {
     const Create_field *to= strata::definition_of(*field, info);
-    const bool is_same= to && strata::is_same_or_longer(**field, *to) && !(*field)->vcol_info && !to->vcol_info;
+    const bool is_same= to && (*field)->is_equal(*to) && !(*field)->vcol_info && !to->vcol_info;
     const bool loses_null= to && (*field)->maybe_null() && (to->flags & NOT_NULL_FLAG);
     if (is_same && !loses_null)
       continue;

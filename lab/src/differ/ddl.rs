@@ -65,8 +65,11 @@ impl Author<'_> {
     /// The rows get numbers for a while, in the order in which they lie.
     fn number_rows(&mut self, t: usize) {
         let name = self.table(t).name.clone();
-        let (place, key) = ([" FIRST", ""][self.rng.random_range(0..2)], ["KEY", "UNIQUE KEY"][self.rng.random_range(0..2)]);
-        self.write(format!("ALTER TABLE {name} ADD COLUMN number SMALLINT AUTO_INCREMENT{place}, ADD {key} number (number)"));
+        let (place, key) =
+            ([" FIRST", ""][self.rng.random_range(0..2)], ["KEY", "UNIQUE KEY"][self.rng.random_range(0..2)]);
+        self.write(format!(
+            "ALTER TABLE {name} ADD COLUMN number SMALLINT AUTO_INCREMENT{place}, ADD {key} number (number)"
+        ));
         self.write(format!("SELECT id, number FROM {name}"));
         self.write(format!("ALTER TABLE {name} DROP COLUMN number"));
     }

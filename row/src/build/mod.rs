@@ -238,13 +238,7 @@ impl Build {
         }
     }
 
-    fn record_of<'r>(
-        &self,
-        key: &[u8],
-        row: &[u8],
-        rows: &'r mut dyn Rows,
-        again: bool,
-    ) -> Result<Option<Record<'r>>> {
+    fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows, again: bool) -> Result<Option<Record<'r>>> {
         let decoded = self.table.row.decode(key, row, rows.room(), self.wanted.as_ref());
         decoded.map_err(|error| Error::from(error).read_at(self.table.engine(), key))?;
         rows.made(again)

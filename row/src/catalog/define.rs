@@ -70,7 +70,8 @@ pub(crate) fn keys_to_come(
         if tables.owner(database(name), &lower).is_some_and(|owner| Some(owner) != altered) {
             others = others.or(Some(key));
         }
-        let was_there = || before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower));
+        let was_there =
+            || before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower));
         match taken.insert(lower.clone()) {
             true => {}
             false if was_there() => own.push(number),

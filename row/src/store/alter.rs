@@ -139,9 +139,7 @@ impl Store {
             None => (old.clone(), true),
         };
         let (next, gone) = match alteration.rebuilds {
-            true => {
-                known.rebuilt(&alteration.def, &alteration.sources, &table.built, alteration.counter.is_some())?
-            }
+            true => known.rebuilt(&alteration.def, &alteration.sources, &table.built, alteration.counter.is_some())?,
             false => {
                 let (bare, gone) = known.without_indexes(&table.kept)?;
                 (altered(&bare, alteration, &table.built, has_rows)?, gone)
