@@ -26,6 +26,7 @@ rm -f "$work"/raw/*
 lab() { STRATA_PLUGIN=$work/ha_strata.so cargo run --quiet --release -p strata-lab -- "$@" --engines strata --dir "$work/lab"; }
 lab oltp --scripts all,select_random_points --rows 100000 --seconds 4 --warmup 1 --threads 4
 lab tpcc --warehouses 1 --threads 4 --seconds 20 --cache-ratio 4
+lab tpcc --warehouses 1 --threads 4 --seconds 8 --cache-ratio 4 --foreign-keys
 lab tables --rows 300000 --cache-mb 256 --scans 2
 
 "$profdata" merge --sparse -o mariadb/plugin.profdata "$work/raw"

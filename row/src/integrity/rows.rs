@@ -8,13 +8,13 @@ use crate::session::Session;
 use crate::table::Table;
 
 /// A row has been inserted into `table`: it must have its parents.
-#[cold]
+#[inline(never)]
 pub(crate) fn inserted(session: &mut Session, table: &Table, new: Record<'_>) -> Result<()> {
     with_workspace(session, |work, session| work.check(session, table, None, new, None, ALL))
 }
 
 /// A row of `table` has become another: so do the rows that refer to it, or they keep it as it was; and it must have its parents.
-#[cold]
+#[inline(never)]
 pub(crate) fn updated(session: &mut Session, table: &Table, old: Record<'_>, new: Record<'_>) -> Result<()> {
     with_workspace(session, |work, session| {
         work.follow(session, table, old, Some(new), ALL)?;
@@ -24,7 +24,7 @@ pub(crate) fn updated(session: &mut Session, table: &Table, old: Record<'_>, new
 
 /// A row of `table` that was to come, or to become another (`old`), is a duplicate in the index of this number, and has not been
 /// written. The error of a foreign key whose turn is before that, if there is one.
-#[cold]
+#[inline(never)]
 pub(crate) fn duplicate(
     session: &mut Session,
     table: &Table,
@@ -42,7 +42,7 @@ pub(crate) fn duplicate(
 }
 
 /// A row of `table` has gone: with it go those that refer to it, or they keep it.
-#[cold]
+#[inline(never)]
 pub(crate) fn deleted(session: &mut Session, table: &Table, old: Record<'_>) -> Result<()> {
     with_workspace(session, |work, session| work.follow(session, table, old, None, ALL))
 }
