@@ -18,7 +18,7 @@ std::string text_of(Virtual_column_info *computed)
   return std::string(text.ptr(), text.length());
 }
 
-/* Generated columns of both tables whose expressions differ. The text is compared: other names of columns make it another one. */
+/* Generated columns of both tables whose expressions or types differ. The text is compared: other names of columns make it another one. */
 void find_changed(const TABLE *altered, const Alter_inplace_info *info, Columns *old_ones, Columns *new_ones)
 {
   List_iterator_fast<Create_field> list(info->alter_info->create_list);
@@ -28,7 +28,8 @@ void find_changed(const TABLE *altered, const Alter_inplace_info *info, Columns 
     if (!definition)
       return;
     const Field *from= definition->field;
-    if (from && from->vcol_info && (*to)->vcol_info && text_of(from->vcol_info) != text_of((*to)->vcol_info))
+    if (from && from->vcol_info && (*to)->vcol_info &&
+        (!from->is_equal(*definition) || text_of(from->vcol_info) != text_of((*to)->vcol_info)))
       (*old_ones)[from->field_index]= (*new_ones)[(*to)->field_index]= true;
   }
 }
