@@ -21,6 +21,7 @@ bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info, bo
   if (altered->s->fields != info->alter_info->create_list.elements)
     return false; /* columns that the server keeps to itself */
   restore_record(altered, s->default_values);
+  numbers_= false;
   List_iterator_fast<Create_field> list(info->alter_info->create_list);
   for (Field **to= altered->field; *to; to++)
   {
@@ -34,8 +35,14 @@ bool Alteration::find_columns(TABLE *altered, const Alter_inplace_info *info, bo
     columns_.push_back(-1);
     if (!field->stored_in_db() || (rebuilds && field->vcol_info))
       continue; /* computed of each row */
-    if (field->vcol_info || (field->type() == MYSQL_TYPE_GEOMETRY && !rebuilds) || (field->flags & AUTO_INCREMENT_FLAG) ||
-        !is_one_value(field->default_value))
+    if (field->flags & AUTO_INCREMENT_FLAG)
+    {
+      if (!rebuilds || altered->s->next_number_keypart)
+        return false; /* a counter within groups of a key is the server's */
+      numbers_= true;
+      continue;
+    }
+    if (field->vcol_info || (field->type() == MYSQL_TYPE_GEOMETRY && !rebuilds) || !is_one_value(field->default_value))
       return false;
     if (field->default_value && field->set_default())
       return false;
@@ -67,6 +74,19 @@ bool Alteration::find_indexes(const TABLE *table, const TABLE *altered, const Al
     indexes_.push_back((int32_t) from);
   }
   return true;
+}
+
+/* The hidden column of a unique key of any length is the one that the key had: the server makes it anew for each definition. */
+void Alteration::find_hashes(const TABLE *table, const TABLE *altered)
+{
+  for (uint i= 0; i < altered->s->keys; i++)
+  {
+    if (indexes_[i] < 0 || altered->key_info[i].algorithm != HA_KEY_ALG_LONG_HASH)
+      continue;
+    const uint to= altered->key_info[i].key_part->fieldnr - 1, from= table->key_info[indexes_[i]].key_part->fieldnr - 1;
+    if ((altered->field[to]->flags & table->field[from]->flags) & LONG_UNIQUE_HASH_FIELD)
+      columns_[to]= (int32_t) from;
+  }
 }
 
 /* Which foreign keys come and go. False if the server is to say why that cannot be. */
@@ -128,16 +148,18 @@ bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_in
   if (!find_columns(altered, info, rebuilds) || !find_indexes(table, altered, info) || !find_keys(thd, table, info) ||
       definition_.describe(altered, false, info->create_info->option_struct))
     return false;
+  find_hashes(table, altered);
   if (rebuilds)
     indexes_.assign(indexes_.size(), -1);
   for (uint i= 0; i < altered->s->keys; i++)
     if (indexes_[i] < 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
       return false; /* nobody but the server can tell whether its values are unique */
-  bool converts= !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
+  bool converts= table->versioned() != altered->versioned() || !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
   for (size_t i= 0; i < columns_.size(); i++)
     converts|= columns_[i] != (int32_t) i;
   alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts,
-                keys_.get(), keys_.count(), dropped_.data(), (uint32_t) dropped_.size()};
+                keys_.get(), keys_.count(), dropped_.data(), (uint32_t) dropped_.size(), 0};
+  count_from(1);
   return true;
 }
 
@@ -148,9 +170,10 @@ bool Alteration::has_new_indexes() const
 
 /* ---- Conversion ---- */
 
-Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration)
-    : thd_(thd), from_(from), to_(to), converts_(alteration.converts()), aborted_(thd->abort_on_warning),
-      checked_(thd->count_cuted_fields)
+Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_info *info, const Alteration &alteration,
+                       ulonglong *counter)
+    : thd_(thd), from_(from), to_(to), counter_(alteration.numbers() ? counter : nullptr), converts_(alteration.converts()),
+      drops_past_(from->versioned() && !to->versioned()), aborted_(thd->abort_on_warning), checked_(thd->count_cuted_fields)
 {
   if (!converts_)
     return;
@@ -179,6 +202,21 @@ Conversion::~Conversion()
   delete[] copies_;
 }
 
+/* Gives the row the next number, as an insert would. Nobody changes rows meanwhile, so that each is met once. */
+int Conversion::number()
+{
+  Field *field= to_->found_next_number_field;
+  const system_variables &variables= thd_->variables;
+  const ulonglong value= strata_autoinc_align(*counter_, variables.auto_increment_offset, variables.auto_increment_increment);
+  if (!value || value == ULONGLONG_MAX || value > field->get_max_int_value())
+  {
+    my_error(HA_ERR_AUTOINC_ERANGE, MYF(0), field->field_name.str, thd_->get_stmt_da()->current_row_for_warning());
+    return 1;
+  }
+  *counter_= value + 1;
+  return field->store((longlong) value, true) < 0;
+}
+
 int Conversion::convert()
 {
   if (!copies_)
@@ -188,6 +226,8 @@ int Conversion::convert()
   memcpy(to_->record[0], initial_.data(), initial_.size());
   for (Copy_field *copy= copies_, *end= copy + count_; copy != end; copy++)
     copy->do_copy(copy);
+  if (counter_ && number())
+    return 1;
   if (to_->vfield && to_->update_virtual_fields(to_->file, VCOL_UPDATE_FOR_WRITE))
     return 1;
   if (to_->verify_constraints(false) != VIEW_CHECK_OK)
@@ -198,11 +238,18 @@ int Conversion::convert()
 int Conversion::make(void *self, int again)
 {
   Conversion *c= static_cast<Conversion *>(self);
+  if (c->drops_past_ && !c->from_->vers_end_field()->is_max())
+    return STRATA_ROW_GOES;
   if (!again)
   {
     int failed= c->convert();
     c->thd_->get_stmt_da()->inc_current_row_for_warning();
     return failed;
+  }
+  if (c->counter_)
+  {
+    my_error(ER_INTERNAL_ERROR, MYF(0), "a row has changed while the table was being numbered");
+    return 1;
   }
   /* What there is to say of the row was said. */
   Dummy_error_handler quiet;

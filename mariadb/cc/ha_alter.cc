@@ -5,6 +5,7 @@
    trial; everything else is copied by the server. */
 
 #include "alter_reasons.h"
+#include "alter_values.h"
 #include "alteration.h"
 #include "errors.h"
 #include "ha_strata.h"
@@ -46,11 +47,12 @@ constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STO
 
 /* What needs the rows written anew, which is done beside others, too. */
 constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
-                                           ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
+                                           ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL | ALTER_DROP_SYSTEM_VERSIONING;
 
-/* Of these, what may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
-constexpr alter_table_operations CONCERNS_KEYS= ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
-                                                ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
+/* What may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
+constexpr alter_table_operations CONCERNS_KEYS= CONVERTS | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
+                                                ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_VIRTUAL_GCOL_EXPR |
+                                                ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
 
 bool is_integer(enum_field_types type)
 {
@@ -122,35 +124,16 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-namespace {
-
-/* Is anything kept of what is computed of a row? */
-bool keeps_computed(const TABLE *table)
+/* Which part has a column in the foreign keys that stay? */
+ha_strata::InKeys ha_strata::in_foreign_keys(const Field &field, const Alter_inplace_info *info)
 {
-  for (Field **field= table->vfield; field && *field; field++)
-    if ((*field)->stored_in_db() || ((*field)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG)))
-      return true;
-  return false;
-}
-
-/* Can it be that the values of a column are others in the altered table? */
-bool may_change(const Field *to, const Create_field &definition)
-{
-  const Field *from= definition.field;
-  return from && (to->vcol_info || from->vcol_info || !from->is_equal(definition) || (from->maybe_null() && !to->maybe_null()));
-}
-
-} // namespace
-
-/* Does a foreign key have the column, be it in this table or in one that refers to it? */
-bool ha_strata::is_in_foreign_key(const Field &field)
-{
+  InKeys found;
   if (!is_related())
-    return false;
+    return found;
   List<FOREIGN_KEY_INFO> own, incoming;
   THD *thd= ha_thd();
   if (get_foreign_key_list(thd, &own) || get_parent_foreign_key_list(thd, &incoming))
-    return true;
+    return {true, true};
   auto has= [&field](List<LEX_CSTRING> &columns) {
     List_iterator_fast<LEX_CSTRING> names(columns);
     while (const LEX_CSTRING *name= names++)
@@ -158,29 +141,64 @@ bool ha_strata::is_in_foreign_key(const Field &field)
         return true;
     return false;
   };
+  auto goes= [info](const FOREIGN_KEY_INFO *key) {
+    for (const Alter_drop &drop : info->alter_info->drop_list)
+      if (drop.type == Alter_drop::FOREIGN_KEY && !my_strcasecmp(system_charset_info, drop.name, key->foreign_id->str))
+        return true;
+    return false;
+  };
   List_iterator_fast<FOREIGN_KEY_INFO> keys(own), others(incoming);
   while (FOREIGN_KEY_INFO *key= keys++)
-    if (has(key->foreign_fields))
-      return true;
+    if (!goes(key) && has(key->foreign_fields))
+    {
+      found.any= true;
+      found.becomes_null|= key->delete_method == FK_OPTION_SET_NULL || key->update_method == FK_OPTION_SET_NULL;
+    }
+  auto is_own= [this](const FOREIGN_KEY_INFO *key) {
+    return strata::same_name(*key->foreign_db, table->s->db) && strata::same_name(*key->foreign_table, table->s->table_name);
+  };
   while (FOREIGN_KEY_INFO *key= others++)
-    if (has(key->referenced_fields))
+    found.any|= !(is_own(key) && goes(key)) && has(key->referenced_fields);
+  return found;
+}
+
+/* Do foreign keys lose a column, or have one whose values might be others? The server's checks of them belong to the copy. */
+bool ha_strata::breaks_foreign_key(const Alter_inplace_info *info)
+{
+  if (!is_related() || !(info->handler_flags & CONCERNS_KEYS))
+    return false;
+  for (Field **field= table->field; *field; field++)
+  {
+    const Create_field *to= strata::definition_of(*field, info);
+    const bool is_same= to && (*field)->is_equal(*to) && !(*field)->vcol_info && !to->vcol_info;
+    const bool loses_null= to && (*field)->maybe_null() && (to->flags & NOT_NULL_FLAG);
+    if (is_same && !loses_null)
+      continue;
+    const InKeys keys= in_foreign_keys(**field, info);
+    /* A NULL becomes another value unless it is an error. */
+    if (keys.any && !(is_same && !keys.becomes_null && ha_thd()->is_strict_mode()))
       return true;
+  }
   return false;
 }
 
-/* May the rows be written anew beside others? What they become must follow from each row alone, the server's checks of foreign keys
-   belong to the copy, and rows stay in their partitions. */
+/* Periods of a key that become others, or get another key, may meet, which nobody but the server can tell. */
+static bool is_in_period_key(const TABLE *altered, const Field *field)
+{
+  for (const KEY *key= altered->key_info, *end= key + altered->s->keys; key != end; key++)
+    for (uint p= 0; key->without_overlaps && p < key->user_defined_key_parts; p++)
+      if (key->key_part[p].fieldnr == field->field_index + 1U)
+        return true;
+  return false;
+}
+
+/* May the rows be written anew beside others? What they become must follow from each row alone, and rows stay in their partitions. */
 bool ha_strata::may_rebuild(const TABLE *altered, const Alter_inplace_info *info, bool converts)
 {
-  if (altered->found_next_number_field && !table->found_next_number_field)
-    return false;
   if (altered->s->primary_key >= MAX_KEY && table->s->primary_key < MAX_KEY)
     return false;
   if (!converts)
     return true;
-  for (uint i= 0; i < altered->s->keys; i++)
-    if (altered->key_info[i].without_overlaps)
-      return false; /* periods that become others may meet */
   for (Field **field= table->field; table->part_info && *field; field++)
     if ((*field)->vcol_info && ((*field)->flags & FIELD_IN_PART_FUNC_FLAG))
       return false;
@@ -189,10 +207,11 @@ bool ha_strata::may_rebuild(const TABLE *altered, const Alter_inplace_info *info
   for (Field **to= altered->field; *to; to++)
   {
     const Create_field *definition= list++;
-    if (!may_change(*to, *definition))
+    if (!strata::may_change(*to, *definition))
       continue;
     Field *from= definition->field;
-    if ((table->part_info && (from->flags & FIELD_IN_PART_FUNC_FLAG)) || is_in_foreign_key(*from))
+    const bool stays= from->is_equal(*definition) && !from->vcol_info && !(*to)->vcol_info && ha_thd()->is_strict_mode();
+    if ((table->part_info && (from->flags & FIELD_IN_PART_FUNC_FLAG) && !stays) || is_in_period_key(altered, *to))
       return false;
     ha_thd()->push_internal_handler(&quiet);
     bool is_refused= !(*to)->vcol_info && (*to)->check_assignability_from(from, false);
@@ -249,10 +268,13 @@ enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *alt
 {
   Alteration alteration(ha_thd());
   enum_alter_inplace_result result= in_place(altered, info, &alteration);
-  if (result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_INPLACE_COPY_NO_LOCK ||
-      result == HA_ALTER_INPLACE_NOCOPY_LOCK)
-    if (const char *reason= strata::why_copied(ha_thd(), table, altered, info))
-      info->unsupported_reason= reason;
+  const char *reason= nullptr;
+  if (result == HA_ALTER_INPLACE_NOCOPY_NO_LOCK)
+    reason= strata::why_not_instant(info);
+  else if (result != HA_ALTER_INPLACE_INSTANT)
+    reason= strata::why_copied(ha_thd(), table, altered, info);
+  if (reason)
+    info->unsupported_reason= reason;
   return result;
 }
 
@@ -260,24 +282,23 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
 {
   const alter_table_operations asked= info->handler_flags;
   if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE | REBUILDS)) || info->ignore || info->error_if_not_empty ||
-      (is_related() && (asked & CONCERNS_KEYS)))
+      breaks_foreign_key(info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (table->versioned() || altered->versioned() || table->s->tmp_table != NO_TMP_TABLE)
+  if ((altered->versioned() && !table->versioned()) || table->s->tmp_table != NO_TMP_TABLE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const HA_CREATE_INFO *create_info= info->create_info;
   const ha_table_option_struct *options= create_info->option_struct;
-  if ((create_info->used_fields & HA_CREATE_USED_SEQUENCE) || table->s->table_type == TABLE_TYPE_SEQUENCE)
+  if (create_info->used_fields & HA_CREATE_USED_SEQUENCE)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (options && table->s->option_struct &&
       (options->encrypted != table->s->option_struct->encrypted ||
        options->encryption_key != table->s->option_struct->encryption_key))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if ((create_info->used_fields & HA_CREATE_USED_AUTO) && table->part_info)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Who names the engine wants the rows written anew. */
-  bool rebuilds= (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
+  const bool drops_past= table->versioned() && !altered->versioned();
+  bool rebuilds= drops_past || (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression) ||
-                 ((asked & ALTER_VIRTUAL_GCOL_EXPR) && (keeps_computed(table) || keeps_computed(altered)));
+                 ((asked & ALTER_VIRTUAL_GCOL_EXPR) && strata::changes_kept(table, altered, info));
   if (has_options_of_its_own(table, rebuilds))
   {
     info->unsupported_reason= "a partition has options of its own";
@@ -296,11 +317,12 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (!alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
-      checks_rows(*alteration))
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) ||
+      !may_rebuild(altered, info, alteration->converts()) || checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  /* Rows are numbered in their order, so that none may come between. A DELETE meanwhile would be of the past that goes. */
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)
-    return HA_ALTER_INPLACE_COPY_NO_LOCK;
+    return alteration->numbers() || drops_past ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!strata::error_message(&why))
     info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -348,6 +370,10 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (alteration.refusal)
     return alteration.keys().tell_failure(ha_thd(), alteration.refusal, HA_ERR_CANNOT_ADD_FOREIGN);
   ctx->rebuilds= alteration.rebuilds();
+  /* The partitions of a table are numbered one after the other, from where the one before has ended. */
+  ulonglong *counter= &info->create_info->auto_increment_value;
+  if (alteration.numbers())
+    *counter= info->create_info->used_fields & HA_CREATE_USED_AUTO ? std::max<ulonglong>(*counter, 1) : 1;
   if (alter_failed(strata_table_await_prepared(table_, strata::lock_wait_us(ha_thd())), -1, altered))
     return true;
   ha_thd()->get_stmt_da()->reset_current_row_for_warning(1);
@@ -387,7 +413,7 @@ bool ha_strata::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     return true;
   if (!ctx->build)
     return false;
-  strata::Conversion conversion(thd, table, altered, info, alteration);
+  strata::Conversion conversion(thd, table, altered, info, alteration, &info->create_info->auto_increment_value);
   strata::Telling telling(thd);
   StrataRows rows= conversion.rows(&telling);
   int32_t duplicate= -1;
@@ -430,11 +456,12 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   if (!error)
     error= strata::lock_parent(thd, name_.c_str());
   Alteration alteration(thd);
-  /* First, as nothing may fail once the engine has the new definition and the server the old one. */
-  if (!error && (info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
-    error= reset_auto_increment(info->create_info->auto_increment_value);
   if (!error && !alteration.describe(thd, table, altered, info, rebuilds))
     error= HA_ERR_UNSUPPORTED;
+  /* First, as nothing may fail once the engine has the new definition and the server the old one. */
+  if ((info->create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field && !alteration.numbers())
+    for (size_t i= 0; i < tables.size() && !error; i++)
+      error= handler_error(strata_autoinc_set(tables[i], info->create_info->auto_increment_value), thd);
   if (error)
   {
     print_error(error, MYF(0));
@@ -445,7 +472,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
       return true;
   if (builds.empty())
     return alter_failed(strata_alter_tables(strata::store, tables.data(), tables.size(), alteration.get()), -1, altered);
-  strata::Conversion conversion(thd, table, altered, info, alteration);
+  strata::Conversion conversion(thd, table, altered, info, alteration, &info->create_info->auto_increment_value);
   strata::Telling telling(thd);
   StrataRows rows= conversion.rows(&telling);
   for (StrataBuild *build : builds)
@@ -455,6 +482,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     if (alter_failed(result, duplicate, altered))
       return true;
   }
+  alteration.count_from(info->create_info->auto_increment_value);
   return alter_failed(strata_build_commit(strata::store, builds.data(), builds.size(), alteration.get()), -1, altered);
 }
 

@@ -144,7 +144,12 @@ private:
   void describe_indexes();
   enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info, strata::Alteration *alteration);
   bool may_rebuild(const TABLE *altered, const Alter_inplace_info *info, bool converts);
-  bool is_in_foreign_key(const Field &field);
+  struct InKeys
+  {
+    bool any= false, becomes_null= false; /* by an action */
+  };
+  InKeys in_foreign_keys(const Field &field, const Alter_inplace_info *info);
+  bool breaks_foreign_key(const Alter_inplace_info *info);
   bool checks_rows(const strata::Alteration &alteration);
   bool may_check_rows(alter_table_operations asked, const strata::Alteration &alteration) const;
   bool lock_parents(const strata::Alteration &alteration);

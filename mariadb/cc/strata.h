@@ -290,6 +290,7 @@ typedef struct {
   uint32_t key_count;
   const char *const *dropped; /* names of foreign keys that go */
   uint32_t dropped_count;
+  uint64_t counter;           /* not 0: the AUTO_INCREMENT column is new, has the values that the records bring, and goes on here */
 } StrataAlteration;
 /* An error where the change would be refused. Nothing changes. */
 int strata_alter_check(StrataStore *store, const StrataTable *table, const StrataAlteration *alteration);
@@ -298,6 +299,7 @@ int strata_alter_check(StrataStore *store, const StrataTable *table, const Strat
 int strata_alter_lock_parents(StrataStore *store, StrataTable *table, StrataSession *session, const StrataAlteration *alteration);
 /* Changes tables, all or none, that get no new index; rows stay. The tables are to be opened again. */
 int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t count, const StrataAlteration *alteration);
+#define STRATA_ROW_GOES (-1)
 /* New indexes of a table, made while others change it:
      begin    nobody has the table open for a statement, nor an open transaction that has written to it
      run      the long part; others may change the table
@@ -307,8 +309,8 @@ int strata_alter_tables(StrataStore *store, StrataTable *const *tables, size_t c
 typedef struct {
   uint8_t *record;            /* a row of the table is put here */
   uint8_t *made;              /* the record of the new definition that `make` makes of it; `record` itself if that is null */
-  int (*make)(void *ctx, int again); /* 0: done. Otherwise the server has told the error. `again`: it made the record of this row before,
-                                        and is to make the same one without a word */
+  int (*make)(void *ctx, int again); /* 0: done; STRATA_ROW_GOES: there is to be no such row. Otherwise the server has told the error.
+                                        `again`: it made the record of this row before, and is to make the same one without a word */
   void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of);
   void *ctx;
 } StrataRows;
@@ -439,6 +441,8 @@ int strata_bulk_end(StrataCursor *cursor, int abort, int32_t *duplicate_index);
 uint64_t strata_autoinc_next(StrataTable *table);          /* the value the next insert would get; 0 = column has none */
 int strata_autoinc_reserve(StrataTable *table, uint64_t offset, uint64_t increment, uint64_t count, uint64_t max_value, uint64_t *first);
 int strata_autoinc_raise(StrataTable *table, uint64_t used); /* an explicit value was stored */
+/* The smallest value >= next that is `offset` more than a multiple of `increment`; 0: there is none. */
+uint64_t strata_autoinc_align(uint64_t next, uint64_t offset, uint64_t increment);
 int strata_autoinc_set(StrataTable *table, uint64_t next);   /* ALTER TABLE ... AUTO_INCREMENT = n */
 
 /* ---- results of queries that the server keeps -------------------------------------------------------------------------------- */

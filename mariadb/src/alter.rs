@@ -32,7 +32,8 @@ unsafe fn alteration_of(alteration: *const CAlteration, calls: &CCallbacks) -> R
         let kept = indexes.iter().map(|kept| usize::try_from(*kept).ok()).collect();
         let (rebuilds, converts) = (alteration.rebuilds != 0, alteration.converts != 0);
         let (statement, keys) = (statement(alteration.ddl)?, key_change(alteration)?);
-        Ok(Alteration { statement, keys, def, sources, kept, rebuilds, converts })
+        let counter = (alteration.counter != 0).then_some(alteration.counter);
+        Ok(Alteration { statement, keys, def, sources, kept, rebuilds, converts, counter })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::outcome::{Outcome, guard, guard_value, reference, store_out};
 use crate::store::TableHandle;
 use std::ffi::c_int;
-use strata_row::auto_increment::Counter;
+use strata_row::auto_increment::{Counter, align};
 use strata_row::table::Table;
 use strata_row::{Error, Result};
 
@@ -44,6 +44,12 @@ pub unsafe extern "C" fn strata_autoinc_reserve(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_autoinc_raise(table: *mut TableHandle, used: u64) -> c_int {
     unsafe { killable(table, |table, is_killed| table.raise_autoinc(used, is_killed)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn strata_autoinc_align(next: u64, offset: u64, increment: u64) -> u64 {
+    align(next, offset, increment).unwrap_or(0)
 }
 
 /// See the header.

@@ -21,6 +21,9 @@ pub struct BuildHandle {
     record_bytes: [usize; 2],
 }
 
+/// `STRATA_ROW_GOES`.
+const ROW_GOES: c_int = -1;
+
 /// Records of the server's.
 struct ServerRows<'a> {
     rows: &'a CRows,
@@ -41,15 +44,16 @@ impl Rows for ServerRows<'_> {
         }
     }
 
-    fn made(&mut self, again: bool) -> Result<Record<'_>> {
+    fn made(&mut self, again: bool) -> Result<Option<Record<'_>>> {
         // SAFETY: the header asks for records of these lengths; BLOBs in them are good until the next row is put into the room.
         unsafe {
-            match self.rows.make {
-                None => Ok(Record::from_ptr(self.rows.record, self.record_bytes[1])),
-                Some(make) if make(self.rows.ctx, c_int::from(again)) == 0 => {
-                    Ok(Record::from_ptr(self.rows.made, self.record_bytes[1]))
-                }
-                Some(_) => Err(Error::Condition),
+            let Some(make) = self.rows.make else {
+                return Ok(Some(Record::from_ptr(self.rows.record, self.record_bytes[1])));
+            };
+            match make(self.rows.ctx, c_int::from(again)) {
+                0 => Ok(Some(Record::from_ptr(self.rows.made, self.record_bytes[1]))),
+                ROW_GOES => Ok(None),
+                _ => Err(Error::Condition),
             }
         }
     }

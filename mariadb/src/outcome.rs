@@ -90,7 +90,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::CascadeTooDeep(_) => code::CASCADE_TOO_DEEP,
         Error::ForeignDuplicate { .. } => code::FOREIGN_DUPLICATE,
         Error::CannotAddForeign { fault: Fault::Parent, .. } => code::FOREIGN_UNFIT_PARENT,
-        Error::CannotAddForeign { fault: Fault::Null, .. } => code::FOREIGN_NO_NULL,
+        Error::CannotAddForeign { fault: Fault::Child, .. } => code::FOREIGN_NO_NULL,
         Error::CannotAddForeign { fault: Fault::Other, .. } => code::CANNOT_ADD_FOREIGN,
         Error::ForeignNameTaken(_) => code::FOREIGN_NAME_TAKEN,
         Error::IndexOfForeign(_) => code::INDEX_OF_FOREIGN,

@@ -231,6 +231,8 @@ pub struct CAlteration {
     pub dropped: *const *const c_char,
     /// Number of them.
     pub dropped_count: u32,
+    /// Where a new auto-increment column goes on, or 0.
+    pub counter: u64,
 }
 
 /// `StrataRows`.
@@ -374,6 +376,8 @@ mod tests {
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
         assert_eq!(size_of::<CDdl>(), 32);
         assert_eq!(offset_of!(CDdl, altered), 16);
+        assert_eq!(size_of::<CAlteration>(), 88);
+        assert_eq!(offset_of!(CAlteration, counter), 80);
         assert_eq!(size_of::<CReference>(), 64);
         assert_eq!(size_of::<CColumn>(), 56);
         assert_eq!(offset_of!(CColumn, null_offset), 12);

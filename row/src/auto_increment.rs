@@ -178,7 +178,7 @@ impl Counter {
 
 /// The smallest value `>= next` that is congruent to `offset` modulo `increment`. An offset beyond the increment is
 /// ignored, as the server documents.
-fn align(next: u64, offset: u64, increment: u64) -> Option<u64> {
+pub fn align(next: u64, offset: u64, increment: u64) -> Option<u64> {
     let next = next.max(1);
     if increment <= 1 {
         return Some(next);

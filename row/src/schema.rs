@@ -178,6 +178,11 @@ impl TableMeta {
         }
     }
 
+    /// The id of the auto-increment column.
+    pub fn autoinc_id(&self) -> Option<u32> {
+        self.autoinc_column.and_then(|column| Some(self.columns.get(column as usize)?.id))
+    }
+
     /// All index ids of the table.
     pub fn ids(&self) -> Vec<IndexId> {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()

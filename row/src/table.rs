@@ -77,7 +77,8 @@ impl TableState {
         }
     }
 
-    /// The state of the same table after a change of its entry. It goes on with the counters and the history.
+    /// The state of the same table after a change of its entry. It goes on with the history and the counters, but for that of an
+    /// auto-increment column that is another one now.
     pub(crate) fn successor(&self, meta: Arc<TableMeta>, min_snapshot: SeqNo) -> TableState {
         let has_rows = meta.clustered_id() == self.meta.clustered_id();
         if has_rows && meta.schema_version != self.meta.schema_version {
@@ -92,9 +93,12 @@ impl TableState {
         };
         // A fill may have raised it, of which the catalog knows nothing.
         next.raise_min_snapshot(self.min_snapshot());
-        let pairs = [(&self.autoinc, &next.autoinc), (&self.row_ids, &next.row_ids)];
-        for (from, to) in pairs {
-            if let Some(counter) = from.get() {
+        let pairs = [
+            (&self.autoinc, &next.autoinc, self.meta.autoinc_id() == next.meta.autoinc_id()),
+            (&self.row_ids, &next.row_ids, true),
+        ];
+        for (from, to, is_same) in pairs {
+            if let Some(counter) = from.get().filter(|_| is_same) {
                 let _ = to.set(counter.clone());
             }
         }

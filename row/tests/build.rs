@@ -15,6 +15,7 @@ use strata_row::foreign::{KeyChange, Statement};
 use strata_row::kv::{self, CrashPoint, Engine, Options};
 use strata_row::progress::{Progress, Step};
 use strata_row::rowcode::Record;
+use strata_row::schema::Initial;
 use strata_row::store::{Alteration, Store};
 use strata_row::table::Table;
 use strata_row::{Error, Result};
@@ -28,8 +29,8 @@ impl Rows for Same {
     fn room(&mut self) -> &mut [u8] {
         &mut self.0
     }
-    fn made(&mut self, _again: bool) -> Result<Record<'_>> {
-        Ok(unsafe { Record::new(&self.0) })
+    fn made(&mut self, _again: bool) -> Result<Option<Record<'_>>> {
+        Ok(Some(unsafe { Record::new(&self.0) }))
     }
     fn made_room(&mut self) -> &mut [u8] {
         &mut self.0
@@ -62,7 +63,7 @@ fn kept(from: &TableDef, to: &TableDef) -> Vec<Option<usize>> {
 fn alteration(from: &TableDef, to: &TableDef) -> Alteration {
     let sources = (0..to.columns.len()).map(Source::Kept).collect();
     let (kept, statement, keys) = (kept(from, to), Statement::default(), KeyChange::default());
-    Alteration { def: to.clone(), sources, kept, statement, keys, rebuilds: false, converts: false }
+    Alteration { def: to.clone(), sources, kept, statement, keys, rebuilds: false, converts: false, counter: None }
 }
 
 /// The same, and all is written anew.
@@ -632,6 +633,38 @@ fn a_table_is_rebuilt_while_its_rows_change() {
         check(&store, to);
         no_strays(&store);
     }
+}
+
+/// Guards that the counter of a column that goes, and what is stored of it, are nothing to the one that comes.
+#[test]
+fn a_table_whose_rows_were_numbered_anew_counts_on_from_there() {
+    let def = definition(false);
+    let dir = tempfile::tempdir().unwrap();
+    let store = common::open(dir.path());
+    let table = made(&store, T, def.clone());
+    filled(&store, &table, 20);
+    table.raise_autoinc(5000, common::NEVER).unwrap();
+    let mut asked = rebuild(&def, &def);
+    asked.sources[2] = Source::Added(Initial::Null);
+    let refused = store.check_alteration(asked.of(&table), &asked, common::NEVER).unwrap_err();
+    assert!(refused.to_string().contains("needs the rows to be numbered"), "{refused}");
+    asked.counter = Some(41);
+    store.check_alteration(asked.of(&table), &asked, common::NEVER).unwrap();
+    let mut build = Build::begin(&table, &asked, common::NEVER).unwrap();
+    quiet(|worker| build.run(worker)).unwrap();
+    quiet(|worker| build.end(worker)).unwrap();
+    Build::commit(vec![build], &asked, common::NEVER).unwrap();
+    drop(table);
+    check(&store, &def);
+    let table = store.open_table(T, def.clone()).unwrap();
+    assert_eq!(table.state.autoinc().unwrap().peek(), 41);
+    assert_eq!(table.state.autoinc().unwrap().take(common::NEVER).unwrap(), 41);
+    drop(table);
+    store.close().unwrap();
+    drop(store);
+    let store = common::open(dir.path());
+    assert_eq!(store.open_table(T, def).unwrap().state.autoinc().unwrap().peek(), 42);
+    no_strays(&store);
 }
 
 /// A value that comes twice in the new primary key, among the rows and by a writer.

@@ -374,6 +374,7 @@ fn change_keys(store: &Store, name: &str, def: &TableDef, change: &[&str], state
         keys,
         rebuilds: false,
         converts: false,
+        counter: None,
     };
     let table = || AlteredTable { name: path(name), kept: (0..def.indexes.len()).collect(), built: Vec::new() };
     let tried = store.check_alteration(table(), &alteration, NEVER);
@@ -423,6 +424,54 @@ fn keys_come_and_go_in_place() {
     assert_eq!(keys(&store, "c"), ["c_ibfk_1 -> p", "c_ibfk_3 -> p", "x -> q (missing)"]);
     change_keys(&store, "c", &child(), &["drop c_ibfk_1", "drop c_ibfk_3", "drop x"], &CHECKED).unwrap();
     assert!(referring(&store, "p") == ["d.taken"] && keys(&store, "c").is_empty());
+}
+
+/// Guards the numbers of errors (1822, 1825, 1826): InnoDB looks at one key after the other, at types and for NULL where there is an index
+/// of the child already, and in the end where that comes with the key.
+#[test]
+fn of_several_faults_that_is_told_which_innodb_meets_first() {
+    let store = open(&MemDisk::new());
+    let columns = ["id int4", "p int4", "q int4"];
+    create(&store, "p", &table(&["id int4", "w int8"], &["PRIMARY unique (id)", "w (w)"]), &[], &CHECKED).unwrap();
+    let before = table(&columns, &["PRIMARY unique (id)", "p (p)"]);
+    create(&store, "c", &before, &[key("own", "p")], &CHECKED).unwrap();
+    let after = table(&columns, &["PRIMARY unique (id)", "p (p)", "q (q)"]);
+    let fault = |lines: &[&str]| {
+        let added = lines.iter().map(|line| foreign_key(line).1).collect();
+        let alteration = Alteration {
+            def: after.clone(),
+            sources: (0..columns.len()).map(Source::Kept).collect(),
+            kept: vec![Some(0), Some(1), None],
+            statement: Statement { checks: false, altered: Some(path("c")), ..CHECKED },
+            keys: KeyChange { added, ..KeyChange::default() },
+            rebuilds: false,
+            converts: false,
+            counter: None,
+        };
+        let altered = AlteredTable { name: path("c"), kept: vec![0, 1], built: Vec::new() };
+        match store.check_alteration(altered, &alteration, NEVER) {
+            Ok(()) => "none".to_owned(),
+            Err(Error::ForeignNameTaken(_)) => "name".to_owned(),
+            Err(Error::CannotAddForeign { fault, .. }) => format!("{fault:?}"),
+            Err(other) => other.to_string(),
+        }
+    };
+    for (lines, expected) in [
+        (&["x: c (p) -> p (id)", "y: c (q) -> p (id)"][..], "none"),
+        (&["x: c (p) -> p (nosuch) delete null"], "Parent"),
+        (&["x: c (p) -> p (w) delete null"], "Parent"),
+        (&["x: c (p) -> p (id) delete null"], "Child"),
+        (&["x: c (q) -> p (w)"], "Child"),
+        (&["x: c (q) -> p (nosuch)"], "Parent"),
+        (&["x: c (q) -> p (w)", "y: c (p) -> p (nosuch)"], "Parent"),
+        (&["x: c (q) -> p (id) delete null", "own: c (p) -> p (id)"], "name"),
+        (&["x: c (p) -> p (id) delete null", "y: c (p) -> p (nosuch)"], "Child"),
+        (&["own: c (p) -> p (nosuch)"], "Parent"),
+        (&["own: c (p) -> p (id) delete null"], "name"),
+        (&["x: c (p) -> none (id) delete null"], "Child"),
+    ] {
+        assert_eq!(fault(lines), expected, "{lines:?}");
+    }
 }
 
 /// Guards that whoever looks for the cause finds the statement, and how often it happens.

@@ -629,6 +629,7 @@ fn the_thread_and_changes_of_tables_keep_out_of_each_other() {
                     keys: Default::default(),
                     rebuilds: false,
                     converts: false,
+                    counter: None,
                 };
                 let altered = strata_row::store::AlteredTable { name: from, kept: kept.clone(), built: Vec::new() };
                 db.store.alter_tables(&[altered], &alteration, common::NEVER).unwrap();

@@ -10,7 +10,7 @@ impl Author<'_> {
     pub(super) fn ddl(&mut self, t: usize) {
         let name = self.table(t).name.clone();
         self.free(&name);
-        match self.rng.random_range(0..20) {
+        match self.rng.random_range(0..21) {
             0 => self.write(format!("TRUNCATE TABLE {name}")),
             1 => {
                 let mut table = self.tables[t].clone();
@@ -56,9 +56,22 @@ impl Author<'_> {
                 self.write(format!("DROP TABLE {copy}"));
             }
             10..=14 if self.table(t).partitions.is_some() => self.partitions(t),
+            20 if self.table(t).partitions.is_none() => self.number_rows(t),
             15..=18 if !self.table(t).has_virtual() => self.alter_column(t),
             _ => self.write(format!("CHECK TABLE {name}")),
         }
+    }
+
+    /// The rows get numbers for a while, in the order in which they lie.
+    fn number_rows(&mut self, t: usize) {
+        let name = self.table(t).name.clone();
+        let (place, key) =
+            ([" FIRST", ""][self.rng.random_range(0..2)], ["KEY", "UNIQUE KEY"][self.rng.random_range(0..2)]);
+        self.write(format!(
+            "ALTER TABLE {name} ADD COLUMN number SMALLINT AUTO_INCREMENT{place}, ADD {key} number (number)"
+        ));
+        self.write(format!("SELECT id, number FROM {name}"));
+        self.write(format!("ALTER TABLE {name} DROP COLUMN number"));
     }
 
     /// A column comes, goes, or changes its place or name, and the engines choose how: in place, if they can.

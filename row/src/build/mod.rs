@@ -57,8 +57,8 @@ pub trait Rows {
     /// Memory for a record of the table as it is.
     fn room(&mut self) -> &mut [u8];
     /// The record of the new definition that the row in the room makes, which is the next row of the table, or one that was made before
-    /// and is to be as it was.
-    fn made(&mut self, again: bool) -> Result<Record<'_>>;
+    /// and is to be as it was. `None`: the new table has no such row.
+    fn made(&mut self, again: bool) -> Result<Option<Record<'_>>>;
     /// Memory for a record of the new definition: where `made` puts it.
     fn made_room(&mut self) -> &mut [u8];
 }
@@ -233,12 +233,12 @@ impl Build {
         rows: &'r mut dyn Rows,
     ) -> Result<Option<Record<'r>>> {
         match self.table.engine().get_at(key, read, found)? {
-            true => self.record_of(key, found, rows, true).map(Some),
+            true => self.record_of(key, found, rows, true),
             false => Ok(None),
         }
     }
 
-    fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows, again: bool) -> Result<Record<'r>> {
+    fn record_of<'r>(&self, key: &[u8], row: &[u8], rows: &'r mut dyn Rows, again: bool) -> Result<Option<Record<'r>>> {
         let decoded = self.table.row.decode(key, row, rows.room(), self.wanted.as_ref());
         decoded.map_err(|error| Error::from(error).read_at(self.table.engine(), key))?;
         rows.made(again)

@@ -90,7 +90,7 @@ impl Build {
             }
             let row_id = self.row_id(key)?;
             for (there, row, again, entries) in [(had, &mut was, true, &mut old), (has, &mut is, false, &mut new)] {
-                let record = there.then(|| self.record_of(key, row, &mut **rows, again)).transpose()?;
+                let record = there.then(|| self.record_of(key, row, &mut **rows, again)).transpose()?.flatten();
                 self.collect(record, row_id, entries)?;
                 row.release();
             }

@@ -37,8 +37,9 @@ impl Build {
                     self.progress.add_rows(u64::from(ASK_ROWS));
                 }
                 let row_id = self.row_id(cursor.key())?;
-                let record = self.record_of(cursor.key(), cursor.value(), &mut **rows, false)?;
-                self.sort(record, row_id, &mut sorting)?;
+                if let Some(record) = self.record_of(cursor.key(), cursor.value(), &mut **rows, false)? {
+                    self.sort(record, row_id, &mut sorting)?;
+                }
                 cursor.next(&none)?;
             }
             if !cursor.valid() {

@@ -157,8 +157,15 @@ impl TableMeta {
     }
 
     /// The table with the columns and indexes of `def`, whose rows and entries were written anew: under `ids`, one for each index
-    /// and then one for the rows of a table without primary key. And the ids that it had. Columns that are kept keep their numbers.
-    pub fn rebuilt(&self, def: &TableDef, sources: &[Source], ids: &[IndexId]) -> Result<(TableMeta, Vec<IndexId>)> {
+    /// and then one for the rows of a table without primary key. And the ids that it had. Columns that are kept keep their numbers. Where
+    /// the rows were `numbered` the auto-increment column may be a new one.
+    pub fn rebuilt(
+        &self,
+        def: &TableDef,
+        sources: &[Source],
+        ids: &[IndexId],
+        numbered: bool,
+    ) -> Result<(TableMeta, Vec<IndexId>)> {
         let count = def.indexes.len() + usize::from(def.primary.is_none());
         if sources.len() != def.columns.len() || ids.len() != count {
             return Err(Error::invalid(format!("{} sources and {} ids for a table", sources.len(), ids.len())));
@@ -188,7 +195,8 @@ impl TableMeta {
             };
             next.columns.push(StoredColumn::of(id, column));
         }
-        if def.autoinc_column.is_some() && def.autoinc_column != counter {
+        let is_new = |column: u32| numbered && matches!(sources[column as usize], Source::Added(_));
+        if def.autoinc_column.is_some_and(|column| counter != Some(column) && !is_new(column)) {
             return Err(Error::invalid("another auto-increment column needs the rows to be numbered"));
         }
         next.indexes = def.indexes.iter().zip(ids).map(|(index, id)| StoredIndex::of(*id, index)).collect();

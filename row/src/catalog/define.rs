@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// What comes between a table's name and a number in names that nobody has given.
 const GENERATED: &str = "_ibfk_";
+/// Why a table cannot refer to itself.
+const COMES_TOO: &str = "The referenced index comes with the same statement: it must be there before.";
 
 /// The tables that there are.
 pub(crate) trait Dictionary {
@@ -61,24 +63,39 @@ pub(crate) fn keys_to_come(
     let base = names.table(stands_for);
     let before = altered.and_then(|altered| tables.meta(altered));
     let mut taken: BTreeSet<String> = meta.foreign.iter().map(|key| key.name.to_lowercase()).collect();
-    for key in keys.iter().filter(|key| !key.name.is_empty()) {
+    // Names that a key of this table has, and of another one.
+    let (mut own, mut others) = (Vec::new(), None);
+    for (number, key) in keys.iter().enumerate().filter(|(_, key)| !key.name.is_empty()) {
         let lower = key.name.to_lowercase();
         if tables.owner(database(name), &lower).is_some_and(|owner| Some(owner) != altered) {
+            others = others.or(Some(key));
+        }
+        let was_there =
+            || before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower));
+        match taken.insert(lower.clone()) {
+            true => {}
+            false if was_there() => own.push(number),
+            false => return Err(refused(key, Fault::Other, "The statement has two foreign keys of this name.".into())),
+        }
+    }
+    let subject = Subject { tables, names, statement, name, meta, before };
+    for (number, key) in keys.iter().enumerate() {
+        subject.check_parts(key)?;
+        if own.contains(&number) {
             return Err(Error::ForeignNameTaken(key.name.clone()));
         }
-        let is_twice = taken.contains(&lower);
-        if is_twice && before.is_some_and(|before| before.foreign.iter().any(|old| old.name.to_lowercase() == lower)) {
-            return Err(Error::ForeignNameTaken(key.name.clone()));
+        if subject.had_index(key) {
+            subject.check_columns(key, Fault::Parent)?;
         }
-        if !taken.insert(lower) {
-            return Err(refused(key, Fault::Other, "The statement has two foreign keys of this name.".into()));
-        }
+    }
+    keys.iter().filter(|key| !subject.had_index(key)).try_for_each(|key| subject.check_columns(key, Fault::Child))?;
+    if let Some(key) = others {
+        return Err(Error::ForeignNameTaken(key.name.clone()));
     }
     let known = before.into_iter().flat_map(|meta| &meta.foreign).map(|key| key.name.as_str());
     let mut number = known.filter_map(|name| generated_number(name, &base)).max().unwrap_or(0);
     let mut made = Vec::with_capacity(keys.len());
     for key in keys {
-        admit(tables, names, statement, name, meta, key)?;
         let mut key = key.clone();
         while key.name.is_empty() {
             number += 1;
@@ -103,58 +120,91 @@ fn refused(key: &ForeignKey, fault: Fault, why: String) -> Error {
     Error::CannotAddForeign { name, why, fault }
 }
 
-/// An error if a key cannot be one of this table.
-fn admit(
-    tables: &dyn Dictionary,
-    names: &dyn Names,
-    statement: &Statement,
-    name: &str,
-    meta: &TableMeta,
-    key: &ForeignKey,
-) -> Result<()> {
-    let refuse = |why: String| Err(refused(key, Fault::Other, why));
-    if meta.temporary {
-        return refuse("Temporary tables cannot have foreign keys.".into());
+/// A table that gets keys.
+struct Subject<'a> {
+    tables: &'a dyn Dictionary,
+    names: &'a dyn Names,
+    statement: &'a Statement,
+    name: &'a str,
+    /// As it is to be.
+    meta: &'a TableMeta,
+    /// As it is, if a statement alters it.
+    before: Option<&'a Arc<TableMeta>>,
+}
+
+impl Subject<'_> {
+    /// True unless the index for the key comes with the statement that brings the key. InnoDB looks at types, and for NULL, when it has the
+    /// child's index: of such a key in the end only.
+    fn had_index(&self, key: &ForeignKey) -> bool {
+        self.before.is_none_or(|before| index_name(before, &key.columns).is_some())
     }
-    let before = statement.altered.as_deref().and_then(|altered| tables.meta(altered));
-    let Some(numbers) = columns(meta, &key.columns) else {
-        let missing = key.columns.iter().find(|column| columns(meta, std::slice::from_ref(column)).is_none());
-        return refuse(format!("The table has no column `{}`.", missing.map_or("", String::as_str)));
-    };
-    if index_of(meta, &numbers).is_none() {
-        // Only ALTER TABLE can leave a key without the index that came with it.
-        return match before.and_then(|before| index_name(before, &key.columns)) {
-            Some(_) if !statement.checks => Ok(()),
-            Some(index) => Err(Error::IndexOfForeign(index)),
-            None => refuse("The table has no index that begins with these columns.".into()),
+
+    /// The key's parent, if there is a table of that name. A copy refers to itself by the name that it is to have.
+    fn parent(&self, key: &ForeignKey) -> Option<&TableMeta> {
+        match key.parent == self.statement.stands_for(self.name) {
+            true => Some(self.meta),
+            false => self.tables.meta(&key.parent).map(|meta| &**meta),
+        }
+    }
+
+    /// An error if the table lacks what the key is made of, or there is no parent that has the columns and an index of them.
+    fn check_parts(&self, key: &ForeignKey) -> Result<()> {
+        let refuse = |why: String| Err(refused(key, Fault::Other, why));
+        let Subject { statement, meta, before, .. } = *self;
+        if meta.temporary {
+            return refuse("Temporary tables cannot have foreign keys.".into());
+        }
+        let Some(numbers) = columns(meta, &key.columns) else {
+            let missing = key.columns.iter().find(|column| columns(meta, std::slice::from_ref(column)).is_none());
+            return refuse(format!("The table has no column `{}`.", missing.map_or("", String::as_str)));
         };
+        if index_of(meta, &numbers).is_none() {
+            // Only ALTER TABLE can leave a key without the index that came with it.
+            return match before.and_then(|before| index_name(before, &key.columns)) {
+                Some(_) if !statement.checks => Ok(()),
+                Some(index) => Err(Error::IndexOfForeign(index)),
+                None => refuse("The table has no index that begins with these columns.".into()),
+            };
+        }
+        match self.parent(key) {
+            // What was accepted once is not refused because the parent was replaced without checks.
+            _ if key.inherited => Ok(()),
+            None if !statement.checks => Ok(()),
+            None => refuse(format!("There is no table {} of this engine.", self.names.quoted(&key.parent))),
+            Some(parent) => {
+                let why = no_index(key, parent).or_else(|| {
+                    // The rows that are copied are looked for in the table that there is.
+                    let before = before.filter(|_| key.parent == statement.stands_for(self.name))?;
+                    no_index(key, before).map(|_| COMES_TOO.into())
+                });
+                why.map_or(Ok(()), |why| Err(refused(key, Fault::Parent, why)))
+            }
+        }
     }
-    let sets_null = [key.on_delete, key.on_update].contains(&Action::SetNull);
-    if let Some(number) = numbers.iter().find(|number| sets_null && !meta.columns[**number].nullable) {
-        let column = &meta.columns[*number].name;
-        return Err(refused(key, Fault::Null, format!("SET NULL is not possible: column `{column}` is NOT NULL.")));
-    }
-    // A copy refers to itself by the name that it is to have.
-    let is_own = key.parent == statement.stands_for(name);
-    let parent = if is_own { Some(meta) } else { tables.meta(&key.parent).map(|meta| &**meta) };
-    match parent {
-        None if !statement.checks || key.inherited => Ok(()),
-        None => refuse(format!("There is no table {} of this engine.", names.quoted(&key.parent))),
-        // What was accepted once is not refused because the parent was replaced without checks.
-        Some(_) if key.inherited => Ok(()),
-        Some(parent) => {
-            if let Some(why) = misfit(meta, &numbers, key, parent) {
-                return Err(refused(key, Fault::Parent, why));
-            }
-            // The rows that are copied are looked for in the table that there is.
-            if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) {
-                let why = "The referenced index comes with the same statement: it must be there before.";
-                return Err(refused(key, Fault::Parent, why.into()));
-            }
-            match no_room_for_null(meta, &numbers, key, parent).filter(|_| statement.strict) {
-                Some(why) => Err(refused(key, Fault::Null, why)),
-                None => Ok(()),
-            }
+
+    /// An error if the columns do not go together, which is the fault of `other_types`, or an action could not do what it is to.
+    fn check_columns(&self, key: &ForeignKey, other_types: Fault) -> Result<()> {
+        let Subject { statement, meta, before, .. } = *self;
+        let Some(numbers) = columns(meta, &key.columns).filter(|numbers| index_of(meta, numbers).is_some()) else {
+            return Ok(());
+        };
+        let parent = self.parent(key).filter(|_| !key.inherited);
+        if let Some(why) = parent.and_then(|parent| misfit(meta, &numbers, key, parent)) {
+            return Err(refused(key, other_types, why));
+        }
+        let is_own = key.parent == statement.stands_for(self.name) && !key.inherited;
+        if is_own && before.is_some_and(|before| misfit(meta, &numbers, key, before).is_some()) {
+            return Err(refused(key, Fault::Parent, COMES_TOO.into()));
+        }
+        let sets_null = [key.on_delete, key.on_update].contains(&Action::SetNull);
+        if let Some(number) = numbers.iter().find(|number| sets_null && !meta.columns[**number].nullable) {
+            let column = &meta.columns[*number].name;
+            let why = format!("SET NULL is not possible: column `{column}` is NOT NULL.");
+            return Err(refused(key, Fault::Child, why));
+        }
+        match parent.and_then(|parent| no_room_for_null(meta, &numbers, key, parent)).filter(|_| statement.strict) {
+            Some(why) => Err(refused(key, Fault::Child, why)),
+            None => Ok(()),
         }
     }
 }
@@ -180,15 +230,22 @@ pub(crate) fn check_ttl(tables: &dyn Dictionary, names: &dyn Names, name: &str, 
     }
 }
 
-/// Why a parent does not fit a key whose columns have these numbers in the child.
-fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
+/// Why a parent cannot be one by the columns that a key names.
+fn no_index(key: &ForeignKey, parent: &TableMeta) -> Option<String> {
     let Some(parent_numbers) = columns(parent, &key.parent_columns) else {
         let missing = key.parent_columns.iter().find(|column| columns(parent, std::slice::from_ref(column)).is_none());
         return Some(format!("The referenced table has no column `{}`.", missing.map_or("", String::as_str)));
     };
-    if index_of(parent, &parent_numbers).is_none() {
-        return Some("The referenced table has no index that begins with the referenced columns, whole.".into());
+    let lacks = index_of(parent, &parent_numbers).is_none();
+    lacks.then(|| "The referenced table has no index that begins with the referenced columns, whole.".into())
+}
+
+/// Why a parent does not fit a key whose columns have these numbers in the child.
+fn misfit(child: &TableMeta, numbers: &[usize], key: &ForeignKey, parent: &TableMeta) -> Option<String> {
+    if let Some(why) = no_index(key, parent) {
+        return Some(why);
     }
+    let parent_numbers = columns(parent, &key.parent_columns)?;
     let mut pairs = numbers.iter().zip(&parent_numbers).map(|(c, p)| (&child.columns[*c], &parent.columns[*p]));
     let differ = pairs.find(|(column, referenced)| !is_comparable(column, referenced))?;
     Some(format!(

@@ -51,8 +51,8 @@ impl Action {
 pub enum Fault {
     /// The parent has no such columns, of these types, at the beginning of an index.
     Parent,
-    /// An action makes a column NULL that takes none.
-    Null,
+    /// An action makes a column NULL that takes none; or the child's index comes with the key, and then its columns have other types.
+    Child,
     /// Anything else.
     Other,
 }

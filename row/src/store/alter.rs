@@ -33,6 +33,8 @@ pub struct Alteration {
     pub rebuilds: bool,
     /// Records of the new definition are not those of the old one.
     pub converts: bool,
+    /// The AUTO_INCREMENT column is new: the records bring its values, and its counter goes on here.
+    pub counter: Option<u64>,
 }
 
 impl Alteration {
@@ -83,7 +85,7 @@ impl Store {
             self.altered(old, alteration, table.ok_or_else(|| Error::NoTable(name.to_owned()))?)
         };
         let added = (&alteration.keys.added[..], &alteration.statement, self as &dyn Names);
-        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), plan, added);
+        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), plan, added, alteration.counter);
         let (altered, seq) = self.noting(names.first().map_or("", String::as_str), changed)?;
         let mut states = self.tables.lock();
         for (AlteredTable { name, built, .. }, (meta, min_snapshot)) in tables.iter().zip(altered) {
@@ -137,7 +139,7 @@ impl Store {
             None => (old.clone(), true),
         };
         let (next, gone) = match alteration.rebuilds {
-            true => known.rebuilt(&alteration.def, &alteration.sources, &table.built)?,
+            true => known.rebuilt(&alteration.def, &alteration.sources, &table.built, alteration.counter.is_some())?,
             false => {
                 let (bare, gone) = known.without_indexes(&table.kept)?;
                 (altered(&bare, alteration, &table.built, has_rows)?, gone)

@@ -302,6 +302,7 @@ pub fn alter_columns(
         keys: KeyChange::default(),
         rebuilds: false,
         converts: false,
+        counter: None,
     };
     let table = |name: &String| -> Result<AlteredTable> {
         let kept = (0..store.catalog().get(name)?.indexes.len()).collect();
