@@ -7,6 +7,7 @@
 # Environment:
 #   STRATA_SCRIPTS   the scripts, by default those of the table in docs/results/oltp.md that differ
 #   STRATA_ROWS      rows of the one table, 20000
+#   STRATA_ENGINE    its engine, "strata", with options: "strata TTL='k + INTERVAL 30000 DAY'" asks of each row whether it has expired
 #
 # A run of few and one of three times as many transactions are counted; their difference is divided by the transactions between
 # them, so that connecting and preparing statements do not count.
@@ -23,6 +24,7 @@ done
 
 scripts=${STRATA_SCRIPTS:-oltp_point_select oltp_read_only oltp_update_non_index oltp_insert oltp_update_index oltp_write_only}
 rows=${STRATA_ROWS:-20000}
+engine=${STRATA_ENGINE:-strata}
 export STRATA_RUN_DIR=$top/target/instructions
 out=$STRATA_RUN_DIR/counts
 server() { scripts/server.sh "$@"; }
@@ -32,7 +34,7 @@ seed=0
 load() {
   seed=$((seed + 1))
   sysbench "$1" --db-driver=mysql --mysql-socket="$STRATA_SOCKET" --mysql-user=root --mysql-db=test --tables=1 \
-    --table-size="$rows" --mysql-storage-engine=strata --threads=1 --events="$2" --time=0 --rand-seed="$seed" --rand-type=uniform \
+    --table-size="$rows" --mysql-storage-engine="$engine" --threads=1 --events="$2" --time=0 --rand-seed="$seed" --rand-type=uniform \
     "${3:-run}" >"$STRATA_RUN_DIR/sysbench.log" 2>&1 || die "sysbench failed: $(tail -n 5 "$STRATA_RUN_DIR/sysbench.log")"
 }
 

@@ -128,6 +128,7 @@ step_crash() {
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step crash --rounds 2 --max-seconds 2 --workload tpcc --foreign-keys --churn 0
   lab_step crash --rounds 4 --max-seconds 3 --workload none --rotate
+  lab_step ttl --rounds 2 --max-seconds 2
   lab_step replica --rounds 2
 }
 # Reads random moments of the past of a ledger that the lab knows, under kills, and beyond the retention.

@@ -13,34 +13,21 @@
 //!
 //! `tests/past.rs` opens it and reads every moment.
 
+#[path = "../tests/common/day_clock.rs"]
+mod day_clock;
+mod kept;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use strata_engine::io::{Clock, SystemClock};
+use day_clock::DayClock;
 use strata_engine::layer::{IndexId, LockMode, Txn, Wait};
 use strata_engine::{Engine, Options};
 
 /// Monday, 23 November 2026, 10:00:00 UTC.
 const BEGIN: u64 = 1_795_428_000;
 const INDEX: u32 = 16;
-
-/// The time of day moves when told, and what is measured in time goes on.
-#[derive(Default)]
-struct DayClock {
-    real: SystemClock,
-    second: AtomicU64,
-}
-
-impl Clock for DayClock {
-    fn now_us(&self) -> u64 {
-        self.real.now_us()
-    }
-    fn unix_us(&self) -> u64 {
-        self.second.load(Ordering::Relaxed) * 1_000_000
-    }
-}
 
 /// What is written, with the seconds.
 struct Author {
@@ -50,7 +37,7 @@ struct Author {
 
 impl Author {
     fn set(&self, second: u64) {
-        self.clock.second.store(BEGIN + second, Ordering::Relaxed);
+        self.clock.set(BEGIN + second);
     }
 
     /// A change of a transaction that will be committed in a second.
@@ -85,33 +72,12 @@ impl Author {
     }
 }
 
-/// Copies what counts of a store.
-fn keep(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("create");
-    for entry in fs::read_dir(from).expect("list") {
-        let path = entry.expect("entry").path();
-        let name = path.file_name().expect("name").to_str().expect("text").to_owned();
-        let is_void = name.starts_with("recycle-") || name == "LOCK";
-        if path.is_dir() {
-            keep(&path, &to.join(name));
-        } else if !(is_void || name.ends_with(".spare") || name.ends_with(".tmp")) {
-            let bytes = fs::read(&path).expect("read");
-            let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |at| at + 1);
-            // Log and manifest are read by pages; the others are as long as they say.
-            let is_paged = name.ends_with(".log") || name.starts_with("MANIFEST-");
-            let end = if is_paged { end.next_multiple_of(4096).min(bytes.len()) } else { bytes.len() };
-            fs::write(to.join(name), &bytes[..end]).expect("write");
-        }
-    }
-}
-
 fn main() {
     let out = std::env::args().nth(1).expect("usage: history_store OUT_DIR");
     let out = Path::new(&out);
     let dir = std::env::temp_dir().join(format!("strata-history-store-{}", std::process::id()));
-    let clock = Arc::new(DayClock::default());
+    let clock = DayClock::at(BEGIN);
     let mut author = Author { clock: clock.clone(), text: String::new() };
-    author.set(0);
     let options = Options {
         log_segment_bytes: 64 << 10,
         memtable_budget_bytes: 1 << 20,
@@ -144,8 +110,7 @@ fn main() {
     (31..=40).for_each(|second| author.second(&engine, second));
     engine.sync().expect("sync");
 
-    let _ = fs::remove_dir_all(out.join("store"));
-    keep(&dir, &out.join("store"));
+    kept::keep(&dir, &out.join("store"));
     fs::write(out.join("moments.txt"), format!("{floor}\n{}", author.text)).expect("write");
     drop(fs::remove_dir_all(&dir));
     // As a crash: nothing is closed.

@@ -11,8 +11,10 @@
 //! XID INDEX/KEY VALUE by the prepared transaction XID; without VALUE, deleted
 //! ```
 //!
-//! `tests/stores.rs` opens, reads and changes these stores. To make the one of an older version, put this file into a checkout
+//! `tests/stores.rs` opens, reads and changes these stores. To make the one of an older version, put this file and `kept` into a checkout
 //! of the commit that `fixtures/README.md` names, with an [`open`] that requires no features.
+
+mod kept;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,29 +85,6 @@ fn large(engine: &Engine, content: &mut Content, from: u32, round: u32) -> Txn {
     txn
 }
 
-/// Copies what counts of a store.
-fn keep(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("create");
-    for entry in fs::read_dir(from).expect("list") {
-        let path = entry.expect("entry").path();
-        let name = path.file_name().expect("name").to_str().expect("text").to_owned();
-        if path.is_dir() {
-            keep(&path, &to.join(name));
-        } else if !(name.starts_with("recycle-")
-            || name.ends_with(".spare")
-            || name.ends_with(".tmp")
-            || name == "LOCK")
-        {
-            let bytes = fs::read(&path).expect("read");
-            let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |at| at + 1);
-            // Log and manifest are read by pages; the others are as long as they say.
-            let is_paged = name.ends_with(".log") || name.starts_with("MANIFEST-");
-            let end = if is_paged { end.next_multiple_of(4096).min(bytes.len()) } else { bytes.len() };
-            fs::write(to.join(name), &bytes[..end]).expect("write");
-        }
-    }
-}
-
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let out = arguments.next().expect("usage: whole_store OUT_DIR");
@@ -174,8 +153,7 @@ fn main() {
     engine.sync().expect("sync");
 
     let out = Path::new(&out);
-    let _ = fs::remove_dir_all(out.join("store"));
-    keep(&dir, &out.join("store"));
+    kept::keep(&dir, &out.join("store"));
     let mut text = String::new();
     for ((index, name), value) in &content {
         text += &format!("{index}/{name} {value}\n");

@@ -330,7 +330,8 @@ fn another_file_system_gets_copies() {
     judge(COPY, &disk.crash(1), &expected, "copied");
 }
 
-/// The real disk, with real hard links: the copy takes no space for its table files, and outlives the source.
+/// The real disk, with real hard links: the copy takes no space for its table files, and outlives the source. Segments of the log, which are
+/// written over when they are used again, are copies.
 #[test]
 fn a_checkpoint_on_the_real_disk() {
     use std::os::unix::fs::MetadataExt;
@@ -342,12 +343,15 @@ fn a_checkpoint_on_the_real_disk() {
     let expected = content(&engine);
     let size = engine.checkpoint(&copy).unwrap();
     assert_eq!(size.copied_bytes, 0);
-    let tables = |dir: &Path| {
+    let names_of = |dir: &Path, end: &str| {
         let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.extension().is_some_and(|e| e == "sst")).collect::<Vec<_>>()
+        let files = entries.filter(|path| path.extension().is_some_and(|e| e == end));
+        files.map(|path| std::fs::metadata(path).unwrap().nlink()).collect::<Vec<_>>()
     };
-    assert_eq!(tables(&copy).len() as u64, size.files);
-    assert!(tables(&copy).iter().all(|path| std::fs::metadata(path).unwrap().nlink() == 2));
+    let (tables, segments) = (names_of(&copy, "sst"), names_of(&copy.join("log"), "log"));
+    assert_eq!(tables.len() as u64, size.files);
+    assert!(tables.iter().all(|&names| names == 2), "{tables:?}");
+    assert!(!segments.is_empty() && segments.iter().all(|&names| names == 1), "{segments:?}");
     drop(engine);
     std::fs::remove_dir_all(&store).unwrap();
     let engine = Engine::open(&copy, options()).unwrap();

@@ -10,42 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::day_clock::DayClock;
 use common::{DIR, Map, OnFailure, Rng, by_turns, eventually, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
-use strata_engine::io::{Clock, Disk, ManualClock, MemDisk, SystemClock};
+use strata_engine::io::{Clock, Disk, MemDisk};
 use strata_engine::layer::{IndexId, LockMode, SeqNo, Wait};
 use strata_engine::{Engine, Error, Options};
 
 const INDEX: u32 = 16;
 /// Monday, 23 November 2026, 10:00:00 UTC.
 const BEGIN: u64 = 1_795_428_000;
-
-/// The time of day moves when told, and what is measured in time goes on.
-#[derive(Default)]
-struct DayClock {
-    real: SystemClock,
-    day: ManualClock,
-}
-
-impl Clock for DayClock {
-    fn now_us(&self) -> u64 {
-        self.real.now_us()
-    }
-    fn unix_us(&self) -> u64 {
-        self.day.unix_us()
-    }
-}
-
-impl DayClock {
-    fn at(second: u64) -> Arc<DayClock> {
-        let clock = Arc::new(DayClock::default());
-        clock.set(second);
-        clock
-    }
-    fn set(&self, second: u64) {
-        self.day.set_unix_us(second * 1_000_000);
-    }
-}
 
 fn with_history(disk: Arc<dyn Disk>, clock: &Arc<DayClock>, retention: u64) -> Options {
     Options { clock: clock.clone(), history_retention_s: retention, ..options(disk) }

@@ -9,8 +9,9 @@
 //! middle; SIGKILL of the server in the middle. What a killed one leaves must not be taken for a backup, and the next one works. No
 //! commit may wait for a backup much longer than the longest did before.
 //!
-//! With `--position` nothing else writes at the end: an incremental backup must be as small as what changed since its base, and a backup with the
-//! binary log behind it must lead to the position that was asked for.
+//! With `--position` nothing else writes at the end: an incremental backup must be as small as what changed since its base, one that is throttled
+//! must take the time that its bytes have, and a backup with the binary log behind it must lead to the position that was asked for.
+//! What is planted in rows must not stand in a backup of an encrypted server (`--encrypted`).
 
 use crate::copies::differences;
 use crate::crash::{check_tables, fail_if, join_all};
@@ -43,6 +44,8 @@ const BEFORE: Duration = Duration::from_millis(1500);
 /// mariadb-backup would sleep while it keeps commits waiting.
 const COMMIT_WAIT_MAX_MS: f64 = 600.0;
 const TWINS: &str = "twins";
+/// Stands in rows. In a backup of an encrypted server it is nowhere, in any other the search for it finds it.
+const PLANTED: &str = "PLANTED-plaintext-of-a-row";
 
 /// Options of `backup`.
 #[derive(clap::Args)]
@@ -163,6 +166,8 @@ impl Bench {
         let mut conn = self.source.instance.fresh_database(TWINS)?;
         conn.query_drop("CREATE TABLE here (n BIGINT PRIMARY KEY) ENGINE=STRATA")?;
         conn.query_drop("CREATE TABLE there (n BIGINT PRIMARY KEY) ENGINE=InnoDB")?;
+        conn.query_drop("CREATE TABLE planted (n INT PRIMARY KEY, text VARCHAR(99)) ENGINE=STRATA COMPRESSION=none")?;
+        conn.query_drop(format!("INSERT INTO planted SELECT seq, '{PLANTED}' FROM seq_1_to_500"))?;
         Ok(server)
     }
 
@@ -182,6 +187,10 @@ impl Bench {
             course.longest_before_ms
         );
         let bytes = size_of(&dir.join("strata"))?;
+        let (tells, encrypted) = (holds(&dir.join("strata"), PLANTED.as_bytes())?, self.args.of.trial.encrypted);
+        ensure!(!(encrypted && tells), "plaintext stands in the backup of an encrypted server");
+        // An incremental one has what came since its base.
+        ensure!(encrypted || tells || kind == Kind::Incremental, "the search does not find what is not encrypted");
         self.tool(&["verify", "--target-dir"], &[&dir])?;
         let target = match kind {
             Kind::Incremental => {
@@ -355,7 +364,9 @@ impl Bench {
         // What the load has left to merge would be in the incremental backup, too; a backup, which writes memtables to files, brings it about.
         self.back_up(&self.backups.join("before"), None)?;
         settle(server.pid())?;
+        let began = Instant::now();
         self.back_up(&full, None)?;
+        self.throttled(size_of(&full.join("strata"))?, began.elapsed())?;
         let bytes = "RANDOM_BYTES(500)";
         conn.query_drop(format!("INSERT INTO {TWINS}.marks SELECT seq, {bytes} FROM {TWINS}.seq_1_to_{ROWS}"))?;
         self.back_up(&more, Some(&full))?;
@@ -418,6 +429,20 @@ impl Bench {
         let done = backup_command(&self.tool, &self.source.instance, dir, base).status()?.success();
         ensure!(done, "a backup to {} has failed", dir.display());
         Ok(())
+    }
+
+    /// A backup at a rate by which its bytes take some seconds longer than the backup that took `unthrottled`.
+    fn throttled(&self, bytes: u64, unthrottled: Duration) -> Result<()> {
+        let rate = ((bytes / (unthrottled.as_secs() + 3)) >> 20).max(1);
+        let least = 0.9 * bytes as f64 / (rate << 20) as f64;
+        let dir = self.backups.join("throttled");
+        let mut command = backup_command(&self.tool, &self.source.instance, &dir, None);
+        let began = Instant::now();
+        let done = command.arg("--throttle").arg(rate.to_string()).status()?.success();
+        let took = began.elapsed().as_secs_f64();
+        ensure!(done && took >= least, "{bytes} bytes at {rate} MiB a second took {took:.1} s, done: {done}");
+        println!("{bytes} bytes took {:.1} s, and at {rate} MiB a second {took:.1} s", unthrottled.as_secs_f64());
+        Ok(fs::remove_dir_all(&dir)?)
     }
 
     /// mariadb-backup alone fails.
@@ -515,6 +540,21 @@ fn size_of(dir: &Path) -> Result<u64> {
         sum += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
     }
     Ok(sum)
+}
+
+/// Whether these bytes stand in a file.
+fn holds(dir: &Path, bytes: &[u8]) -> Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let found = match entry.file_type()?.is_dir() {
+            true => holds(&entry.path(), bytes)?,
+            false => fs::read(entry.path())?.windows(bytes.len()).any(|part| part == bytes),
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Bytes of the table files.

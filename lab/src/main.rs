@@ -7,7 +7,7 @@
 //! published experiments again. [`crash`] uses the same
 //! parts to kill a server under load and to check what it finds afterwards,
 //! [`damage`] to break its files, [`matrix`] to crash it at each step of a commit,
-//! [`flashback`] to read the past, [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
+//! [`flashback`] to read the past, [`expiring`] to let rows expire, [`replica`] to kill a source and its replica, [`differ`] to compare answers with InnoDB's, [`collations`] to compare keys of text with the server's order.
 //! `docs/results/method.md` says what each number means.
 
 mod anomalies;
@@ -27,6 +27,7 @@ mod differ;
 mod drive;
 mod encryption;
 mod engine;
+mod expiring;
 mod findings;
 mod flashback;
 mod held;
@@ -115,6 +116,8 @@ enum Command {
     Backup(backup::Args),
     /// Reads random moments of the past of a ledger whose history is known, while its server is ended again and again
     Flashback(flashback::Args),
+    /// Rows that expire, while the purge removes them and the server is ended again and again
+    Ttl(expiring::Args),
     /// How long a checkpoint takes to be a second server that answers, at several sizes of the store
     Clones(clones::Args),
     /// Damages the files of a store, salvages it with strata-tool, loads what comes of it, and compares
@@ -163,6 +166,7 @@ fn main() -> ExitCode {
         Command::Replica(args) => replica::run(args),
         Command::Backup(args) => backup::run(args),
         Command::Flashback(args) => flashback::run(args),
+        Command::Ttl(args) => expiring::run(args),
         Command::Clones(args) => clones::run(args),
         Command::Salvage(args) => salvage::run(args),
         Command::Anomalies(args) => anomalies::run(args),

@@ -3,7 +3,8 @@
 //! First nothing is damaged: then every table must come back as it was, its definition (`SHOW CREATE TABLE`) and its rows, of every
 //! type, character set and kind of table. Then files are flipped, cut, emptied and removed at random, and of each table whatever comes
 //! back must have been in it, and what is missing must be within what the report says is lost. `strata-tool verify` must say the same:
-//! clean, or damaged.
+//! clean, or damaged. Of the store that is whole `list` and `dump` must show every table, every table file with all of its versions, and the
+//! rows that are in the log only; and no store is read that a server has open.
 
 use crate::crash::fail_if;
 use crate::engine::Conditions;
@@ -74,6 +75,10 @@ pub fn run(args: Args) -> Result<()> {
         let mut verify = Command::new(&tool);
         verify.arg("verify").arg(&store).args(key_words(keys.as_deref())).stdout(Stdio::null()).stderr(Stdio::null());
         let is_clean = verify.status()?.success();
+        if round == 0 {
+            let open = fresh.data().join("#strata");
+            look(&tool, &store, keys.as_deref(), &open, &content).context("strata-tool")?;
+        }
         if is_clean && missing > 0 || round == 0 && (!is_clean || told.losses > 0) {
             wrong.push(format!("verify says clean: {is_clean}; {} losses are told", told.losses));
         }
@@ -231,6 +236,50 @@ struct Told {
 /// The tool's option for the keys of a store.
 fn key_words(keys: Option<&Path>) -> Vec<&OsStr> {
     keys.map_or(Vec::new(), |keys| vec![OsStr::new("--key-file"), keys.as_os_str()])
+}
+
+/// What the tool shows of a whole store, and of one that a server has `open`.
+fn look(tool: &Path, store: &Path, keys: Option<&Path>, open: &Path, content: &Content) -> Result<()> {
+    let ask = |store: &Path, words: &[&str]| -> Result<(bool, String)> {
+        let mut command = Command::new(tool);
+        command.arg(words[0]).arg(store).args(key_words(keys)).args(&words[1..]).stdin(Stdio::null());
+        let output = command.output()?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    };
+    let shows = |words: &[&str]| -> Result<String> {
+        let (done, said) = ask(store, words)?;
+        ensure!(done && !said.is_empty() && !said.contains("lost"), "{words:?} says: {said}");
+        Ok(said)
+    };
+    let (list, catalog) = (shows(&["list"])?, shows(&["dump", "--catalog"])?);
+    for table in content.keys().filter(|name| name.chars().all(|c| c.is_ascii_alphabetic())) {
+        let name = format!("./{DATABASE}/{table}");
+        ensure!(list.contains(&format!("table {name}")), "the list lacks {name}:\n{list}");
+        ensure!(
+            catalog.contains(&format!("{name} ")) || catalog.contains(&format!("{name}#P#")),
+            "no {name} in the catalog"
+        );
+    }
+    let mut files = 0;
+    for line in list.lines().filter(|line| line.contains(".sst level ")) {
+        let number: u64 = line.trim_start().split('.').next().context("no number")?.parse()?;
+        let versions = line.split(" versions").next().and_then(|head| head.rsplit(' ').next()).context("no count")?;
+        let dumped = shows(&["dump", "--file", &number.to_string()])?.lines().count();
+        ensure!(dumped.to_string() == versions, "file {number} has {versions} versions, {dumped} are shown");
+        files += 1;
+    }
+    let manifest = shows(&["dump", "--manifest"])?;
+    let its_files = manifest.lines().filter(|line| line.starts_with("level ")).count();
+    ensure!(
+        files > 0 && files == its_files,
+        "{files} table files are listed, {its_files} are in the manifest:\n{list}{manifest}"
+    );
+    let log = shows(&["dump", "--log"])?;
+    ensure!(log.contains("  put ") && log.contains(" end"), "the log shows no row:\n{log}");
+    let (done, said) = ask(open, &["list"])?;
+    ensure!(!done && said.contains("is open in a server"), "of the store of a running server it says: {said}");
+    Ok(())
 }
 
 fn salvage(tool: &Path, store: &Path, definitions: &Path, to: &Path, keys: Option<&Path>) -> Result<Told> {

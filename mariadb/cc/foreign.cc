@@ -108,6 +108,13 @@ std::string quoted(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &table)
   return std::string(text.ptr(), text.length());
 }
 
+/* The name of a key as InnoDB's messages have it, behind that of the database. */
+std::string in_database(THD *thd, const char *name)
+{
+  const LEX_CSTRING &db= thd->lex->query_tables->db;
+  return std::string(db.str, db.length) + "/" + name;
+}
+
 } // namespace
 
 size_t sql_identifier(const char *part, char *out, size_t cap)
@@ -310,7 +317,7 @@ int ForeignKeys::tell_in_place(THD *thd, const char *quoted, int result) const
   else if (result == STRATA_FOREIGN_UNFIT_PARENT)
     my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name.c_str(), parent.c_str());
   else
-    my_error(ER_FK_INCORRECT_OPTION, MYF(0), thd->lex->query_tables->table_name.str, name.c_str());
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), thd->lex->query_tables->table_name.str, in_database(thd, name.c_str()).c_str());
   return HA_ERR_ABORTED_BY_USER;
 }
 
@@ -349,9 +356,9 @@ int ForeignKeys::tell_failure(THD *thd, int result, int error) const
     {
       /* The table's own names InnoDB compares by their letters, others when it has all but ended. */
       if (std::find(own_.begin(), own_.end(), name) != own_.end())
-        my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", name);
+        my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", in_database(thd, name).c_str());
       else
-        my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), name);
+        my_error(ER_FK_FAIL_ADD_SYSTEM, MYF(0), in_database(thd, name).c_str());
       return HA_ERR_ABORTED_BY_USER;
     }
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,

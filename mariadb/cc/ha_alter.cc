@@ -9,6 +9,7 @@
 #include "alteration.h"
 #include "errors.h"
 #include "ha_strata.h"
+#include "partition_info.h"
 #include "sql_alter.h"
 #include "sql_class.h"
 #include <mysql/service_progress_report.h>
@@ -238,6 +239,31 @@ bool ha_strata::may_check_rows(alter_table_operations asked, const Alteration &a
   return true;
 }
 
+/* Has a partition options of its own (its clause of CREATE TABLE) that an ALTER in place, which gives all partitions what the table says,
+   would take from it? */
+static bool has_options_of_its_own(const TABLE *table, bool rebuilds)
+{
+  const ha_table_option_struct *whole= table->s->option_struct;
+  if (!table->part_info || !whole)
+    return false;
+  auto differs= [&](const partition_element *part) {
+    const ha_table_option_struct *own= part->option_struct;
+    const char *ttl= own && own->ttl ? own->ttl : "", *of_whole= whole->ttl ? whole->ttl : "";
+    return own && (strcmp(ttl, of_whole) || (rebuilds && own->compression != whole->compression));
+  };
+  List_iterator_fast<partition_element> parts(table->part_info->partitions);
+  while (partition_element *part= parts++)
+  {
+    if (differs(part))
+      return true;
+    List_iterator_fast<partition_element> subparts(part->subpartitions);
+    while (const partition_element *subpart= subparts++)
+      if (differs(subpart))
+        return true;
+  }
+  return false;
+}
+
 enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   Alteration alteration(ha_thd());
@@ -273,6 +299,11 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   bool rebuilds= drops_past || (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression) ||
                  ((asked & ALTER_VIRTUAL_GCOL_EXPR) && strata::changes_kept(table, altered, info));
+  if (has_options_of_its_own(table, rebuilds))
+  {
+    info->unsupported_reason= "a partition has options of its own";
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   String why;
   if (!rebuilds && alteration->describe(ha_thd(), table, altered, info, false))
   {

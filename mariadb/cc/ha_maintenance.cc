@@ -24,14 +24,18 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
     const TABLE_SHARE *share;
     ha_strata *handler;
     strata::Telling *telling;
+    void say(const char *kind, const std::string &text) const
+    {
+      print_check_msg_context(thd)(thd, share->db.str, share->table_name.str, "check", kind, text.c_str(), true);
+    }
   } report= {thd, table->s, this, nullptr};
   strata::Telling telling(thd);
   report.telling= &telling;
   auto emit= [](void *to, const char *line, size_t length) {
-    const Report *report= static_cast<const Report *>(to);
-    std::string text(line, length);
-    print_check_msg_context(report->thd)
-    (report->thd, report->share->db.str, report->share->table_name.str, "check", "error", text.c_str(), true);
+    static_cast<const Report *>(to)->say("error", std::string(line, length));
+  };
+  auto warn= [](void *to, const char *line, size_t length) {
+    static_cast<const Report *>(to)->say("warning", std::string(line, length));
   };
   auto compute= [](void *to, uint8_t *record) {
     return static_cast<const Report *>(to)->handler->compute_checked(record);
@@ -40,7 +44,7 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
     static_cast<const Report *>(to)->telling->tell(step, done, of);
   };
   int result= strata_table_check(cursor_, (options->flags & T_QUICK) != 0, indexed_virtual_.empty() ? nullptr : +compute, emit,
-                                 tell, &report);
+                                 warn, tell, &report);
   switch (result)
   {
   case STRATA_OK: return HA_ADMIN_OK;

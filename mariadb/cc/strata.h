@@ -483,11 +483,12 @@ int strata_table_optimize(StrataCursor *cursor, void (*tell)(void *ctx, uint32_t
 /* Waits for the end of prepared transactions without a session that have written to the table, which is to be altered or locked as a
    whole: before that it is refused. STRATA_LOCK_TIMEOUT, STRATA_INTERRUPTED. */
 int strata_table_await_prepared(StrataTable *table, uint64_t wait_us);
-/* Verifies checksums and that each index agrees with the rows; findings as lines through emit. `compute` (may be null) computes
+/* Verifies checksums and that each index agrees with the rows; findings as lines through emit. Of a table that is well, `warn` gets a line
+   for each foreign key by which rows have no parent. `compute` (may be null) computes
    the virtual columns that indexes have, in a record with all others, and returns 0; what it leaves in the record stays valid
    until the next call. */
 int strata_table_check(StrataCursor *cursor, int quick, int (*compute)(void *ctx, uint8_t *record),
-                       void (*emit)(void *ctx, const char *line, size_t len),
+                       void (*emit)(void *ctx, const char *line, size_t len), void (*warn)(void *ctx, const char *line, size_t len),
                        void (*tell)(void *ctx, const char *step, uint64_t done, uint64_t of), void *ctx);
 
 #ifdef __cplusplus

@@ -71,6 +71,7 @@ pub unsafe extern "C" fn strata_table_check(
     quick: c_int,
     compute: Option<ComputeColumns>,
     emit: Option<EmitText>,
+    warn: Option<EmitText>,
     tell: Option<TellProgress>,
     ctx: *mut c_void,
 ) -> c_int {
@@ -82,14 +83,19 @@ pub unsafe extern "C" fn strata_table_check(
             move |record: &mut [u8]| unsafe { compute(ctx, record.as_mut_ptr()) == 0 }
         });
         let compute = computed.as_mut().map(|compute| compute as Compute<'_>);
-        let mut report = |line: &str| {
-            if let Some(emit) = emit {
-                // SAFETY: text and length belong together.
-                unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };
+        let said_by = |emit: Option<EmitText>| {
+            move |line: &str| {
+                if let Some(emit) = emit {
+                    // SAFETY: text and length belong together.
+                    unsafe { emit(ctx, line.as_ptr().cast(), line.len()) };
+                }
             }
         };
         let mut told = telling(tell, ctx);
-        let good = handle.table.check_telling(session, quick != 0, compute, &mut report, &mut told)?;
+        let good = handle.table.check_telling(session, quick != 0, compute, &mut said_by(emit), &mut told)?;
+        if good && quick == 0 {
+            handle.table.check_references(session, &mut said_by(warn))?;
+        }
         Ok(if good { code::OK } else { code::CORRUPTION })
     })
 }

@@ -445,7 +445,7 @@ impl Session {
     pub fn prepare(&mut self, xid: &[u8], is_users: bool) -> Result<()> {
         self.forget_old_kill();
         self.used = true;
-        if is_users && self.wrote_temporary_only() {
+        if is_users && !self.written.is_empty() && self.written.iter().all(|table| table.meta.temporary) {
             // The tables go with the connection: there is nothing to be found after it.
             self.drop_read_point();
             self.prepared = true;
@@ -459,11 +459,11 @@ impl Session {
         self.drop_read_point();
         // Even if the last sync failed, the record may have reached the disk.
         self.prepared = self.txn.is_prepared();
+        if is_users && self.prepared {
+            // The server has logged the statements by now: who inserts into what they have read comes after them there, too.
+            self.txn.unlock_ranges();
+        }
         Ok(result?)
-    }
-
-    fn wrote_temporary_only(&self) -> bool {
-        !self.written.is_empty() && self.written.iter().all(|table| table.meta.temporary)
     }
 
     /// Fixes the place of a prepared transaction in the order of commits.

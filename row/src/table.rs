@@ -17,7 +17,7 @@ use crate::index::entries::Written;
 use crate::integrity::links::Links;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{Engine, IndexId, SeqNo};
-use crate::rowcode::{ColumnSet, RowCodec};
+use crate::rowcode::{ColumnSet, Record, RowCodec};
 use crate::schema::TableMeta;
 use crate::stats::Statistics;
 use crate::store::Store;
@@ -448,6 +448,12 @@ impl Table {
     #[inline]
     pub fn expires(&self) -> bool {
         self.expiry.is_some()
+    }
+
+    /// True if a row that is to be written has expired for a statement with this horizon ([`Session::horizon`](crate::session::Session)).
+    pub(crate) fn has_expired_already(&self, record: Record<'_>, horizon: Option<u64>) -> bool {
+        let moment = self.expiry.as_ref().and_then(|expiry| expiry.moment(record.bytes()));
+        moment.zip(horizon).is_some_and(|(moment, now)| moment <= now)
     }
 
     /// When the row under `key` expires. `room` is memory for a record.

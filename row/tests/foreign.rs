@@ -118,11 +118,11 @@ fn without_checks_nothing_is_checked_and_nothing_follows() {
     conn.script("commit");
     let table = db.store.open_table(&path("c"), db.defs["c"].clone()).unwrap();
     let mut lines = Vec::new();
-    assert!(!table.check_references(&conn.session, &mut |line| lines.push(line.to_owned())).unwrap());
-    assert_eq!(lines, ["foreign key 'f': 2 rows have no row in './db/p'"]);
+    assert!(!table.check_references(&mut conn.session, &mut |line| lines.push(line.to_owned())).unwrap());
+    assert_eq!(lines, ["foreign key `f`: 2 rows have no row in `db`.`p`"]);
     // An orphan may find a parent or go; under another primary key it would be a new row.
     conn.script("move c 1 3 7 -> no parent f\n update c 2 9\n update c 2 7 -> no parent f\n delete c 1\n commit");
-    assert!(table.check_references(&conn.session, &mut |_| ()).unwrap());
+    assert!(table.check_references(&mut conn.session, &mut |_| ()).unwrap());
 }
 
 /// Composite keys, in every kind of index of the parent.

@@ -142,18 +142,9 @@ impl Conn<'_> {
         rows
     }
 
-    /// Rows of an index, counted from its entries.
     fn count(&mut self, index: usize) -> usize {
         self.begin();
-        self.cursor.begin(Some(index), true).unwrap();
-        let mut count = 0;
-        let mut found = self.cursor.seek(&mut self.session, Seek::First, &[], &mut self.record).unwrap();
-        while found {
-            count += 1;
-            found = self.cursor.next(&mut self.session, &mut self.record).unwrap();
-        }
-        self.session.statement_end();
-        count
+        common::count(&mut self.cursor, &mut self.session, &mut self.record, index)
     }
 
     fn insert(&mut self, row: &Values) -> strata_row::Result<()> {
@@ -484,6 +475,34 @@ fn an_applier_sees_expired_rows_and_puts_others_in_their_place() {
     let seen = conn.all(None, true);
     assert_eq!(seen, [row(2, Some(1), 0, None)]);
     db.check();
+}
+
+/// A fill (a copy of a table) leaves out rows that have expired: they are no duplicates of each other, nor of rows that live, in any order. What
+/// repeats events keeps them.
+#[test]
+fn a_fill_leaves_expired_rows_out() {
+    let db = Db::new(definition(true, false));
+    db.at(200);
+    let fill = |conn: &mut Conn<'_>, rows: &[Values]| -> strata_row::Result<()> {
+        conn.cursor.bulk_begin(&conn.session).unwrap();
+        let done = rows.iter().try_for_each(|row| conn.insert(row));
+        conn.cursor.bulk_end(done.is_err()).unwrap();
+        done
+    };
+    let (expired, lives) = (row(1, Some(1), 0, Some(1)), row(2, Some(1), 0, Some(200)));
+    let rows =
+        [expired.clone(), row(1, Some(1), 0, Some(190)), lives.clone(), expired.clone(), row(1, Some(2), 0, None)];
+    let mut conn = db.conn();
+    fill(&mut conn, &rows).unwrap();
+    assert_eq!(conn.all(None, true), [row(1, Some(2), 0, None), lives]);
+    assert_eq!(db.stored(), 2);
+    db.check();
+    // Rows that live are duplicates as ever.
+    let twice = fill(&mut conn, &[row(5, Some(5), 0, Some(191)), row(6, Some(5), 0, None)]);
+    assert!(matches!(twice, Err(Error::Duplicate(1))), "{twice:?}");
+    conn.session.set_sees_expired(true);
+    fill(&mut conn, &[row(7, Some(7), 0, Some(1))]).unwrap();
+    assert_eq!(db.stored(), 3);
 }
 
 /// A table is not touched while indexes are built, and a build that notes what changes meanwhile misses nothing.

@@ -312,6 +312,22 @@ impl LockTable {
         Ok(true)
     }
 
+    /// Gives back the range locks of `owner`, which scans no more. Its intentions stay until its end.
+    pub fn unlock_ranges(&self, owner: &Arc<LockOwner>) {
+        let indexes = owner.indexes.lock().clone();
+        for index in indexes {
+            let number = Ranges::number(index);
+            let mut indexes = self.ranges.lock(number);
+            let Some(ranges) = indexes.get_mut(&index) else { continue };
+            if ranges.leave(owner.id, |waiter| waiter.end_wait(WaitState::Granted)) {
+                self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
+            }
+            if ranges.is_free() {
+                indexes.remove(&index);
+            }
+        }
+    }
+
     /// Takes `owner` out of lists and rules.
     #[cold]
     pub(super) fn release_ranges(&self, owner: &Arc<LockOwner>) {

@@ -322,12 +322,17 @@ impl<T: Clone> IndexRanges<T> {
 
     /// `id` has ended: its range locks and intentions go. `granted` is told of those whose wait ends; their intentions are
     /// granted. True if it was a scanner.
-    pub fn release(&mut self, id: Id, mut granted: impl FnMut(&T)) -> bool {
+    pub fn release(&mut self, id: Id, granted: impl FnMut(&T)) -> bool {
         if let Some(inserter) = self.inserters.remove(&id) {
             self.version += 1;
             self.forget(id, inserter.keys);
             self.stretches.remove(&id);
         }
+        self.leave(id, granted)
+    }
+
+    /// `id` scans no more: its range locks go, its intentions stay. `granted` and the answer as those of `release`.
+    pub fn leave(&mut self, id: Id, mut granted: impl FnMut(&T)) -> bool {
         let scanned = self.scanners.remove(&id).is_some();
         let mut at = 0;
         while at < self.waiting.len() {
@@ -407,6 +412,11 @@ mod tests {
                 ranges.release(id, |woken| answer += &format!(", wakes {woken}"));
                 answer
             }
+            "leave" => {
+                let mut answer = "ok".to_owned();
+                ranges.leave(id, |woken| answer += &format!(", wakes {woken}"));
+                answer
+            }
             "version" => ranges.version().to_string(),
             "show" => {
                 if ranges.is_free() {
@@ -455,7 +465,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_plain_lists(steps in proptest::collection::vec((0u8..6, 1u64..5, 0u8..24, 1u8..10), 1..120)) {
+        fn agrees_with_plain_lists(steps in proptest::collection::vec((0u8..7, 1u64..5, 0u8..24, 1u8..10), 1..120)) {
             let mut ranges: IndexRanges<Id> = IndexRanges::new(IndexId(16));
             let mut naive = Naive::default();
             for (action, id, key, length) in steps {
@@ -490,11 +500,15 @@ mod tests {
                         prop_assert_eq!(ranges.cancel(id), waits);
                         naive.waiting.retain(|w| w.0 != id);
                     }
-                    5 if !waits => {
+                    5 | 6 if !waits => {
                         let mut woken = Vec::new();
-                        ranges.release(id, |&w| woken.push(w));
+                        if action == 5 {
+                            ranges.release(id, |&w| woken.push(w));
+                            naive.inserting.retain(|e| e.0 != id);
+                        } else {
+                            ranges.leave(id, |&w| woken.push(w));
+                        }
                         naive.locked.retain(|c| c.0 != id);
-                        naive.inserting.retain(|e| e.0 != id);
                         let all = std::mem::take(&mut naive.waiting);
                         let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|&(w, k)| naive.blocked(w, k));
                         prop_assert_eq!(woken, go.iter().map(|w| w.0).collect::<Vec<_>>());

@@ -508,6 +508,34 @@ fn an_insert_waits_for_those_who_lock_its_range() {
     assert_empty(&table);
 }
 
+/// One that has scanned gives its intervals up, not what it brings in; from then on nobody counts as a scanner.
+#[test]
+fn intervals_go_before_the_rest() {
+    let table = table();
+    let (a, b, c) = (table.new_owner(), table.new_owner(), table.new_owner());
+    assert!(!table.intend_insert(&a, &key(5), Wait::No).unwrap());
+    let version = table.range_version(&a, INDEX);
+    assert_eq!(table.lock_range(&a, &key(10), &key(20), version), RangeGrant::Clean);
+    assert!(!table.intend_insert(&a, &key(12), Wait::No).unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| table.intend_insert(&b, &key(15), LONG));
+        until_waiting(&table, 1);
+        table.unlock_ranges(&a);
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    assert!(!table.intend_insert(&b, &key(16), Wait::No).unwrap());
+    // What came before and after its scan is met all the same.
+    for (from, expected) in [(0, 5), (10, 12)] {
+        let version = table.range_version(&c, INDEX);
+        assert_eq!(table.lock_range(&c, &key(from), &key(20), version), RangeGrant::Inserting(key(expected)));
+        assert_eq!(table.held(&a, &key(expected)), Some(Exclusive));
+    }
+    for owner in [&a, &b, &c] {
+        table.release_all(owner);
+    }
+    assert_empty(&table);
+}
+
 #[test]
 fn a_scan_waits_for_keys_that_came_before_it() {
     let table = table();

@@ -362,6 +362,13 @@ impl Txn {
         Ok(())
     }
 
+    /// Gives back the locked intervals of a prepared transaction, which reads no more: others may insert there. What it has locked
+    /// or written itself stays its own.
+    pub fn unlock_ranges(&mut self) {
+        debug_assert!(self.is_prepared(), "a scan may go on");
+        self.core.locks.unlock_ranges(&self.owner);
+    }
+
     /// After a crash nobody repeats the decision about this transaction: its commit is durable when `commit` returns, also
     /// after `commit_ordered`.
     pub fn decide_here(&mut self) {

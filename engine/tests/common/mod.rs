@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Every test program uses a part.
 
+pub mod day_clock;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -25,6 +25,10 @@ pub(crate) enum Removal {
     Locked,
 }
 
+/// A row meets one expired row in each unique index, and some that others remove at the same time. An entry whose row is not there, which is
+/// damage, would be met for ever.
+const ROUNDS: u32 = 1000;
+
 impl Writer<'_> {
     /// `new` was to be written, which has failed: it is a duplicate in the index of this number. Tries it `again` once the rows have gone
     /// that have its unique values and have expired. A failure leaves all as it was.
@@ -36,7 +40,7 @@ impl Writer<'_> {
         again: impl Fn(&mut Self) -> Result<T>,
     ) -> Result<T> {
         let mark = self.session.savepoint();
-        loop {
+        for _ in 0..ROUNDS {
             let written = match self.makes_way(index, new) {
                 Ok(true) => again(self),
                 Ok(false) => {
@@ -54,6 +58,8 @@ impl Writer<'_> {
                 written => return written,
             }
         }
+        self.session.txn_mut().rollback_to(mark);
+        Err(Error::Duplicate(index))
     }
 
     /// `new` is a duplicate in the index of this number. True if the row with its value had expired, and is gone now.

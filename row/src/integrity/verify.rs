@@ -5,6 +5,8 @@
 
 use super::check::is_whole_and_unique;
 use super::links::{ChildScan, Columns, number_of};
+use super::rows::with_workspace;
+use crate::catalog::define::Names;
 use crate::error::{Error, Result};
 use crate::foreign::Reference;
 use crate::kv::{IndexId, SeqNo, Unread};
@@ -17,23 +19,36 @@ use std::sync::Arc;
 const ROWS_PER_POLL: u64 = 1024;
 
 impl Table {
-    /// Checks that all rows have their parents, for each key of the table; findings are reported as lines. True if all is well.
-    pub fn check_references(&self, session: &Session, report: &mut dyn FnMut(&str)) -> Result<bool> {
-        let Some(relations) = self.state.relations() else { return Ok(true) };
+    /// Checks that all rows have their parents, for each key of the table; findings are reported as lines. True if all is well. Rows
+    /// that came while nothing was checked may lack a parent in a table that is whole.
+    pub fn check_references(&self, session: &mut Session, report: &mut dyn FnMut(&str)) -> Result<bool> {
+        // Nobody drops, empties or replaces a parent while it is read. What is known of it may be older than its lock.
+        for reference in self.references().iter().filter(|reference| !reference.is_own()) {
+            with_workspace(session, |work, session| work.lock_name(session, &reference.parent))?;
+        }
         let mut good = true;
-        for reference in &relations.parents {
-            let orphans = self.count_orphans(session, reference, u64::MAX)?;
+        for reference in self.references() {
+            let orphans = self.count_orphans(session, &reference)?;
             if orphans > 0 {
-                let Reference { key, parent, .. } = &**reference;
-                report(&format!("foreign key '{}': {orphans} rows have no row in '{parent}'", key.name));
+                let (rows, parent) =
+                    (if orphans == 1 { "row has" } else { "rows have" }, session.store().quoted(&reference.parent));
+                report(&format!(
+                    "foreign key `{}`: {orphans} {rows} no row in {parent}",
+                    reference.key.name.replace('`', "``")
+                ));
                 good = false;
             }
         }
         Ok(good)
     }
 
-    /// How many rows have no parent by this key, of which the table is the child; counting stops at `most`.
-    pub fn count_orphans(&self, session: &Session, reference: &Reference, most: u64) -> Result<u64> {
+    /// The keys of which the table is the child, as they are now.
+    fn references(&self) -> Vec<Arc<Reference>> {
+        self.state.relations().map_or_else(Vec::new, |relations| relations.parents.clone())
+    }
+
+    /// How many rows have no parent by this key.
+    fn count_orphans(&self, session: &Session, reference: &Reference) -> Result<u64> {
         let point = self.engine().read_point();
         let seq = point.seq();
         let mut parents = Parents::open(session, reference, seq)?;
@@ -44,7 +59,7 @@ impl Table {
         cursor.open(session.txn(), seq, &id.prefix(), &IndexId(id.0 + 1).prefix())?;
         cursor.seek_ge(session.txn(), &id.prefix())?;
         let (mut orphans, mut rows) = (0, 0u64);
-        while cursor.valid() && orphans < most {
+        while cursor.valid() {
             let decoded = match index {
                 Some(index) => {
                     self.indexes[index].decode_into(cursor.key(), cursor.value(), &mut record, Some(&wanted))

@@ -2,6 +2,9 @@
 //!
 //! A read or a change of a row (CREATE ... REPLACE SELECT) ends a fill: what follows goes through the session's transaction like any
 //! other.
+//!
+//! A fill leaves out rows that have expired already: nobody would see them, and until they are purged they would stand in the way of others with
+//! their unique values, which a fill, past locks and sessions, could not have give way.
 
 use super::RowCursor;
 use crate::error::Result;
@@ -17,6 +20,7 @@ impl RowCursor {
             self.note_write(session);
         }
         match &mut self.bulk {
+            Some(_) if self.expires && self.table.has_expired_already(record, session.horizon()) => return Ok(()),
             Some(bulk) => bulk.insert(&self.table, record)?,
             None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record)?,
         }

@@ -243,18 +243,9 @@ impl Client {
         self.session.statement_end();
         Ok(rows)
     }
-    /// Rows of an index, counted from its entries alone.
     pub fn count(&mut self, index: usize) -> usize {
         self.begin();
-        self.cursor.begin(Some(index), true).unwrap();
-        let mut count = 0;
-        let mut found = self.cursor.seek(&mut self.session, Seek::First, &[], &mut self.record).unwrap();
-        while found {
-            count += 1;
-            found = self.cursor.next(&mut self.session, &mut self.record).unwrap();
-        }
-        self.session.statement_end();
-        count
+        count(&mut self.cursor, &mut self.session, &mut self.record, index)
     }
     pub fn position(&self, record: &[u8], out: &mut [u8]) {
         let id = self.cursor.shared_row_id().load(std::sync::atomic::Ordering::Relaxed);
@@ -269,6 +260,19 @@ impl Client {
         let good = self.cursor.table().check(&self.session, false, None, &mut |l| lines.push(l.to_owned())).unwrap();
         assert!(good, "{lines:?}");
     }
+}
+
+/// Rows of an index, counted from its entries alone, in a statement that has begun and is ended.
+pub fn count(cursor: &mut RowCursor, session: &mut Session, record: &mut [u8], index: usize) -> usize {
+    cursor.begin(Some(index), true).unwrap();
+    let mut count = 0;
+    let mut found = cursor.seek(session, Seek::First, &[], record).unwrap();
+    while found {
+        count += 1;
+        found = cursor.next(session, record).unwrap();
+    }
+    session.statement_end();
+    count
 }
 
 pub fn open(dir: &Path) -> Arc<Store> {

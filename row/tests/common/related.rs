@@ -148,12 +148,12 @@ impl Db {
 /// See [`Db::check`].
 pub fn check(store: &Arc<Store>, defs: &BTreeMap<String, TableDef>) {
     let mut lines = Vec::new();
-    let session = Session::new(store, Box::new(|| false));
+    let mut session = Session::new(store, Box::new(|| false));
     for (name, def) in defs {
         let table = store.open_table(&path(name), def.clone()).unwrap();
         let mut report = |line: &str| lines.push(format!("{name}: {line}"));
         table.check(&session, false, None, &mut report).unwrap();
-        table.check_references(&session, &mut report).unwrap();
+        table.check_references(&mut session, &mut report).unwrap();
     }
     assert!(lines.is_empty(), "{lines:?}");
 }
