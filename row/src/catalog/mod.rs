@@ -33,7 +33,6 @@ pub mod graph;
 #[cfg(test)]
 mod tests;
 
-use crate::auto_increment::{Counter, Which};
 use crate::def::TableDef;
 use crate::error::{Error, Result};
 use crate::event::{Event, Teller};
@@ -70,8 +69,10 @@ type Altered = (Vec<(Arc<TableMeta>, Option<SeqNo>)>, Vec<IndexId>, Vec<(String,
 /// the change.
 type Changed = (Vec<(Arc<TableMeta>, SeqNo)>, SeqNo);
 
-/// One atomic change: keys with new values, `None` deletes.
-type Change = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+/// A key with its new value, `None` deletes.
+type Written = (Vec<u8>, Option<Vec<u8>>);
+/// One atomic change.
+type Change = Vec<Written>;
 
 /// The tables of a store.
 pub struct Catalog {
@@ -380,16 +381,16 @@ impl Catalog {
 
     /// Puts another entry in the place of that of each of some tables, all or none: what `plan` makes of it, with the ids of the
     /// indexes that it has no more. Names stay; the foreign keys that `plan` leaves follow the names of columns, and those of `added`
-    /// come. Indexes that a table has got are noted no more as such that are to be dropped. `counter`: where a new AUTO_INCREMENT
-    /// column goes on. Returns, in the order of the names, the entry and the sequence number below which a snapshot cannot know the
-    /// table, and that of the change.
+    /// come. Indexes that a table has got are noted no more as such that are to be dropped. `beside` is what else is written for a
+    /// table, by its id. Returns, in the order of the names, the entry and the sequence number below which a snapshot cannot know
+    /// the table, and that of the change.
     pub(crate) fn alter(
         &self,
         names: &[String],
         urgency: Urgency<'_>,
         plan: impl Fn(&str, &TableMeta) -> Result<(TableMeta, Vec<IndexId>)>,
         added: (&[ForeignKey], &Statement, &dyn Names),
-        counter: Option<u64>,
+        beside: impl Fn(u64) -> Option<Written>,
     ) -> Result<Changed> {
         let plan = |ids: &mut (u32, u64)| {
             let (mut change, mut next, mut all_gone) = (Change::new(), Vec::new(), Vec::new());
@@ -400,8 +401,7 @@ impl Catalog {
                 let (mut meta, gone) = plan(name, &old)?;
                 referring.extend(self.give_keys(name, &old, &mut meta, added)?);
                 change.push((format::table_key(name), Some(meta.encode())));
-                // The mark of a counter that there was before is not that of the new one.
-                change.extend(counter.map(|next| Counter::initial(meta.table_id, Which::AutoIncrement, next)));
+                change.extend(beside(meta.table_id));
                 // Of indexes that may be others now.
                 change.push((statistics_key(meta.table_id), None));
                 let had = old.ids();

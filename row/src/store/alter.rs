@@ -1,6 +1,7 @@
 //! ALTER TABLE as far as the catalog and the tables in use are concerned: columns change in place, indexes come and go.
 
 use super::Store;
+use crate::auto_increment::{Counter, Which};
 use crate::catalog::alter::Source;
 use crate::catalog::define::Names;
 use crate::catalog::format::FIRST_INDEX_ID;
@@ -85,7 +86,9 @@ impl Store {
             self.altered(old, alteration, table.ok_or_else(|| Error::NoTable(name.to_owned()))?)
         };
         let added = (&alteration.keys.added[..], &alteration.statement, self as &dyn Names);
-        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), plan, added, alteration.counter);
+        // The mark of a counter that there was before is not that of the new one.
+        let counter = |table| alteration.counter.map(|next| Counter::initial(table, Which::AutoIncrement, next));
+        let changed = self.catalog.alter(&names, Urgency::Waits(is_killed), plan, added, counter);
         let (altered, seq) = self.noting(names.first().map_or("", String::as_str), changed)?;
         let mut states = self.tables.lock();
         for (AlteredTable { name, built, .. }, (meta, min_snapshot)) in tables.iter().zip(altered) {
