@@ -202,9 +202,15 @@ Conversion::~Conversion()
   delete[] copies_;
 }
 
-/* Gives the row the next number, as an insert would. Nobody changes rows meanwhile, so that each is met once. */
+/* Gives the row the next number, as an insert would. Nobody changes rows meanwhile, so that each is met once. The versions of one row would get
+   several numbers: that is refused, as by a copy. */
 int Conversion::number()
 {
+  if (to_->versioned() && !from_->vers_end_field()->is_max())
+  {
+    my_error(ER_UNSUPPORTED_EXTENSION, MYF(0), from_->s->table_name.str);
+    return 1;
+  }
   Field *field= to_->found_next_number_field;
   const system_variables &variables= thd_->variables;
   const ulonglong value= strata_autoinc_align(*counter_, variables.auto_increment_offset, variables.auto_increment_increment);
