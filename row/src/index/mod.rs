@@ -300,14 +300,17 @@ impl Writer<'_> {
         let apart = encode_row(table, new, &mut b.row_value)?;
         let moved = b.old_row_key != b.row_key;
         let stored = stored.filter(|stored| stored.key == b.old_row_key);
-        if !moved && stored.is_some_and(|stored| apart.equals(&b.row_value, stored.row)) {
+        if !moved
+            && let Some(stored) = stored
+            && has_values(table, stored.key, stored.row, &b.row_value, &apart)?
+        {
             return Ok(Updated::Same);
         }
         hold(self.session, table, &b.old_row_key, &mut b.found, Former { stored, ..old })?;
         if !moved && stored.is_none() && exists(self.session, &b.old_row_key, &mut b.found)? {
-            let same = apart.equals(&b.row_value, &b.found);
+            let same = has_values(table, &b.old_row_key, &b.found, &b.row_value, &apart);
             b.found.release();
-            if same {
+            if same? {
                 return Ok(Updated::Same);
             }
         }
@@ -372,6 +375,30 @@ pub(crate) fn encode_row<'r>(table: &Table, record: Record<'r>, out: &mut Vec<u8
         true => Ok(apart),
         false => Err(Error::RowTooLong { bytes, limit: VALUE_BYTES_MAX }),
     }
+}
+
+/// True if a row, as it is stored, has the values of one that `encode_row` has encoded.
+#[inline]
+fn has_values(table: &Table, key: &[u8], stored: &[u8], bytes: &[u8], apart: &Apart<'_>) -> Result<bool> {
+    Ok(apart.equals(bytes, stored)
+        || table.row.is_former(stored) && former_has_values(table, key, stored, bytes, apart)?)
+}
+
+/// A row of a former schema version may have the same values in other bytes.
+#[cold]
+fn former_has_values(table: &Table, key: &[u8], stored: &[u8], bytes: &[u8], apart: &Apart<'_>) -> Result<bool> {
+    let mut record = vec![0; table.def.record_bytes as usize];
+    table
+        .row
+        .decode(key, stored, &mut record, None)
+        .map_err(|error| Error::from(error).read_at(table.engine(), key))?;
+    let mut was = Vec::new();
+    // SAFETY: BLOBs lead into `stored`.
+    let former = encode_row(table, unsafe { Record::new(&record) }, &mut was)?;
+    Ok(match former.is_empty() {
+        true => apart.equals(bytes, &was),
+        false => apart.equals(bytes, &former.parts(&was).concat()),
+    })
 }
 
 /// Writes a row that `encode_row` has encoded.

@@ -206,6 +206,12 @@ impl RowCodec {
         apart
     }
 
+    /// True if a row was written in a schema version before the present one.
+    #[inline]
+    pub fn is_former(&self, row: &[u8]) -> bool {
+        !self.former.is_empty() && Reader::new(row).varint() != Some(self.version)
+    }
+
     /// Fills the stored columns among `columns` (or all) from a row and its clustered key, and leaves the rest of the
     /// record as it is. The pointers of BLOB columns lead into `value`: they may be followed only as long as its bytes
     /// stay where they are. After an error the columns are in no particular state.
