@@ -178,11 +178,7 @@ pub fn run(args: Args) -> Result<()> {
             Ok(next) => server = Some(next),
             Err(error) => {
                 println!("round {round}: VIOLATION");
-                bail!(
-                    "{error:#}\nseed {seed}; data in {}, the server's log is {}",
-                    trial.instance.data().display(),
-                    trial.instance.log().display()
-                );
+                bail!("{error:#}\nseed {seed}; {}", trial.instance.whereabouts());
             }
         }
     }

@@ -90,6 +90,11 @@ impl Instance {
         self.dir.join("mariadbd.log")
     }
 
+    /// Where to look when something is wrong.
+    pub fn whereabouts(&self) -> String {
+        format!("data in {}, the server's log is {}", self.data().display(), self.log().display())
+    }
+
     /// The server's socket.
     pub fn socket(&self) -> &Path {
         &self.socket

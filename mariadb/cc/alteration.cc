@@ -154,7 +154,8 @@ bool Alteration::describe(THD *thd, TABLE *table, TABLE *altered, const Alter_in
   for (uint i= 0; i < altered->s->keys; i++)
     if (indexes_[i] < 0 && altered->key_info[i].algorithm == HA_KEY_ALG_LONG_HASH)
       return false; /* nobody but the server can tell whether its values are unique */
-  bool converts= table->versioned() != altered->versioned() || !same_records(table, altered) || has_virtual_index(altered) || (info->handler_flags & CHANGES_VALUES);
+  bool converts= table->versioned() != altered->versioned() || !same_records(table, altered) || has_virtual_index(altered) ||
+                 (info->handler_flags & CHANGES_VALUES);
   for (size_t i= 0; i < columns_.size(); i++)
     converts|= columns_[i] != (int32_t) i;
   alteration_= {definition_.get(), columns_.data(), indexes_.data(), altered->record[0], ddl_.get(), rebuilds, converts,

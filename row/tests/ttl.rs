@@ -477,6 +477,27 @@ fn an_applier_sees_expired_rows_and_puts_others_in_their_place() {
     db.check();
 }
 
+/// An entry of a unique index whose row is not there is damage: who inserts its value is told of a duplicate, and does not look for the row for
+/// ever.
+#[test]
+fn an_entry_without_its_row_is_a_duplicate() {
+    let db = Db::new(definition(false, false));
+    db.at(100);
+    let mut conn = db.conn();
+    conn.insert(&row(1, Some(1), 0, Some(1))).unwrap();
+    conn.session.commit().unwrap();
+    let mut key = db.table.clustered.prefix().to_vec();
+    key.extend_from_slice(&(1u32 ^ 1 << 31).to_be_bytes());
+    let mut txn = db.store.engine().begin();
+    txn.delete(&key).unwrap();
+    txn.commit().unwrap();
+    let refused = conn.insert(&row(2, Some(1), 0, None));
+    assert!(matches!(refused, Err(Error::Duplicate(1))), "{refused:?}");
+    conn.insert(&row(3, Some(3), 0, None)).unwrap();
+    conn.session.commit().unwrap();
+    assert_eq!(conn.all(None, true), [row(3, Some(3), 0, None)]);
+}
+
 /// A fill (a copy of a table) leaves out rows that have expired: they are no duplicates of each other, nor of rows that live, in any order. What
 /// repeats events keeps them.
 #[test]

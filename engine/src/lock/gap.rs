@@ -315,11 +315,16 @@ impl LockTable {
     /// Gives back the range locks of `owner`, which scans no more. Its intentions stay until its end.
     pub fn unlock_ranges(&self, owner: &Arc<LockOwner>) {
         let indexes = owner.indexes.lock().clone();
+        self.leave_ranges(indexes, |ranges| ranges.leave(owner.id, |waiter| waiter.end_wait(WaitState::Granted)));
+    }
+
+    /// `leave` takes an owner out of the ranges of each of these indexes, and says whether it was a scanner there.
+    fn leave_ranges(&self, indexes: Vec<IndexId>, leave: impl Fn(&mut IndexRanges<Arc<LockOwner>>) -> bool) {
         for index in indexes {
             let number = Ranges::number(index);
             let mut indexes = self.ranges.lock(number);
             let Some(ranges) = indexes.get_mut(&index) else { continue };
-            if ranges.leave(owner.id, |waiter| waiter.end_wait(WaitState::Granted)) {
+            if leave(ranges) {
                 self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
             }
             if ranges.is_free() {
@@ -352,17 +357,8 @@ impl LockTable {
             }
         }
         // Nobody else adds indexes once the list is gone.
-        for index in std::mem::take(&mut *owner.indexes.lock()) {
-            let number = Ranges::number(index);
-            let mut indexes = self.ranges.lock(number);
-            let Some(ranges) = indexes.get_mut(&index) else { continue };
-            if ranges.release(owner.id, |waiter| waiter.end_wait(WaitState::Granted)) {
-                self.ranges.shards[number].scanners.fetch_sub(1, Ordering::Relaxed);
-            }
-            if ranges.is_free() {
-                indexes.remove(&index);
-            }
-        }
+        let indexes = std::mem::take(&mut *owner.indexes.lock());
+        self.leave_ranges(indexes, |ranges| ranges.release(owner.id, |waiter| waiter.end_wait(WaitState::Granted)));
         owner.clear_beyond();
     }
 

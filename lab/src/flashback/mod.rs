@@ -130,13 +130,7 @@ pub fn run(args: Args) -> Result<()> {
         reads: 0,
         args,
     };
-    trial.all().with_context(|| {
-        format!(
-            "seed {seed}; data in {}, the server's log is {}",
-            trial.instance.data().display(),
-            trial.instance.log().display()
-        )
-    })
+    trial.all().with_context(|| format!("seed {seed}; {}", trial.instance.whereabouts()))
 }
 
 impl Trial {

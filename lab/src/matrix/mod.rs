@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const DATABASE: &str = "matrix";
 const TWO_PHASES: &[&str] =
     &["prepare-begins", "prepare-logged", "prepare-durable", "order-begins", "ordered", "commit-visible"];
-const ONE_PHASE: &[&str] = &[
+/// Steps of a commit at which a server of the engine can end itself.
+pub const ONE_PHASE: &[&str] = &[
     "prepare-begins",
     "prepare-logged",
     "prepare-durable",

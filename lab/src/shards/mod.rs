@@ -19,6 +19,7 @@ mod transfers;
 use crate::crash::{check_tables_of, fail_if};
 use crate::engine::Kind;
 use crate::leaks;
+use crate::matrix::ONE_PHASE;
 use crate::options::Trial;
 use crate::side::wait_until;
 use anyhow::{Context, Result, ensure};
@@ -35,16 +36,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use transfers::{Held, Writer};
 
-/// Where a data server of Strata ends itself.
-const ENDS: [&str; 7] = [
-    "prepare-begins",
-    "prepare-logged",
-    "prepare-durable",
-    "order-begins",
-    "ordered",
-    "commit-visible",
-    "commit-durable",
-];
 /// Errors that are no wonder while a server is down or a row is in doubt: of locks, of connections, of XA branches that are gone.
 const EXPECTED: [&str; 19] = [
     "no answer",
@@ -216,7 +207,7 @@ impl Shards {
         let shard = self.rng.random_range(0..self.cluster.count());
         let ends_itself = at.is_none() && victim == Victim::Shard && self.args.trial.engine == Kind::Strata;
         let step = ends_itself.then(|| {
-            let step = ENDS[self.rng.random_range(0..ENDS.len())];
+            let step = ONE_PHASE[self.rng.random_range(0..ONE_PHASE.len())];
             format!("{step}:{}", self.rng.random_range(1..100))
         });
         if let Some(step) = &step {
