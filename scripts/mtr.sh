@@ -183,6 +183,8 @@ verdict() {
     cat "$results/$1.out" "$results/${1%-*}"-{named,default,foreign}-"${1##*-}.out" 2>/dev/null |
       grep -vE '\[ (pass|disabled) ' | tail -n 150 >&2 || true
     printf '%s\n' "$bad" | sed "s/^/$me: /" >&2
+    # Where the first of them began to differ.
+    sed -n '/^CURRENT_TEST/,/^$/p' "$results/$1.out" 2>/dev/null | grep -E -m 8 '^[-+]|^mysqltest' >&2 || true
   fi
   printf '%s passed, %s failed\n' "$(count pass "$tsv")" "$(grep -c . <<<"$bad" || true)" \
     >"$results/last-count"

@@ -255,12 +255,12 @@ run_step() {
   fi
   printf '==== %s\n' "$s"
   rm -f "$count"
-  # In a shell of its own, with errexit in force (which it is not within "if").
+  # In a shell of its own, with errexit in force (which it is not within "if"). No pipe: a server that a step left running would hold it open.
   set +e
   (
     set -euo pipefail
     "step_$s"
-  ) </dev/null
+  ) </dev/null > >(tee "$logs/output-$s") 2>&1
   rc=$?
   set -e
   if [ -f "$count" ]; then
@@ -293,6 +293,10 @@ for s in "$@"; do run_step "$s"; done
 
 printf '%s passed, %s failed\n' "$passed" "$failed" >target/test-summary
 if [ ${#bad[@]} -gt 0 ]; then
+  # Again at the end, where it is found in a long log: the last words of what failed.
+  for s in "${bad[@]}"; do
+    [ ! -f "$logs/output-$s" ] || tail -n 12 "$logs/output-$s" | cut -c 1-200 | sed "s/^/$s: /"
+  done
   say "FAILED after $SECONDS s: ${bad[*]}"
   exit 1
 fi

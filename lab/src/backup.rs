@@ -533,7 +533,8 @@ fn write_twins(origin: &Instance, first: u64, stop: &AtomicBool, longest_us: &At
     Ok(n)
 }
 
-fn size_of(dir: &Path) -> Result<u64> {
+/// Bytes of all files of a folder and those in it.
+pub fn size_of(dir: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -12,6 +12,7 @@
 
 mod anomalies;
 mod backup;
+mod backup_cost;
 mod binlog;
 mod bulk;
 mod churn;
@@ -126,6 +127,8 @@ enum Command {
     Flashback(flashback::Args),
     /// Rows that expire, while the purge removes them and the server is ended again and again
     Ttl(expiring::Args),
+    /// What a backup costs those who work meanwhile: TPC-C's rate and the longest commit before, during and after it
+    BackupCost(backup_cost::Args),
     /// How long a checkpoint takes to be a second server that answers, at several sizes of the store
     Clones(clones::Args),
     /// Damages the files of a store, salvages it with strata-tool, loads what comes of it, and compares
@@ -178,6 +181,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::run(args),
         Command::Flashback(args) => flashback::run(args),
         Command::Ttl(args) => expiring::run(args),
+        Command::BackupCost(args) => backup_cost::run(args),
         Command::Clones(args) => clones::run(args),
         Command::Salvage(args) => salvage::run(args),
         Command::Anomalies(args) => anomalies::run(args),
