@@ -25,7 +25,7 @@ my $names = join '|', map quotemeta, split /,/, $old;
 my $prefix = lc $new;
 
 # Variables that mean the same in both engines.
-my @of_variable = ('lock_wait_timeout');
+my @of_variable = ('lock_wait_timeout', 'snapshot_isolation');
 
 for my $file (@files) {
     open my $in, '<:raw', $file or die "$file: $!\n";
