@@ -28,6 +28,7 @@
 # plugin, which is not loaded for InnoDB. With TESTs given (as mtr takes them:
 # basic, storage_engine/trx-strata.insert) only these are run. Everything after "--" goes to mtr as it is, for example
 #   mtr.sh strata basic -- --record
+# With "-- --force" a test goes on behind a statement that fails, so that its output shows all differences.
 #
 # Environment: STRATA_MTR_PARALLEL (2), STRATA_MTR_ROOT (target/mtr-root),
 # STRATA_MTR_VAR (/tmp/strata-mtr.UID/...; keep it short, a socket lies in it).
@@ -225,8 +226,9 @@ suites_of() {
 # The folder of suite $2 in a tree's test folder $1.
 suite_dir() { if [ "$2" = main ]; then echo "$1/main"; else echo "$1/suite/$2"; fi; }
 
-# The tests of suite $1 that concern the engine. $2 = foreign: of main, rpl and binlog those that ask for InnoDB and have
-# foreign keys, of innodb those on foreign keys, on ALTER TABLE and on indexes, by their names. $2 = named: they ask for InnoDB, or run
+# The tests of suite $1 that concern the engine. $2 = foreign: of main those that ask for InnoDB and do not name its internals, and of main, rpl and
+# binlog those that ask for InnoDB and have foreign keys; of innodb those that do not name its internals, and those on foreign keys, on
+# ALTER TABLE and on indexes, by their names. $2 = named: they ask for InnoDB, or run
 # once with each of several default engines. $2 = default: they take the default engine, which
 # nothing but their result names; of sql_sequence all, which name engines in passing. Tests
 # that need a debug build are left out.
@@ -238,14 +240,37 @@ feature_tests() {
     cd "$(suite_dir "$MARIADB_TEST_DIR" "$1")"
     [ ! -d t ] || cd t
     case $1.$2 in
-      innodb.foreign) printf '%s\n' ./*.test | grep -E "^\./($of_innodb)" | xargs grep -Li have_debug ;;
-      *.foreign) grep -liE 'foreign +key' ./*.test | xargs grep -l have_innodb | xargs grep -Li have_debug ;;
+      innodb.foreign)
+        { printf '%s\n' ./*.test | grep -E "^\./($of_innodb)"; grep -LiE "$internals" ./*.test; } | sort -u | xargs grep -Li have_debug
+        ;;
+      *.foreign)
+        { grep -liE 'foreign +key' ./*.test; [ "$1" != main ] || grep -LiE "$internals" ./*.test; } | sort -u |
+          xargs grep -l have_innodb | xargs grep -Li have_debug
+        ;;
       sql_sequence.named | rpl.named | binlog.named) ;;
       sql_sequence.default) grep -LiE '\b(aria|archive)\b|have_debug' ./*.test ;;
       *.named) grep -liE "$named" ./*.test | xargs grep -Li have_debug ;;
       *.default) grep -LiE "$named|$engine|$other|engine *=" ./*.test ;;
     esac
   ) | sed "s,^\./,$1.,; s/\.test\$//"
+}
+
+# What names InnoDB's internals: its tables, metrics, files, variables of the server, kinds of rows and of indexes that it alone has.
+internals='innodb_sys_|innodb_metrics|innodb_(table|index)_stats|\.ibd|ibdata|tablespace|have_big|big_test|engine +innodb +status|fulltext|spatial'
+internals+='|(global|@@)[. ]*innodb_|key_block_size|row_format|innodb_page_size'
+
+# The files that tests of suite $1 of kind $2 include and that name InnoDB, below the test folder. Those that ask for the engine or for its
+# state are not among them.
+included_by() {
+  local name
+  feature_tests "$1" "$2" | while read -r name; do
+    cat "$(suite_dir "$MARIADB_TEST_DIR" "$1")"/{,t/}"${name#*.}.test" 2>/dev/null || true
+  done | sed -nE 's/^[[:space:]]*(--[[:space:]]*)?source[[:space:]]+([^[:space:];]+).*/\2/Ip' | sort -u | while read -r name; do
+    for name in "$name" "suite/$1/$name" "suite/$1/t/$name"; do
+      case $name in *have_* | *wait_all_purged* | *no_checkpoint*) continue ;; esac
+      if grep -qiwE innodb "$MARIADB_TEST_DIR/$name" 2>/dev/null; then echo "$name"; fi
+    done
+  done
 }
 
 # Beginnings of the names of the tests of suite innodb that are run.
@@ -266,7 +291,7 @@ kinds_of() {
 # the default engine instead of MyISAM's also. With InnoDB the former changes nothing. (What
 # rpl and binlog include from elsewhere may name InnoDB: there only MyISAM is replaced.)
 features_root() {
-  local command=$1 engine=$2 suite dir kind name names files
+  local command=$1 engine=$2 suite dir kind name names files included
   shift 2
   for suite in "$@"; do
     names=InnoDB,MyISAM
@@ -275,6 +300,14 @@ features_root() {
     rm -rf "$dir"
     cp -a "$(suite_dir "$MARIADB_TEST_DIR" "$suite")" "$dir"
     if [ "$(kinds_of "$command" "$suite")" = foreign ]; then
+      # One size of InnoDB's pages: they mean nothing to another engine.
+      find "$tests/include" -name 'innodb_page_size*.combinations' -exec perl -0777 -i -pe \
+        '$_ = join "", grep /^\[16k\]/, split /(?=^\[)/m' {} +
+      mapfile -t included < <(included_by "$suite" foreign)
+      for name in "${included[@]}"; do
+        cp "$MARIADB_TEST_DIR/$name" "$tests/$name"
+        [ "$engine" = InnoDB ] || "$top/scripts/rename-engine.pl" InnoDB "$engine" "$tests/$name"
+      done
       [ "$engine" = InnoDB ] || while read -r name; do
         name=${name#*.}
         files=$(find "$dir" -name "$name.test" -o -name "$name.result" -o -name "$name,*" -o -name "$name.opt" -o -name "$name.inc")

@@ -7,6 +7,7 @@
 # A name is replaced where it stands as a word: ENGINE=InnoDB, 'InnoDB', in comments
 # (which tests and results share). It stays where it is no engine's name:
 #   - in lines that include a file, and in paths (suite/innodb/..., innodb.inc)
+#   - in lines that take the runner's list of combinations apart, in which "innodb" says that InnoDB is loaded
 #   - in options (--innodb) and names of mysqltest's variables ($innodb)
 #   - before a colon, InnoDB's own messages, which tests tell the runner to expect; before
 #     two tabs, SHOW ENGINE INNODB STATUS
@@ -24,7 +25,7 @@ my $names = join '|', map quotemeta, split /,/, $old;
 my $prefix = lc $new;
 
 # Variables that mean the same in both engines.
-my @of_variable = ('lock_wait_timeout');
+my @of_variable = ('lock_wait_timeout', 'snapshot_isolation');
 
 for my $file (@files) {
     open my $in, '<:raw', $file or die "$file: $!\n";
@@ -32,7 +33,7 @@ for my $file (@files) {
     close $in;
     my $changed = 0;
     for (@lines) {
-        next if /^\s*(?:--)?\s*source\b/i;
+        next if /^\s*(?:--)?\s*source\b/i || /\$MTR_COMBINATIONS/;
         my $was = $_;
         if (/\toptimize\tnote\tTable does not support optimize/ || /^\S+\.ibd$/) {
             $_ = '';

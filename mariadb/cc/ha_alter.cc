@@ -49,11 +49,6 @@ constexpr alter_table_operations CONVERTS= ALTER_COLUMN_NOT_NULLABLE | ALTER_STO
 constexpr alter_table_operations REBUILDS= CONVERTS | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_RECREATE_TABLE |
                                            ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL | ALTER_DROP_SYSTEM_VERSIONING;
 
-/* What may make a foreign key impossible: the server's checks belong to the copy. Names are followed. */
-constexpr alter_table_operations CONCERNS_KEYS= CONVERTS | ALTER_DROP_STORED_COLUMN | ALTER_COLUMN_NULLABLE |
-                                                ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_VIRTUAL_GCOL_EXPR |
-                                                ALTER_VIRTUAL_COLUMN_TYPE | ALTER_COLUMN_VCOL;
-
 bool is_integer(enum_field_types type)
 {
   switch (type) {
@@ -122,64 +117,6 @@ Compare_keys ha_strata::compare_key_parts(const Field &old_field, const Column_d
     return Compare_keys::Equal;
   bool is_whole= old_part.length == old_field.key_length();
   return is_whole && old_part.length < new_part.length ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
-}
-
-/* Which part has a column in the foreign keys that stay? */
-ha_strata::InKeys ha_strata::in_foreign_keys(const Field &field, const Alter_inplace_info *info)
-{
-  InKeys found;
-  if (!is_related())
-    return found;
-  List<FOREIGN_KEY_INFO> own, incoming;
-  THD *thd= ha_thd();
-  if (get_foreign_key_list(thd, &own) || get_parent_foreign_key_list(thd, &incoming))
-    return {true, true};
-  auto has= [&field](List<LEX_CSTRING> &columns) {
-    List_iterator_fast<LEX_CSTRING> names(columns);
-    while (const LEX_CSTRING *name= names++)
-      if (!my_strcasecmp(system_charset_info, name->str, field.field_name.str))
-        return true;
-    return false;
-  };
-  auto goes= [info](const FOREIGN_KEY_INFO *key) {
-    for (const Alter_drop &drop : info->alter_info->drop_list)
-      if (drop.type == Alter_drop::FOREIGN_KEY && !my_strcasecmp(system_charset_info, drop.name, key->foreign_id->str))
-        return true;
-    return false;
-  };
-  List_iterator_fast<FOREIGN_KEY_INFO> keys(own), others(incoming);
-  while (FOREIGN_KEY_INFO *key= keys++)
-    if (!goes(key) && has(key->foreign_fields))
-    {
-      found.any= true;
-      found.becomes_null|= key->delete_method == FK_OPTION_SET_NULL || key->update_method == FK_OPTION_SET_NULL;
-    }
-  auto is_own= [this](const FOREIGN_KEY_INFO *key) {
-    return strata::same_name(*key->foreign_db, table->s->db) && strata::same_name(*key->foreign_table, table->s->table_name);
-  };
-  while (FOREIGN_KEY_INFO *key= others++)
-    found.any|= !(is_own(key) && goes(key)) && has(key->referenced_fields);
-  return found;
-}
-
-/* Do foreign keys lose a column, or have one whose values might be others? The server's checks of them belong to the copy. */
-bool ha_strata::breaks_foreign_key(const Alter_inplace_info *info)
-{
-  if (!is_related() || !(info->handler_flags & CONCERNS_KEYS))
-    return false;
-  for (Field **field= table->field; *field; field++)
-  {
-    const Create_field *to= strata::definition_of(*field, info);
-    const bool is_same= to && (*field)->is_equal(*to) && !(*field)->vcol_info && !to->vcol_info;
-    const bool loses_null= to && (*field)->maybe_null() && (to->flags & NOT_NULL_FLAG);
-    if (is_same && !loses_null)
-      continue;
-    const InKeys keys= in_foreign_keys(**field, info);
-    /* A NULL becomes another value unless it is an error. */
-    if (keys.any && !(is_same && !keys.becomes_null && ha_thd()->is_strict_mode()))
-      return true;
-  }
-  return false;
 }
 
 /* Periods of a key that become others, or get another key, may meet, which nobody but the server can tell. */
@@ -281,6 +218,8 @@ enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE *alt
 enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info *info, Alteration *alteration)
 {
   const alter_table_operations asked= info->handler_flags;
+  if (brings_null(info, false))
+    return HA_ALTER_INPLACE_COPY_NO_LOCK; /* to be told once the server has settled for this way */
   if ((asked & ~(DONE_INSTANTLY | DONE_ONLINE | REBUILDS)) || info->ignore || info->error_if_not_empty ||
       breaks_foreign_key(info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -360,6 +299,8 @@ bool ha_strata::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   Altered *ctx= new (ha_thd()->mem_root) Altered(table_);
   info->handler_ctx= ctx;
   if (!ctx)
+    return true;
+  if (brings_null(info, true))
     return true;
   Alteration alteration(ha_thd());
   if (in_place(altered, info, &alteration) == HA_ALTER_INPLACE_NOT_SUPPORTED)

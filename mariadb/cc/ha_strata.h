@@ -144,12 +144,12 @@ private:
   void describe_indexes();
   enum_alter_inplace_result in_place(TABLE *altered, Alter_inplace_info *info, strata::Alteration *alteration);
   bool may_rebuild(const TABLE *altered, const Alter_inplace_info *info, bool converts);
-  struct InKeys
-  {
-    bool any= false, becomes_null= false; /* by an action */
-  };
-  InKeys in_foreign_keys(const Field &field, const Alter_inplace_info *info);
+  bool keys_that_stay(const Alter_inplace_info *info, List<FOREIGN_KEY_INFO> *own, List<FOREIGN_KEY_INFO> *incoming);
+  /* Do foreign keys lose a column, or have one whose values might be others? The server's checks of them belong to the copy. */
   bool breaks_foreign_key(const Alter_inplace_info *info);
+  /* Could a foreign key bring NULL to a column that takes none in the end? InnoDB refuses that, and so does the server before it
+     copies. */
+  bool brings_null(const Alter_inplace_info *info, bool tell);
   bool checks_rows(const strata::Alteration &alteration);
   bool may_check_rows(alter_table_operations asked, const strata::Alteration &alteration) const;
   bool lock_parents(const strata::Alteration &alteration);

@@ -426,6 +426,43 @@ fn keys_come_and_go_in_place() {
     assert!(referring(&store, "p") == ["d.taken"] && keys(&store, "c").is_empty());
 }
 
+/// A table whose columns get other names in the statement in which an index goes, or all are written anew.
+#[test]
+fn other_names_of_columns_do_not_hide_the_indexes_that_keys_need() {
+    let store = open(&MemDisk::new());
+    let indexes = ["PRIMARY unique (id)", "u (u)", "x (x)"];
+    create(&store, "p", &table(&["id int4", "u int4", "x int4"], &indexes), &[], &CHECKED).unwrap();
+    create(&store, "c", &child(), &[foreign_key("f: c (p) -> p (u)").1], &CHECKED).unwrap();
+    let alter = |columns: &[&str], indexes: &[&str], kept: &[usize], rebuilds: bool| {
+        let def = table(columns, indexes);
+        let alteration = Alteration {
+            sources: (0..def.columns.len()).map(Source::Kept).collect(),
+            kept: kept.iter().copied().map(Some).collect(),
+            statement: Statement { altered: Some(path("p")), ..CHECKED },
+            keys: KeyChange::default(),
+            def,
+            rebuilds,
+            converts: false,
+            counter: None,
+        };
+        let altered = AlteredTable { name: path("p"), kept: kept.to_vec(), built: Vec::new() };
+        match (store.check_alteration(altered, &alteration, NEVER), rebuilds) {
+            (Ok(()), true) => Ok(()),
+            (Ok(()), false) => {
+                let altered = AlteredTable { name: path("p"), kept: kept.to_vec(), built: Vec::new() };
+                store.alter_tables(&[altered], &alteration, NEVER)
+            }
+            (refused, _) => refused,
+        }
+    };
+    let refers_to = || store.catalog().get(&path("c")).unwrap().foreign[0].parent_columns.clone();
+    alter(&["id int4", "v int4 null", "x int4"], &["PRIMARY unique (id)", "u (v)", "x (x)"], &[0, 1, 2], true).unwrap();
+    let lacks_it = alter(&["id int4", "v int4", "u int4"], &["PRIMARY unique (id)", "x (u)"], &[0, 2], false);
+    assert!(matches!(lacks_it, Err(Error::IndexOfForeign(index)) if index == "u"));
+    alter(&["id int4", "v int4", "u int4"], &["PRIMARY unique (id)", "u (v)"], &[0, 1], false).unwrap();
+    assert_eq!(refers_to(), ["v"]);
+}
+
 /// Guards the numbers of errors (1822, 1825, 1826): InnoDB looks at one key after the other, at types and for NULL where there is an index
 /// of the child already, and in the end where that comes with the key.
 #[test]

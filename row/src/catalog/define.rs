@@ -163,6 +163,8 @@ impl Subject<'_> {
             return match before.and_then(|before| index_name(before, &key.columns)) {
                 Some(_) if !statement.checks => Ok(()),
                 Some(index) => Err(Error::IndexOfForeign(index)),
+                // It has lost its index before.
+                None if key.inherited => Ok(()),
                 None => refuse("The table has no index that begins with these columns.".into()),
             };
         }
@@ -313,7 +315,18 @@ pub(crate) fn check_children(
     Ok(())
 }
 
-/// An error if a table that changes from `before` to `meta` lacks an index that a foreign key needs.
+/// `meta` with the names that columns had in `before`: the keys know them by these until they follow. New columns have none.
+fn under_former_names(before: &TableMeta, meta: &TableMeta) -> TableMeta {
+    let mut meta = meta.clone();
+    for column in &mut meta.columns {
+        let former = before.columns.iter().find(|former| former.id == column.id);
+        column.name = former.map(|former| former.name.clone()).unwrap_or_default();
+    }
+    meta
+}
+
+/// An error if a table that changes from `before` to `meta` lacks an index that a foreign key needs. The keys have the former names of
+/// columns.
 pub(crate) fn check_indexes(
     tables: &dyn Dictionary,
     names: &dyn Names,
@@ -324,6 +337,7 @@ pub(crate) fn check_indexes(
     if !statement.checks {
         return Ok(());
     }
+    let meta = &under_former_names(before, meta);
     for key in &meta.foreign {
         let Some(numbers) = columns(meta, &key.columns) else { continue };
         if index_of(meta, &numbers).is_none()

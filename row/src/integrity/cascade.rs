@@ -200,12 +200,14 @@ impl Workspace {
         })
     }
 
-    /// Begins to follow a consequence; `None` if no child row can have the values.
+    /// Begins to follow a consequence; `None` if no child row can have the values. A child whose index went without checks is refused,
+    /// as by InnoDB: there may be rows with the values.
     fn begin_walk(&mut self, session: &mut Session, consequence: Consequence) -> Result<Option<Walk>> {
         let reference = &consequence.reference;
-        let (Some(place), Some(child)) = (reference.child_index, self.child(session, &consequence)?) else {
-            return Ok(None);
+        let Some(place) = reference.child_index else {
+            return Err(Error::RowIsReferenced(reference.clone()));
         };
+        let Some(child) = self.child(session, &consequence)? else { return Ok(None) };
         let codec = &child.indexes[number_of(&child, place)?];
         let values = consequence.old.iter().map(|value| Some(value.as_slice()));
         let Some(in_key) = codec.encode_values(values, &mut self.key)? else { return Ok(None) };

@@ -143,8 +143,8 @@ impl Links {
         }
         let mut children = Vec::new();
         for reference in &relations.children {
-            // A key that does not fit protects nothing.
-            let (Some(parent_index), Some(_)) = (reference.parent_index, reference.child_index) else { continue };
+            // A key that does not fit protects nothing. One whose children have no index does.
+            let Some(parent_index) = reference.parent_index else { continue };
             let number = number_of(table, parent_index)?;
             let columns = Columns::new(table, &reference.parent_columns)?;
             children.push(Incoming { reference: reference.clone(), columns, turn: turn_of(table, number) });
