@@ -24,7 +24,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::options::{Compression, Durability, Options};
 use crate::parts::Core;
 use crate::past::{self, Past};
-use crate::read::{IndexStats, RangeEstimate};
+use crate::read::{IndexStats, RangeCount, RangeEstimate};
 use crate::read_point::ReadPoint;
 use crate::renewal::{Moment, Renewal};
 use crate::sorter::{NotedKeys, Sorter};
@@ -391,6 +391,11 @@ impl Engine {
     /// Sizes of an index.
     pub fn index_stats(&self, id: IndexId) -> IndexStats {
         read::index_stats(&self.core.tree, id)
+    }
+
+    /// Counts the rows and the entries in `[lower, upper)`, at the newest state, from one of its ends up to `most` entries.
+    pub fn count_range(&self, lower: &[u8], upper: &[u8], forward: bool, most: u64) -> Result<RangeCount> {
+        read::count_range(&self.core.tree, lower, upper, forward, most)
     }
 
     /// Reads every block of an index's tables and verifies checksums and order.

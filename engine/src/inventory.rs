@@ -39,10 +39,22 @@ pub(crate) const INDEX_SAMPLE: u64 = 128;
 /// Memory that a memtable holds in reserve must not count as the size of its first keys.
 const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
 
-/// About how many keys of an index a memtable has, and how many bytes, by the mean of all its keys.
-pub(crate) fn in_memtable(table: &MemTable, id: IndexId) -> (u64, u64) {
-    let keys = table.estimate_keys(&id.prefix(), &IndexId(id.0 + 1).prefix(), INDEX_SAMPLE);
-    (keys, keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX))
+/// What a memtable has of an index, about.
+#[derive(Clone, Copy)]
+pub(crate) struct InMemory {
+    pub keys: u64,
+    /// Of these, keys whose newest version is a tombstone.
+    pub tombstones: u64,
+    /// By the mean of all keys of the memtable.
+    pub bytes: u64,
+}
+
+/// Looks at some keys of an index in a memtable.
+pub(crate) fn in_memtable(table: &MemTable, id: IndexId) -> InMemory {
+    let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
+    let (keys, tombstones) = table.estimate_deleted(&lower, &upper, INDEX_SAMPLE);
+    let bytes = keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
+    InMemory { keys, tombstones, bytes }
 }
 
 /// What a level holds of an index.
@@ -52,7 +64,7 @@ pub struct Holding {
     pub files: u64,
     /// Versions, tombstones included; in memory an estimate.
     pub entries: u64,
-    /// Tombstones; 0 in memory, where nobody counts them.
+    /// Tombstones; in memory an estimate.
     pub tombstones: u64,
     /// Bytes of keys and values, not compressed.
     pub raw_bytes: u64,
@@ -66,11 +78,12 @@ pub(crate) fn holdings(state: &ReadState, ids: &BTreeSet<IndexId>) -> BTreeMap<(
     let mut found: BTreeMap<(IndexId, Option<u8>), Holding> = BTreeMap::new();
     for mem in state.memtables() {
         for &id in ids {
-            let (entries, bytes) = in_memtable(&mem.table, id);
-            if entries > 0 {
+            let held = in_memtable(&mem.table, id);
+            if held.keys > 0 {
                 let holding = found.entry((id, None)).or_default();
-                holding.entries += entries;
-                holding.raw_bytes += bytes;
+                holding.entries += held.keys;
+                holding.tombstones += held.tombstones;
+                holding.raw_bytes += held.bytes;
             }
         }
     }

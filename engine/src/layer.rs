@@ -31,7 +31,7 @@ pub use crate::lock::{
 };
 pub use crate::manifest::{Feature, Need};
 pub use crate::metrics::{Figure, Kind, Metric, Subsystem, Unit, metrics};
-pub use crate::read::{IndexStats, RangeEstimate};
+pub use crate::read::{IndexStats, RangeCount, RangeEstimate};
 pub use crate::read_point::ReadPoint;
 pub use crate::renewal::{Moment, Renewal};
 pub use crate::sorter::{NotedKeys, Sorter, Tick};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::base::value::{DeferredValue, LargeValue, ValueOut};
 use crate::base::{IndexId, Kind, Result, SeqNo};
-use crate::iter::{LevelIter, OrderHead, SortedRun, VersionIter};
+use crate::iter::{LevelIter, MergeIter, OrderHead, SortedRun, VersionIter};
 use crate::manifest::{FileEntry, find_in};
 use crate::mem::{Lookup, MemIter, MemTable};
 use crate::renewal::Moment;
@@ -435,8 +435,11 @@ pub struct IndexStats {
     pub bytes: u64,
     /// Versions in SSTs and memtables.
     pub entries: u64,
-    /// Of these, tombstones in SSTs.
+    /// Of these, tombstones.
     pub tombstones: u64,
+    /// Entries of the largest place, a memtable or a sorted run, in which each key is one entry as a rule. The entries of the
+    /// others may be of the same keys.
+    pub largest_run: u64,
     /// Uncompressed key and value bytes in SSTs.
     pub raw_bytes: u64,
     /// Versions in memtables (part of `entries`).
@@ -461,18 +464,83 @@ pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     let mut stats = IndexStats::default();
     for mem in state.memtables() {
-        let (keys, bytes) = inventory::in_memtable(&mem.table, id);
-        stats.memtable_entries += keys;
-        stats.memtable_bytes += bytes;
+        let held = inventory::in_memtable(&mem.table, id);
+        stats.memtable_entries += held.keys;
+        stats.memtable_bytes += held.bytes;
+        stats.tombstones += held.tombstones;
+        stats.largest_run = stats.largest_run.max(held.keys);
     }
     stats.entries = stats.memtable_entries;
-    for meta in state.file_runs(&lower, &upper).flatten().map(|file| &file.meta) {
-        if let Some(part) = meta.part_of(id) {
-            stats.bytes += meta.bytes_of(part.raw_bytes);
-            stats.entries += part.entries;
-            stats.tombstones += part.tombstones;
-            stats.raw_bytes += part.raw_bytes;
+    for run in state.file_runs(&lower, &upper) {
+        let mut in_run = 0;
+        for meta in run.iter().map(|file| &file.meta) {
+            if let Some(part) = meta.part_of(id) {
+                stats.bytes += meta.bytes_of(part.raw_bytes);
+                stats.tombstones += part.tombstones;
+                stats.raw_bytes += part.raw_bytes;
+                in_run += part.entries;
+            }
         }
+        stats.entries += in_run;
+        stats.largest_run = stats.largest_run.max(in_run);
     }
     stats
+}
+
+/// Rows and entries of a stretch of keys, counted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RangeCount {
+    /// The key that the count began with; empty if there is none.
+    pub first: Vec<u8>,
+    /// Keys whose newest committed version is a value.
+    pub rows: u64,
+    /// Versions in SSTs, and keys in memtables: what [`IndexStats`] and [`RangeEstimate`] call entries.
+    pub entries: u64,
+    /// The other end was reached.
+    pub is_whole: bool,
+}
+
+/// See `Engine::count_range`.
+pub(crate) fn count_range(tree: &Tree, lower: &[u8], upper: &[u8], forward: bool, most: u64) -> Result<RangeCount> {
+    let point = tree.read_point();
+    let state = tree.states.pin();
+    let mut sources = Vec::new();
+    let reach = Reach { ssts: &tree.ssts, state: &state, read: point.seq(), keys: lower..upper };
+    add_sources(&reach, &mut Vec::new(), &mut sources)?;
+    let mut versions = MergeIter::new(sources);
+    if forward {
+        versions.seek_ge(lower)?
+    } else {
+        versions.seek_lt(upper)?
+    };
+    let is_within = |key: &[u8]| if forward { key < upper } else { key >= lower };
+    let mut counted = RangeCount::default();
+    let mut key = Vec::new();
+    let mut newest = None;
+    while versions.valid() && is_within(versions.key()) {
+        if counted.entries == 0 || versions.key() != key.as_slice() {
+            counted.rows += u64::from(newest.take() == Some(Kind::Put));
+            if counted.entries >= most {
+                return Ok(counted);
+            }
+            key.clear();
+            key.extend_from_slice(versions.key());
+            if counted.entries == 0 {
+                counted.first.clone_from(&key);
+            }
+        }
+        counted.entries += 1;
+        // Forward the newest version of a key comes first, backward last.
+        if versions.seq() <= point.seq() && (newest.is_none() || !forward) {
+            newest = Some(versions.kind());
+        }
+        if forward {
+            versions.next()?
+        } else {
+            versions.prev()?
+        };
+    }
+    counted.rows += u64::from(newest == Some(Kind::Put));
+    counted.is_whole = true;
+    Ok(counted)
 }

@@ -62,6 +62,63 @@ fn mostly_in_memory() {
     }
 }
 
+fn delete(engine: &Engine, index: u32, numbers: impl Iterator<Item = u64>) {
+    let mut txn = engine.begin();
+    for n in numbers {
+        txn.delete(&key(index, n)).unwrap();
+    }
+    txn.commit().unwrap();
+}
+
+/// Tombstones in memory count, of the index that was asked for alone, and once for each key that was deleted last.
+#[test]
+fn deleted_in_memory() {
+    let engine = open(&MemDisk::new()).unwrap();
+    for index in 20..22 {
+        put(&engine, index, 0..1500);
+    }
+    let held = |index| engine.index_stats(IndexId(index));
+    assert_eq!(held(20).tombstones, 0);
+    delete(&engine, 20, (0..1500).filter(|n| n % 3 > 0));
+    let some = held(20);
+    assert!((50..=80).contains(&(some.tombstones * 100 / some.entries)), "two of three: {some:?}");
+    assert_eq!(held(21).tombstones, 0);
+    put(&engine, 20, 0..1500);
+    assert_eq!(held(20).tombstones, 0, "all are there again");
+    delete(&engine, 21, 0..1500);
+    assert_eq!(held(21).tombstones, held(21).entries);
+    assert_eq!(engine.holdings(&BTreeSet::from([IndexId(21)]))[&(IndexId(21), None)].tombstones, held(21).entries);
+}
+
+/// Rows and entries that are counted one by one, from both ends: each key is a row at most, whichever places have versions of it.
+#[test]
+fn a_counted_range_has_each_row_once() {
+    let engine = open(&MemDisk::new()).unwrap();
+    put(&engine, 19, 0..10);
+    put(&engine, 20, 0..1000);
+    engine.flush().unwrap();
+    put(&engine, 20, 0..500);
+    engine.flush().unwrap();
+    delete(&engine, 20, 100..300);
+    put(&engine, 20, 900..1100);
+    put(&engine, 21, 0..10);
+    let (lower, upper) = (IndexId(20).prefix(), IndexId(21).prefix());
+    let count = |forward, most| engine.count_range(&lower, &upper, forward, most).unwrap();
+    for (forward, first) in [(true, 0), (false, 1099)] {
+        let all = count(forward, u64::MAX);
+        assert_eq!((all.rows, all.entries, all.is_whole), (900, 1900, true));
+        assert_eq!(all.first, key(20, first));
+    }
+    let some = count(true, 300);
+    assert_eq!((some.rows, some.entries, some.is_whole), (100, 302, false), "two files, then one tombstone more each");
+    let some = count(false, 150);
+    assert_eq!((some.rows, some.entries, some.is_whole), (125, 150, false));
+    let stats = engine.index_stats(IndexId(20));
+    assert!(stats.largest_run >= 1000 && stats.largest_run < stats.entries, "{stats:?}");
+    let none = engine.count_range(&IndexId(30).prefix(), &IndexId(31).prefix(), true, 10).unwrap();
+    assert_eq!((none.rows, none.entries, none.is_whole, none.first), (0, 0, true, Vec::new()));
+}
+
 /// What indexes and levels hold is told from descriptions of files and from memtables, in the same figures.
 #[test]
 fn holdings_and_levels_add_up() {

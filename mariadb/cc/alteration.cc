@@ -123,16 +123,25 @@ static bool same_records(const TABLE *table, const TABLE *altered)
   return true;
 }
 
-/* Do the indexes that come have virtual columns? */
-bool Alteration::has_virtual_index(const TABLE *altered) const
+/* Has one of the indexes that come this column? */
+bool Alteration::is_of_new_index(const Field *field, const TABLE *altered) const
 {
   for (uint i= 0; i < altered->s->keys; i++)
   {
     const KEY &key= altered->key_info[i];
     for (uint p= 0; indexes_[i] < 0 && p < key.user_defined_key_parts; p++)
-      if (!altered->field[key.key_part[p].fieldnr - 1]->stored_in_db())
+      if (altered->field[key.key_part[p].fieldnr - 1] == field)
         return true;
   }
+  return false;
+}
+
+/* Do the indexes that come have virtual columns? */
+bool Alteration::has_virtual_index(const TABLE *altered) const
+{
+  for (Field **field= altered->field; *field; field++)
+    if (!(*field)->stored_in_db() && is_of_new_index(*field, altered))
+      return true;
   return false;
 }
 
@@ -181,19 +190,31 @@ Conversion::Conversion(THD *thd, TABLE *from, TABLE *to, const Alter_inplace_inf
   thd->count_cuted_fields= CHECK_FIELD_WARN;
   thd->abort_on_warning= thd->is_strict_mode();
   initial_.assign(to->record[0], to->record[0] + to->s->reclength);
+  /* Where the rows stay, stored values do, and virtual columns that nothing is made of are not computed, nor warned of. The altered table's handler is
+     not open, and one of partitions could not be told. */
+  const bool stays= !alteration.rebuilds();
+  bitmap_clear_all(&to->def_read_set);
+  to->column_bitmaps_set_no_signal(&to->def_read_set, &to->s->all_set);
   copies_= new (thd->mem_root) Copy_field[to->s->fields];
   List_iterator_fast<Create_field> list(info->alter_info->create_list);
   for (Field **field= to->field; copies_ && *field; field++)
   {
     const Create_field *definition= list++;
-    if (!definition->field || !(*field)->stored_in_db() || (*field)->vcol_info)
+    const bool is_stored= (*field)->stored_in_db();
+    if ((*field)->vcol_info && !(stays && is_stored && definition->field && definition->field->stored_in_db()))
+    {
+      if (!stays || is_stored || to->check_constraints || alteration.is_of_new_index(*field, to))
+        to->mark_virtual_column_with_deps(*field);
+      continue;
+    }
+    if (!(*field)->vcol_info)
+      bitmap_set_bit(to->read_set, (*field)->field_index);
+    if (!definition->field || !is_stored)
       continue;
     copies_[count_++].set(*field, definition->field, false);
     reads_virtual_|= !definition->field->stored_in_db();
   }
   from->use_all_columns();
-  /* The altered table's handler is not open, and one of partitions could not be told. */
-  to->column_bitmaps_set_no_signal(&to->s->all_set, &to->s->all_set);
 }
 
 Conversion::~Conversion()

@@ -22,6 +22,7 @@ public:
   bool has_new_indexes() const;
   bool rebuilds() const { return alteration_.rebuilds; }
   bool converts() const { return alteration_.converts; }
+  bool is_of_new_index(const Field *field, const TABLE *altered) const;
   /* Does a new AUTO_INCREMENT column number the rows? */
   bool numbers() const { return numbers_; }
   /* It goes on here. */

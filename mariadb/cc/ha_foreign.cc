@@ -52,10 +52,10 @@ const StrataTable *ha_strata::child_table(const void *thd, const char *name)
   return child ? child->table_ : nullptr;
 }
 
-int ha_strata::compute_child(const void *thd, const char *name, uchar *record)
+int ha_strata::compute_child(const void *thd, const char *name, uchar *record, int is_new)
 {
   ha_strata *child= open_child(thd, name);
-  return child ? child->compute_checked(record) : HA_ERR_NO_SUCH_TABLE;
+  return child ? child->compute_record(record, is_new) : HA_ERR_NO_SUCH_TABLE;
 }
 
 int ha_strata::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list)

@@ -38,7 +38,7 @@ int ha_strata::check(THD *thd, HA_CHECK_OPT *options)
     static_cast<const Report *>(to)->say("warning", std::string(line, length));
   };
   auto compute= [](void *to, uint8_t *record) {
-    return static_cast<const Report *>(to)->handler->compute_checked(record);
+    return static_cast<const Report *>(to)->handler->compute_record(record, false);
   };
   auto tell= [](void *to, const char *step, uint64_t done, uint64_t of) {
     static_cast<const Report *>(to)->telling->tell(step, done, of);

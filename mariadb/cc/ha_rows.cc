@@ -142,15 +142,16 @@ int ha_strata::compute_neighbour(uchar *buf)
   return error;
 }
 
-/* All of them, in a row that CHECK TABLE compares with its index entries. */
-int ha_strata::compute_checked(uchar *record)
+/* All of them, in a row that CHECK TABLE compares with its index entries, or that a cascade changes. Told or not, values that do not fit are made
+   to fit where the statement is not to fail by them. */
+int ha_strata::compute_record(uchar *record, bool tells)
 {
   table->move_fields(table->field, record, table->record[0]);
   saved_columns_.assign(table->tmp_set.bitmap, table->tmp_set.bitmap + (table->tmp_set.n_bits + 63) / 64);
   int error= 0;
   for (size_t i= 0; i < indexed_virtual_.size() && !error; i++)
   {
-    error= table->update_virtual_field(indexed_virtual_[i], true);
+    error= table->update_virtual_field(indexed_virtual_[i], !tells);
     std::copy(saved_columns_.begin(), saved_columns_.end(), table->tmp_set.bitmap);
   }
   table->move_fields(table->field, table->record[0], record);

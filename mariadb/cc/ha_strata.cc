@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "foreign.h"
 #include "sql_alter.h"
+#include <algorithm>
 
 using strata::Definition;
 using strata::handler_error;
@@ -189,7 +190,8 @@ void ha_strata::describe_indexes()
       Field *field= table->field[key.key_part[p].fieldnr - 1];
       if (field->stored_in_db())
         continue;
-      indexed_virtual_.push_back(field);
+      if (std::find(indexed_virtual_.begin(), indexed_virtual_.end(), field) == indexed_virtual_.end())
+        indexed_virtual_.push_back(field);
       traits_[i].has_virtual= true;
     }
     traits_[i].lookup_needs_rows= key.without_overlaps && !traits_[i].prefixed.empty();

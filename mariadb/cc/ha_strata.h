@@ -62,7 +62,7 @@ public:
   void free_foreign_key_create_info(char *text) override;
   /* For StrataCallbacks: a child as a statement that changes its parent has it open. */
   static const StrataTable *child_table(const void *thd, const char *name);
-  static int compute_child(const void *thd, const char *name, uchar *record);
+  static int compute_child(const void *thd, const char *name, uchar *record, int is_new);
   bool get_foreign_dup_key(char *child, uint child_length, char *key, uint key_length) override;
 
   /* ---- statements ---- */
@@ -169,7 +169,7 @@ private:
   int add_virtual(uchar *buf);
   int compute_virtual();
   int compute_neighbour(uchar *buf);
-  int compute_checked(uchar *record);
+  int compute_record(uchar *record, bool tells);
   void sync_scan(); /* before a read: columns, conditions and keyread as the server wants them now */
   void sync_columns();
   void sync_condition();
@@ -191,7 +191,7 @@ private:
   StrataTable *table_= nullptr;
   StrataCursor *cursor_= nullptr;
   const uint8_t *related_= nullptr; /* see is_related() */
-  std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index */
+  std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index, each once */
   struct IndexTraits
   {
     std::vector<uint> prefixed; /* columns of which it, or the primary key, holds the beginning only */

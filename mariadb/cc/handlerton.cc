@@ -20,6 +20,7 @@ extern void commit_checkpoint_notify_ha(void *cookie);
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
 extern "C" int thd_deadlock_victim_preference(const MYSQL_THD thd1, const MYSQL_THD thd2);
+extern "C" int thd_non_transactional_update(const MYSQL_THD thd);
 
 namespace strata {
 namespace {
@@ -229,7 +230,13 @@ int wants_waits()
 /* If the other one must commit later, the server has it killed, by another thread: the wait goes on until then. */
 void waits(const void *ahead) { thd_rpl_deadlock_check(current_thd, thd_of(ahead)); }
 
-int victim(const void *a, const void *b) { return thd_deadlock_victim_preference(thd_of(a), thd_of(b)); }
+/* Of two that replication does not put in order, the one gives way that can be rolled back as a whole: not one that has written to tables without
+   transactions. */
+int victim(const void *a, const void *b)
+{
+  int preferred= thd_deadlock_victim_preference(thd_of(a), thd_of(b));
+  return preferred ? preferred : thd_non_transactional_update(thd_of(a)) - thd_non_transactional_update(thd_of(b));
+}
 
 size_t current_binlog(char *name, size_t cap)
 {

@@ -115,13 +115,14 @@ typedef struct {
   size_t (*identifier)(const char *part, char *out, size_t cap);
   /* Children of foreign keys with virtual columns in indexes, whose rows a cascade changes on the thread of the connection `thd`: the
      table as the server has it open for the statement (null: it has not), and its indexed virtual columns, computed in a record
-     that has all others, 0 if it worked. What they point to stays valid until the next call. */
+     that has all others, 0 if it worked. What they point to stays valid until the next call. Of a row that comes (`is_new`) what does
+     not fit is told as of a statement's own row, by a warning or an error; of one that was it is not told. */
   const StrataTable *(*child)(const void *thd, const char *name);
   /* Keys of the server's encryption plugin: the newest version of one, 0 if there is none; the bytes of a version into a buffer of
      `cap` bytes: how many, 0 if it cannot be had. Any thread. */
   uint32_t (*key_version)(uint32_t id);
   size_t (*key_bytes)(uint32_t id, uint32_t version, uint8_t *out, size_t cap);
-  int (*compute_child)(const void *thd, const char *name, uint8_t *record);
+  int (*compute_child)(const void *thd, const char *name, uint8_t *record, int is_new);
   /* Up to which moment rows that have expired may be removed, of the present one, in seconds since 1970. On the purge's thread. */
   uint64_t (*purge_until)(uint64_t present);
 } StrataCallbacks;

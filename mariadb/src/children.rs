@@ -3,7 +3,7 @@
 use crate::store::TableHandle;
 use crate::types::CCallbacks;
 use crate::waits::Thd;
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::sync::Arc;
 use strata_row::integrity::Computing;
 use strata_row::table::Table;
@@ -33,11 +33,11 @@ impl Computing for Children {
         found.map(|handle: &TableHandle| handle.table.clone()).ok_or_else(missing)
     }
 
-    fn compute(&self, name: &str, record: &mut [u8]) -> Result<()> {
+    fn compute(&self, name: &str, record: &mut [u8], is_new: bool) -> Result<()> {
         let c_name = c_name(name)?;
         // SAFETY: the record is one of the table that was given out for this name.
-        let call = |compute: unsafe extern "C" fn(_, _, _) -> _| unsafe {
-            compute(self.thd.0, c_name.as_ptr(), record.as_mut_ptr())
+        let call = |compute: unsafe extern "C" fn(_, _, _, _) -> _| unsafe {
+            compute(self.thd.0, c_name.as_ptr(), record.as_mut_ptr(), c_int::from(is_new))
         };
         match self.calls.compute_child.map(call) {
             Some(0) => Ok(()),

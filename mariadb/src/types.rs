@@ -67,8 +67,8 @@ pub struct CCallbacks {
     pub key_version: Option<unsafe extern "C" fn(u32) -> u32>,
     /// The bytes of a version of a key; returns their number, 0 if there is none.
     pub key_bytes: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
-    /// Computes the virtual columns that indexes of that table have, in a record with all others; 0: done.
-    pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8) -> c_int>,
+    /// Computes the virtual columns that indexes of that table have, in a record with all others, of a row that comes or that was; 0: done.
+    pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8, c_int) -> c_int>,
     /// Up to which moment expired rows may be removed, of the present one.
     pub purge_until: Option<unsafe extern "C" fn(u64) -> u64>,
 }

@@ -232,6 +232,20 @@ mod tests {
         }
     }
 
+    /// As the server has it, too: who has written to tables without transactions does not give way to others.
+    #[test]
+    fn who_cannot_be_undone_stays() {
+        let prefer = |a: &i32, b: &i32| a - b;
+        for (cycle, expected) in [
+            (vec![(1, 0), (2, 0)], None),
+            (vec![(1, 1), (2, 0)], Some(2)),
+            (vec![(1, 0), (2, 1)], Some(1)),
+            (vec![(1, 1), (2, 1)], None),
+        ] {
+            assert_eq!(choose(&cycle, prefer), expected, "{cycle:?}");
+        }
+    }
+
     #[test]
     fn the_latest_worker_gives_way() {
         for (cycle, expected) in [

@@ -34,10 +34,12 @@ use crate::table::TableState;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod absent;
 mod past;
 mod present;
 mod written;
 
+use absent::AbsentKeys;
 use past::Past;
 
 /// Tells whether the server wants the running statement to stop.
@@ -72,6 +74,8 @@ pub struct Session {
     handed_over: bool,
     /// The key that the transaction locked exclusively last, if it still holds it.
     latest_lock: Vec<u8>,
+    /// Keys that it has locked though nothing is under them.
+    absent: AbsentKeys,
     epoch: u64,
     transactions: u64,
     writes: u64,
@@ -113,6 +117,7 @@ impl Session {
             overwrote: false,
             handed_over: false,
             latest_lock: Vec::new(),
+            absent: AbsentKeys::default(),
             epoch: 0,
             transactions: 0,
             writes: 0,
@@ -449,6 +454,7 @@ impl Session {
             // The tables go with the connection: there is nothing to be found after it.
             self.drop_read_point();
             self.prepared = true;
+            self.give_up_gaps();
             return Ok(());
         }
         if is_users {
@@ -459,9 +465,8 @@ impl Session {
         self.drop_read_point();
         // Even if the last sync failed, the record may have reached the disk.
         self.prepared = self.txn.is_prepared();
-        if is_users && self.prepared {
-            // The server has logged the statements by now: who inserts into what they have read comes after them there, too.
-            self.txn.unlock_ranges();
+        if is_users && result.is_ok() {
+            self.give_up_gaps();
         }
         Ok(result?)
     }
@@ -586,6 +591,7 @@ impl Session {
         self.prepared = false;
         self.statement = None;
         self.latest_lock.clear();
+        self.absent.clear();
         self.filled.clear();
         self.written.clear();
         self.drop_read_point();

@@ -657,7 +657,7 @@ fn virtual_columns_of_children() {
             assert_eq!(name, "./db/c");
             Ok(self.0.clone())
         }
-        fn compute(&self, _: &str, record: &mut [u8]) -> strata_row::Result<()> {
+        fn compute(&self, _: &str, record: &mut [u8], _: bool) -> strata_row::Result<()> {
             let columns = &self.0.def.columns;
             let (k, v) = (&columns[1], &columns[2]);
             let is_null = record[k.null_offset as usize] & k.null_mask != 0;
@@ -683,7 +683,7 @@ fn virtual_columns_of_children() {
     conn.session.set_computing(Some(Box::new(Doubles(table.clone()))));
     conn.script("move p 1 5\n delete p 2\n commit");
     let doubles = Doubles(table.clone());
-    let mut compute = |record: &mut [u8]| doubles.compute("", record).is_ok();
+    let mut compute = |record: &mut [u8]| doubles.compute("", record, false).is_ok();
     let mut lines = Vec::new();
     table.check(&conn.session, false, Some(&mut compute), &mut |line| lines.push(line.to_owned())).unwrap();
     assert!(lines.is_empty(), "{lines:?}");

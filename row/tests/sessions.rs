@@ -711,3 +711,50 @@ fn a_locking_scan_passes_a_key_that_waits_for_its_own_lock() {
         a.commit();
     }
 }
+
+/// What a user's prepared transaction has looked for in vain, by a whole unique key, others may bring in; not what it has brought in or taken
+/// away itself since, and nothing at SERIALIZABLE.
+#[test]
+fn a_prepared_transaction_gives_up_keys_that_are_not_there() {
+    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+        for mode in [LockMode::Shared, LockMode::Exclusive] {
+            let (_dir, store, table) = setup(2);
+            let mut a = Client::new(&store, &table);
+            a.isolation = isolation;
+            a.locking(Some(mode));
+            assert_eq!(a.get(PRIMARY, &image_ca(5, 0)).unwrap(), None);
+            assert_eq!(a.get(BY_E, &image_e(Some(60))).unwrap(), None);
+            assert_eq!(a.get(PRIMARY, &image_ca(7, 0)).unwrap(), None);
+            assert_eq!(a.get(BY_E, &image_e(Some(80))).unwrap(), None);
+            assert_eq!(a.get(PRIMARY, &image_ca(9, 0)).unwrap(), None);
+            assert!(a.get(PRIMARY, &image_ca(1, 0)).unwrap().is_some());
+            a.session.statement_end();
+            a.insert(&row(7, 0, None, None)).unwrap();
+            a.insert(&row(8, 0, None, Some(80))).unwrap();
+            a.insert(&row(9, 0, None, None)).unwrap();
+            a.delete(&row(9, 0, None, None)).unwrap();
+            let mut b = Client::new(&store, &table);
+            b.timeout = Duration::ZERO;
+            let is_timeout = |error: &Error| matches!(error, Error::Engine(kv::Error::LockTimeout));
+            let mut is_free = |c, e| {
+                let inserted = b.insert(&row(c, 0, None, e));
+                b.session.rollback().unwrap();
+                match inserted {
+                    Ok(()) => true,
+                    Err(error) if is_timeout(&error) => false,
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            let keys = [(5, None), (6, Some(60)), (7, None), (88, Some(80)), (9, None)];
+            assert_eq!(keys.map(|(c, e)| is_free(c, e)), [false; 5]);
+            a.session.prepare(b"xid", true).unwrap();
+            let absent = isolation == Isolation::RepeatableRead;
+            assert_eq!(keys.map(|(c, e)| is_free(c, e)), [absent, absent, false, false, false]);
+            b.locking(Some(LockMode::Exclusive));
+            let exists = b.get(PRIMARY, &image_ca(1, 0)).unwrap_err();
+            assert!(is_timeout(&exists), "a row that is there stays locked: {exists}");
+            b.session.rollback().unwrap();
+            a.session.rollback().unwrap();
+        }
+    }
+}

@@ -200,7 +200,17 @@ impl MemTable {
         if from >= to || self.is_empty() {
             return 0;
         }
-        self.list.estimate(&Probe::new(from), &Probe::new(to), sample)
+        self.list.estimate(&Probe::new(from), &Probe::new(to), sample, |_| false).0
+    }
+
+    /// As `estimate_keys`, and about how many of these keys were deleted last, from the same sample.
+    pub fn estimate_deleted(&self, from: &[u8], to: &[u8], sample: u64) -> (u64, u64) {
+        if self.tombstone_count() == 0 || from >= to || self.is_empty() {
+            return (self.estimate_keys(from, to, sample), 0);
+        }
+        // SAFETY: nodes of this list, which are linked and have a version.
+        let is_deleted = |node| unsafe { (*Node::newest(node)).kind() == Kind::Delete };
+        self.list.estimate(&Probe::new(from), &Probe::new(to), sample, is_deleted)
     }
 
     /// Number of insertions of tombstones.

@@ -299,25 +299,33 @@ impl SkipList {
         (before, next)
     }
 
-    /// About how many keys lie in `[from, to)`: the nodes between them on the highest level that has enough for a sample,
-    /// times how many nodes each of those stands for. Exact below `sample` keys.
-    pub fn estimate(&self, from: &Probe<'_>, to: &Probe<'_>, sample: u64) -> u64 {
+    /// About how many keys lie in `[from, to)`, and of how many of them `is_marked` is true: the nodes between them on the highest
+    /// level that has enough for a sample, times how many nodes each of those stands for. Exact below `sample` keys.
+    #[inline]
+    pub fn estimate(
+        &self,
+        from: &Probe<'_>,
+        to: &Probe<'_>,
+        sample: u64,
+        is_marked: impl Fn(*const Node) -> bool,
+    ) -> (u64, u64) {
         let mut before = self.first.as_ptr();
         let mut level = self.height.load(Ordering::Relaxed) - 1;
         loop {
             // SAFETY: as for `advance`; `before` has this level, since it was found on it or above.
-            let count = unsafe {
+            let (count, marked) = unsafe {
                 let (at, mut next) = self.advance(before, level, from);
                 before = at;
-                let mut count = 0;
+                let (mut count, mut marked) = (0, 0);
                 while !next.is_null() && Node::is_before(next, to) {
                     count += 1;
+                    marked += u64::from(is_marked(next));
                     next = Node::next(next, level);
                 }
-                count
+                (count, marked)
             };
             if count >= sample || level == 0 {
-                return count << (2 * level);
+                return (count << (2 * level), marked << (2 * level));
             }
             level -= 1;
         }

@@ -362,10 +362,9 @@ impl Txn {
         Ok(())
     }
 
-    /// Gives back the locked intervals of a prepared transaction, which reads no more: others may insert there. What it has locked
-    /// or written itself stays its own.
+    /// Gives back the locked intervals of a transaction that reads no more, since it has been prepared: others may insert there. What it
+    /// has locked or written itself stays its own.
     pub fn unlock_ranges(&mut self) {
-        debug_assert!(self.is_prepared(), "a scan may go on");
         self.core.locks.unlock_ranges(&self.owner);
     }
 

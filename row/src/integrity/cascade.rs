@@ -246,7 +246,7 @@ impl Workspace {
         let Consequence { reference, .. } = consequence;
         let ChildRow { stored, old, new, computed, buffers } = row;
         row_at(session, child, rows.row_key(), stored, old)?;
-        compute(session, child, reference, old, &mut computed[0])?;
+        compute(session, child, reference, old, &mut computed[0], false)?;
         let row_id = if child.def.primary.is_none() { child.clustered.row_id(rows.row_key())? } else { 0 };
         // SAFETY: the record was filled just now. Its BLOBs lie in `stored`, in `computed`, or in the codec (initial values).
         let was = unsafe { Record::new(old) };
@@ -261,7 +261,7 @@ impl Workspace {
         if !consequence.apply(&Columns::new(child, &reference.child_columns)?, new) {
             return Err(Error::RowIsReferenced(reference.clone()));
         }
-        compute(session, child, reference, new, &mut computed[1])?;
+        compute(session, child, reference, new, &mut computed[1], true)?;
         // SAFETY: as above.
         let is = unsafe { Record::new(new) };
         let mut mark = session.savepoint();
@@ -359,11 +359,12 @@ fn compute(
     reference: &Reference,
     record: &mut [u8],
     kept: &mut Vec<Vec<u8>>,
+    is_new: bool,
 ) -> Result<()> {
     if !table.has_virtual_keys() {
         return Ok(());
     }
-    session.computing(&reference.child)?.compute(&reference.child, record)?;
+    session.computing(&reference.child)?.compute(&reference.child, record, is_new)?;
     let is_computed = |column: &Column| column.is_virtual && column.kind == ColumnType::Blob;
     for (number, _) in table.def.columns.iter().enumerate().filter(|(_, column)| is_computed(column)) {
         let layout = Layout::of(&table.def, number)?;

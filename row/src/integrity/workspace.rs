@@ -18,8 +18,9 @@ pub trait Computing: Send {
     /// A child as the running statement has it open in the server. Records of this table are the server's.
     fn table(&self, name: &str) -> Result<Arc<Table>>;
     /// Computes the virtual columns that indexes have, in a record of that table that has all others. BLOBs among them may lie
-    /// in memory that the next call uses again.
-    fn compute(&self, name: &str, record: &mut [u8]) -> Result<()>;
+    /// in memory that the next call uses again. Of a row that comes (`is_new`) values that do not fit are told as those that a statement
+    /// writes: by warnings or an error.
+    fn compute(&self, name: &str, record: &mut [u8], is_new: bool) -> Result<()>;
 }
 
 struct Opened {

@@ -154,7 +154,7 @@ impl RowCursor {
             None => self.read_seq(session)?,
         };
         if !session.txn().get(&self.current, seq, &mut self.row_value)? {
-            self.release(session);
+            self.release_absent(session);
             return Ok(false);
         }
         if self.expires && self.value_has_expired(session)? {
@@ -170,6 +170,14 @@ impl RowCursor {
     /// Releases the lock that the last read acquired, if the isolation level allows it: the row did not match.
     pub fn unlock_row(&mut self, session: &mut Session) {
         self.unlocked = false;
+        self.release(session);
+    }
+
+    /// As `release`, of a row that is not there.
+    fn release_absent(&mut self, session: &mut Session) {
+        if self.fresh_lock && locking::keeps_unmatched(session.isolation()) {
+            session.note_absent(&self.current);
+        }
         self.release(session);
     }
 
@@ -250,7 +258,11 @@ impl RowCursor {
         let expired = self.expires
             && there
             && if read_row { self.value_has_expired(session)? } else { self.row_has_expired(session, newest)? };
-        if !there || expired {
+        if !there {
+            self.release_absent(session);
+            return Ok(Fetched::Reject);
+        }
+        if expired {
             self.release(session);
             return Ok(Fetched::Reject);
         }

@@ -124,8 +124,10 @@ impl RowCursor {
         let there = session.txn().get(&self.entry_key, newest, &mut self.entry_value)?;
         // A row that is there is locked itself.
         let keep = !there && locking::keeps_unmatched(session.isolation());
-        if granted.kind == GrantKind::New && !keep {
-            session.unlock(&self.entry_key);
+        match granted.kind {
+            GrantKind::New if keep => session.note_absent(&self.entry_key),
+            GrantKind::New => session.unlock(&self.entry_key),
+            _ => {}
         }
         Ok(there)
     }

@@ -1,14 +1,17 @@
 //! What the optimizer is told: sizes, rows per key, rows in a range.
 //!
-//! Sizes come from the engine's counters per index and cost nothing. Rows per key come from a *sample* of each index, kept
+//! Sizes come from the engine's counters per index and cost nothing; rows do, too, where most of them lie in one sorted run, and are
+//! counted at some places where they do not. Rows per key come from a *sample* of each index, kept
 //! in memory, stored by ANALYZE, and taken again once the table has grown or shrunk four times. Rows in a range are an
 //! estimate from block counts, made exact by a short walk when it is a handful of rows.
 //!
 //! - `sample`: rows per key
+//! - `count`: rows of a table
 //! - `range`: rows in a range
 //! - `check`: CHECK TABLE
 
 pub mod check;
+mod count;
 pub mod range;
 mod sample;
 
@@ -54,8 +57,8 @@ pub struct Optimized {
 
 /// A sample is taken anew once the table has grown or shrunk so many times.
 const GROWTH: u64 = 4;
-/// Tables above this many rows are not counted anew for every statement.
-const LARGE_ROWS: u64 = 10_000;
+/// Tables above this many entries are not counted anew for every statement.
+const LARGE: u64 = 10_000;
 /// How long their sizes are good, in microseconds.
 const SIZES_AGE_US: u64 = 200_000;
 
@@ -74,6 +77,8 @@ struct Sizes {
     taken_us: u64,
     /// Of the engine.
     state: (SeqNo, u64),
+    /// Rows, former versions of them and tombstones.
+    entries: u64,
     stats: TableStats,
 }
 
@@ -90,6 +95,8 @@ pub(crate) struct Statistics {
     sample: Mutex<Option<Arc<Sample>>>,
     /// The last sizes.
     sizes: Mutex<Option<Sizes>>,
+    /// Rows that were counted last.
+    counted: Mutex<Option<count::Counted>>,
 }
 
 impl Table {
@@ -104,17 +111,18 @@ impl Table {
                 return Ok(sizes.stats);
             }
             let age = self.engine().now_us().saturating_sub(sizes.taken_us);
-            if age < SIZES_AGE_US && sizes.stats.rows > LARGE_ROWS {
+            if age < SIZES_AGE_US && sizes.entries > LARGE {
                 return Ok(sizes.stats);
             }
         }
         let taken_us = self.engine().now_us();
-        let stats = self.count();
-        *self.state.statistics.sizes.lock() = Some(Sizes { taken_us, state, stats });
+        let (entries, stats) = self.count(taken_us);
+        *self.state.statistics.sizes.lock() = Some(Sizes { taken_us, state, entries, stats });
         Ok(stats)
     }
 
-    fn count(&self) -> TableStats {
+    /// Entries of the clustered index, and sizes.
+    fn count(&self, now_us: u64) -> (u64, TableStats) {
         let engine = self.engine();
         let data = engine.index_stats(self.index_id(None));
         let mut index_bytes = 0;
@@ -122,13 +130,11 @@ impl Table {
             let index = engine.index_stats(self.index_id(Some(i)));
             index_bytes += index.bytes + index.memtable_bytes;
         }
-        let rows = match data.entries {
-            0 => 0,
-            // A tombstone is an entry and hides another one.
-            n => n.saturating_sub(2 * data.tombstones).max(1),
-        };
+        let mut counted = *self.state.statistics.counted.lock();
+        let rows = count::rows(engine, self.index_id(None), &data, &mut counted, now_us, SIZES_AGE_US);
+        *self.state.statistics.counted.lock() = counted;
         let mean = (data.raw_bytes + data.memtable_bytes) / data.entries.max(1);
-        TableStats {
+        let stats = TableStats {
             rows,
             data_bytes: data.bytes + data.memtable_bytes,
             index_bytes,
@@ -136,7 +142,8 @@ impl Table {
             mean_row_bytes: u32::try_from(mean).unwrap_or(u32::MAX),
             create_time: self.state.meta.create_time,
             sample_is_old: self.state.statistics.sample.lock().as_ref().is_some_and(|sample| !sample.is_fresh(rows)),
-        }
+        };
+        (data.entries, stats)
     }
 
     /// Mean rows per value of the first 1, 2, ... parts of an index, the clustered key's parts behind its own included.
@@ -163,6 +170,7 @@ impl Table {
     pub fn analyze(&self, session: &Session) -> Result<()> {
         // Counted now, however short ago that was done last.
         *self.state.statistics.sizes.lock() = None;
+        *self.state.statistics.counted.lock() = None;
         let sample = Arc::new(sample::take(self, self.stats()?.rows, session.txn(), &|| session.check_killed())?);
         let key = statistics_key(self.state.meta.table_id);
         let write = [(key, Some(encode_statistics(sample.rows, &sample.means)))];

@@ -13,7 +13,7 @@
 use super::sample::between;
 use crate::error::{Error, Result};
 use crate::keycode::prefix_end_in_place;
-use crate::kv::{self, IndexId, RangeEstimate, Txn};
+use crate::kv::{self, Engine, IndexId, RangeEstimate, Txn};
 use crate::table::Table;
 
 /// Up to this estimate a walk counts the rows.
@@ -30,7 +30,7 @@ const DEAD_DIVE: u64 = 1000;
 /// Both ends of a range say the same if their densities differ by no more than this factor.
 const SAME: f64 = 2.0;
 /// How often a range is halved at most.
-const HALVINGS: u32 = 14;
+pub(super) const HALVINGS: u32 = 14;
 /// The last of these are for parts with one dead end only: a few rows behind a million tombstones lie in one of them.
 const DEEP: u32 = 7;
 /// How often the entries of two halves are estimated at most.
@@ -53,6 +53,61 @@ struct Walk {
 impl Walk {
     fn density(&self) -> f64 {
         self.rows as f64 / self.entries.max(1) as f64
+    }
+}
+
+/// Tells the density from one key on, at most up to another one.
+pub(super) type Look<'a> = dyn Fn(&[u8], &[u8]) -> Result<f64> + 'a;
+
+/// An estimate from densities: rows among the entries at some places.
+pub(super) struct Halving<'a> {
+    pub engine: &'a Engine,
+    pub look: &'a Look<'a>,
+    /// It looks at so many places more at most.
+    pub looks: u32,
+    /// With so many halvings left, or fewer, two ends that say the same are believed.
+    pub agreed: u32,
+}
+
+impl Halving<'_> {
+    /// About how many rows `entries` entries between two keys are, where the rows lie as dense as was seen at both.
+    pub fn rows(
+        &mut self,
+        (first, last): (&[u8], &[u8]),
+        entries: u64,
+        density: [f64; 2],
+        halvings: u32,
+    ) -> Result<f64> {
+        let (low, high) = (density[0].min(density[1]), density[0].max(density[1]));
+        let middle = between(first, last, 1, 2);
+        // Two dead ends say nothing of the middle, and are not looked into as deep.
+        let is_dead = high == 0.0;
+        let is_border = low == 0.0 && !is_dead;
+        if entries == 0
+            || !is_dead && high <= SAME * low && halvings <= self.agreed
+            || halvings <= (if is_border { 0 } else { DEEP })
+            || self.looks == 0
+            || middle.as_slice() <= first
+            || middle.as_slice() >= last
+        {
+            return Ok(entries as f64 * (low + high) / 2.0);
+        }
+        self.looks -= 1;
+        let halves = [(first, middle.as_slice()), (middle.as_slice(), last)];
+        let counts = [0, 1].map(|half: usize| self.engine.range_estimate(halves[half].0, halves[half].1));
+        let [left, right] = counts;
+        let counts = [left?.entries, right?.entries];
+        // A half without entries tells nothing: the keys begin or end within the other. Only counts of the same moment are compared: a
+        // merge may just have dropped most of what there was.
+        if let Some(empty) = counts.iter().position(|count| count * NOTHING < counts[0] + counts[1]) {
+            let whole = 1 - empty;
+            return self.rows(halves[whole], counts[whole], density, halvings);
+        }
+        let seen = (self.look)(&middle, last)?;
+        let halvings = halvings.saturating_sub(if is_dead { 3 } else { 1 });
+        let left = self.rows(halves[0], counts[0], [density[0], seen], halvings)?;
+        let right = self.rows(halves[1], counts[1], [seen, density[1]], halvings)?;
+        Ok(left + right)
     }
 }
 
@@ -103,52 +158,10 @@ impl Table {
             return Ok(head.rows + 1);
         }
         let tail = self.walk(own, &lower, &upper, false)?;
-        let density = [head.density(), tail.density()];
-        let mut looks = LOOKS;
-        let rows = self.rows_between(own, (&lower, &upper), sizes.entries, density, HALVINGS, &mut looks)?;
+        let look = |first: &[u8], last: &[u8]| Ok(self.walk(own, first, last, true)?.density());
+        let mut halving = Halving { engine: self.engine(), look: &look, looks: LOOKS, agreed: HALVINGS };
+        let rows = halving.rows((&lower, &upper), sizes.entries, [head.density(), tail.density()], HALVINGS)?;
         Ok((rows as u64).min(sizes.entries).max(head.rows).max(1))
-    }
-
-    /// About how many rows `entries` entries between two keys are, where the rows lie as dense as was seen at both.
-    fn rows_between(
-        &self,
-        own: &Txn,
-        (first, last): (&[u8], &[u8]),
-        entries: u64,
-        density: [f64; 2],
-        halvings: u32,
-        looks: &mut u32,
-    ) -> Result<f64> {
-        let (low, high) = (density[0].min(density[1]), density[0].max(density[1]));
-        let middle = between(first, last, 1, 2);
-        // Two dead ends say nothing of the middle, and are not looked into as deep.
-        let is_dead = high == 0.0;
-        let is_border = low == 0.0 && !is_dead;
-        if entries == 0
-            || !is_dead && high <= SAME * low
-            || halvings <= (if is_border { 0 } else { DEEP })
-            || *looks == 0
-            || middle.as_slice() <= first
-            || middle.as_slice() >= last
-        {
-            return Ok(entries as f64 * (low + high) / 2.0);
-        }
-        *looks -= 1;
-        let halves = [(first, middle.as_slice()), (middle.as_slice(), last)];
-        let counts = [0, 1].map(|half: usize| self.engine().range_estimate(halves[half].0, halves[half].1));
-        let [left, right] = counts;
-        let counts = [left?.entries, right?.entries];
-        // A half without entries tells nothing: the keys begin or end within the other. Only counts of the same moment are compared: a
-        // merge may just have dropped most of what there was.
-        if let Some(empty) = counts.iter().position(|count| count * NOTHING < counts[0] + counts[1]) {
-            let whole = 1 - empty;
-            return self.rows_between(own, halves[whole], counts[whole], density, halvings, looks);
-        }
-        let seen = self.walk(own, &middle, last, true)?.density();
-        let halvings = halvings.saturating_sub(if is_dead { 3 } else { 1 });
-        let left = self.rows_between(own, halves[0], counts[0], [density[0], seen], halvings, looks)?;
-        let right = self.rows_between(own, halves[1], counts[1], [seen, density[1]], halvings, looks)?;
-        Ok(left + right)
     }
 
     /// Reads the blocks in which a range begins and ends.
