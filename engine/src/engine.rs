@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 mod encryption;
 mod prepared;
@@ -14,7 +17,7 @@ use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
-use crate::event::{FlushReason, Work};
+use crate::event::{Event, FlushReason, Pace, Work};
 use crate::inventory::{Holding, Level};
 use crate::io::{BoundedDisk, MemDisk};
 use crate::keyspace::{Keyspace, Keyspaces};
@@ -537,7 +540,7 @@ impl Engine {
     pub fn close(&self) -> Result<()> {
         if self.is_long_to_replay() {
             // The log has what a flush that failed leaves in memory, and the flush has told of its failure.
-            drop(self.flush_for(FlushReason::Closing, &|| Ok(())));
+            drop(self.flush_for(FlushReason::Closing, &self.tell_closing()));
         }
         if let Some(threads) = &self.threads {
             threads.stop();
@@ -548,5 +551,23 @@ impl Engine {
             self.core.events.failed(Work::Log, 0, &error, self.now_us());
         }
         Ok(())
+    }
+
+    /// Looks how far the flush is with which the store is closed, and tells it now and then.
+    fn tell_closing(&self) -> impl Fn() -> Result<()> {
+        let unflushed = || {
+            let state = self.core.tree.states.load();
+            let bytes: u64 = state.sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum();
+            bytes.saturating_sub(self.core.board.flush_taken.load(Ordering::Relaxed))
+        };
+        let all = self.core.tree.states.load().memtable_bytes();
+        let pace = Mutex::new(Pace::begin(self.now_us()));
+        move || {
+            let reached = pace.lock().look(self.now_us(), all.saturating_sub(unflushed()), all);
+            if let Some(reached) = reached {
+                self.core.events.tell(|| Event::Closing(reached));
+            }
+            Ok(())
+        }
     }
 }
