@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 mod encryption;
 mod prepared;
@@ -67,7 +67,7 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) keyspaces: Arc<Keyspaces>,
     past: Arc<Past>,
-    chore: Arc<OnceLock<Chore>>,
+    chores: Arc<RwLock<Vec<Arc<Chore>>>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
 }
@@ -88,21 +88,21 @@ impl Engine {
         core.share_memory();
         let past = Arc::new(Past::open(&core)?);
         let keyspaces = Arc::new(Keyspaces::open(&core)?);
-        let chore: Arc<OnceLock<Chore>> = Arc::default();
-        let chores = {
-            let (keyspaces, past, chore) = (keyspaces.clone(), past.clone(), chore.clone());
-            let engine = Engine { core: core.clone(), keyspaces, past, chore, threads: None };
+        let chores: Arc<RwLock<Vec<Arc<Chore>>>> = Arc::default();
+        let all_chores = {
+            let (keyspaces, past, chores) = (keyspaces.clone(), past.clone(), chores.clone());
+            let engine = Engine { core: core.clone(), keyspaces, past, chores, threads: None };
             move || {
                 engine.past.keep(&engine.core);
                 engine.keyspaces.try_again(&engine.core);
-                if let Some(chore) = engine.chore.get() {
-                    chore(&engine);
-                }
+                // The lock is free while they work: one may add another.
+                let chores = engine.chores.read().clone();
+                chores.iter().for_each(|chore| chore(&engine));
             }
         };
-        let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
+        let threads = Arc::new(Threads::start(&core, Box::new(all_chores))?);
         core.after_commit();
-        Ok(Engine { core, keyspaces, past, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, past, chores, threads: Some(threads) })
     }
 
     /// A new store on a disk in memory, which is gone with its last handle. For tests.
@@ -289,9 +289,9 @@ impl Engine {
         self.core.crash_point(point);
     }
 
-    /// Has the thread that keeps house do something each second. The first call counts.
+    /// Has the thread that keeps house do something each second, after what it was given before.
     pub fn on_housekeeping(&self, chore: Chore) {
-        drop(self.chore.set(chore));
+        self.chores.write().push(Arc::new(chore));
     }
 
     /// Drops whole indexes: durable when this returns. The ids must never be written again. Cursors that are open on

@@ -38,7 +38,7 @@ unsigned long encrypt_tables;
 
 void log_line(int severity, const char *text, size_t length)
 {
-  /* The row layer's own threads are unknown to mysys. */
+  /* A thread that nobody has made known to mysys. */
   bool foreign= !_my_thread_var();
   if (foreign && my_thread_init())
     return;
