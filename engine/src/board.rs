@@ -100,6 +100,8 @@ pub(crate) struct WorkBoard {
     pub scores: Mutex<Scores>,
     pub sublevels: AtomicU64,
     pub debt_bytes: AtomicU64,
+    /// Bytes that the flush under way has taken in, more or less.
+    pub flush_taken: AtomicU64,
     /// Buffers of the merges at work.
     pub buffer_bytes: Arc<AtomicU64>,
     /// Bytes of log records that users write in a second.
@@ -122,6 +124,7 @@ impl WorkBoard {
             sublevels: AtomicU64::new(0),
             debt_bytes: AtomicU64::new(0),
             buffer_bytes: Arc::default(),
+            flush_taken: AtomicU64::new(0),
             logged_per_s: AtomicU64::new(0),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::{Mutex, RwLock};
 
 mod encryption;
 mod prepared;
@@ -14,7 +17,7 @@ use crate::base::{Error, IndexId, Result, SeqNo};
 use crate::checkpoint::{Checkpoint, CheckpointSize};
 use crate::compact::merge::Rule;
 use crate::crash_point::CrashPoint;
-use crate::event::{FlushReason, Work};
+use crate::event::{Event, FlushReason, Pace, Work};
 use crate::inventory::{Holding, Level};
 use crate::io::{BoundedDisk, MemDisk};
 use crate::keyspace::{Keyspace, Keyspaces};
@@ -64,7 +67,7 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
     pub(crate) keyspaces: Arc<Keyspaces>,
     past: Arc<Past>,
-    chore: Arc<OnceLock<Chore>>,
+    chores: Arc<RwLock<Vec<Arc<Chore>>>>,
     /// `None` in the hands of the threads themselves.
     threads: Option<Arc<Threads>>,
 }
@@ -85,21 +88,21 @@ impl Engine {
         core.share_memory();
         let past = Arc::new(Past::open(&core)?);
         let keyspaces = Arc::new(Keyspaces::open(&core)?);
-        let chore: Arc<OnceLock<Chore>> = Arc::default();
-        let chores = {
-            let (keyspaces, past, chore) = (keyspaces.clone(), past.clone(), chore.clone());
-            let engine = Engine { core: core.clone(), keyspaces, past, chore, threads: None };
+        let chores: Arc<RwLock<Vec<Arc<Chore>>>> = Arc::default();
+        let all_chores = {
+            let (keyspaces, past, chores) = (keyspaces.clone(), past.clone(), chores.clone());
+            let engine = Engine { core: core.clone(), keyspaces, past, chores, threads: None };
             move || {
                 engine.past.keep(&engine.core);
                 engine.keyspaces.try_again(&engine.core);
-                if let Some(chore) = engine.chore.get() {
-                    chore(&engine);
-                }
+                // The lock is free while they work: one may add another.
+                let chores = engine.chores.read().clone();
+                chores.iter().for_each(|chore| chore(&engine));
             }
         };
-        let threads = Arc::new(Threads::start(&core, Box::new(chores))?);
+        let threads = Arc::new(Threads::start(&core, Box::new(all_chores))?);
         core.after_commit();
-        Ok(Engine { core, keyspaces, past, chore, threads: Some(threads) })
+        Ok(Engine { core, keyspaces, past, chores, threads: Some(threads) })
     }
 
     /// A new store on a disk in memory, which is gone with its last handle. For tests.
@@ -286,9 +289,9 @@ impl Engine {
         self.core.crash_point(point);
     }
 
-    /// Has the thread that keeps house do something each second. The first call counts.
+    /// Has the thread that keeps house do something each second, after what it was given before.
     pub fn on_housekeeping(&self, chore: Chore) {
-        drop(self.chore.set(chore));
+        self.chores.write().push(Arc::new(chore));
     }
 
     /// Drops whole indexes: durable when this returns. The ids must never be written again. Cursors that are open on
@@ -542,7 +545,7 @@ impl Engine {
     pub fn close(&self) -> Result<()> {
         if self.is_long_to_replay() {
             // The log has what a flush that failed leaves in memory, and the flush has told of its failure.
-            drop(self.flush_for(FlushReason::Closing, &|| Ok(())));
+            drop(self.flush_for(FlushReason::Closing, &self.tell_closing()));
         }
         if let Some(threads) = &self.threads {
             threads.stop();
@@ -553,5 +556,23 @@ impl Engine {
             self.core.events.failed(Work::Log, 0, &error, self.now_us());
         }
         Ok(())
+    }
+
+    /// Looks how far the flush is with which the store is closed, and tells it now and then.
+    fn tell_closing(&self) -> impl Fn() -> Result<()> {
+        let unflushed = || {
+            let state = self.core.tree.states.load();
+            let bytes: u64 = state.sealed.iter().map(|sealed| sealed.mem.table.bytes() as u64).sum();
+            bytes.saturating_sub(self.core.board.flush_taken.load(Ordering::Relaxed))
+        };
+        let all = self.core.tree.states.load().memtable_bytes();
+        let pace = Mutex::new(Pace::begin(self.now_us()));
+        move || {
+            let reached = pace.lock().look(self.now_us(), all.saturating_sub(unflushed()), all);
+            if let Some(reached) = reached {
+                self.core.events.tell(|| Event::Closing(reached));
+            }
+            Ok(())
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! that nobody owns: what a defect, or a transaction that wrote to an index after its drop, has left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::base::{IndexId, Result};
 use crate::iter::VersionIter;
@@ -55,6 +56,28 @@ pub(crate) fn in_memtable(table: &MemTable, id: IndexId) -> InMemory {
     let (keys, tombstones) = table.estimate_deleted(&lower, &upper, INDEX_SAMPLE);
     let bytes = keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     InMemory { keys, tombstones, bytes }
+}
+
+/// What a file of a store is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// An SST: of a level, or a spilled run.
+    Sst,
+    /// A segment of the log, or one that waits to be used again.
+    Log,
+    /// The manifest, and what names it.
+    Manifest,
+}
+
+impl FileKind {
+    /// That of the file of this name.
+    pub fn of(path: &Path) -> FileKind {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("sst") => FileKind::Sst,
+            Some("log") => FileKind::Log,
+            _ => FileKind::Manifest,
+        }
+    }
 }
 
 /// What a level holds of an index.

@@ -24,7 +24,7 @@ pub use crate::compact::merge::Rule;
 pub use crate::crash_point::{CrashHook, CrashPoint};
 pub use crate::engine::Chore;
 pub use crate::ingest::SameKey;
-pub use crate::inventory::{Holding, Level};
+pub use crate::inventory::{FileKind, Holding, Level};
 pub use crate::lock::{
     Deadlock, GrantKind, Granted, LockInfo, LockKind, LockMode, LockOwner, LockTable, RangeGrant, Wait, WaitInfo,
     WaitObserver,

@@ -29,9 +29,9 @@ use crate::commit::record::Record;
 use crate::commit::relocation::PrepareRecord;
 use crate::commit::{Committer, Prepared, apply, record};
 use crate::crypt::{Keyring, SYSTEM_KEY};
-use crate::event::{Event, FlushReason, Teller};
+use crate::event::{Event, FlushReason, Pace, Teller};
 use crate::install::Installer;
-use crate::io::{Disk, Mode};
+use crate::io::{Clock, Disk, Mode};
 use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
@@ -123,7 +123,11 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         prepared: BTreeMap::new(),
     };
     let (mut commits, mut prepares) = (0, 0);
-    let mut visit = |start, end, bytes: &[u8]| replay.record(Span { start, end }, bytes);
+    let mut reading = Reading::begin(&*disk, &log_dir, &marks, &*options.clock)?;
+    let mut visit = |start, end, bytes: &[u8]| {
+        reading.look(end, &events);
+        replay.record(Span { start, end }, bytes)
+    };
     let mut lost = |bytes: &[u8]| match record::decode(bytes) {
         Some(Record::Commit { .. } | Record::Ordered { .. }) => commits += 1,
         Some(Record::Prepare { .. }) => prepares += 1,
@@ -258,6 +262,42 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
         options,
         _dir_lock: dir_lock,
     })
+}
+
+/// How far the log is read, told now and then.
+struct Reading<'a> {
+    clock: &'a dyn Clock,
+    pace: Pace,
+    from: Lsn,
+    /// Where its last file ends.
+    until: Lsn,
+    /// Not before this position the clock is looked at again.
+    next: Lsn,
+}
+
+impl<'a> Reading<'a> {
+    /// Log between two looks at the clock, in bytes.
+    const STEP: u64 = 1 << 20;
+
+    fn begin(disk: &dyn Disk, log_dir: &Path, marks: &Marks, clock: &'a dyn Clock) -> Result<Reading<'a>> {
+        let from = marks.log_start;
+        let last = disk.list(log_dir)?.iter().filter_map(|name| segment_number(name)).max();
+        let end = last.map_or(0, |last| last.saturating_add(1).saturating_mul(marks.log_segment_bytes));
+        let until = Lsn(end.max(from.0));
+        Ok(Reading { clock, pace: Pace::begin(clock.now_us()), from, until, next: Lsn(from.0 + Self::STEP) })
+    }
+
+    /// The log is read up to `end`.
+    fn look(&mut self, end: Lsn, events: &Teller) {
+        if end < self.next {
+            return;
+        }
+        self.next = Lsn(end.0 + Self::STEP);
+        let (done, of) = (end.0.saturating_sub(self.from.0), self.until.0 - self.from.0);
+        if let Some(reached) = self.pace.look(self.clock.now_us(), done, of) {
+            events.tell(|| Event::Recovering(reached));
+        }
+    }
 }
 
 /// Rebuilds memtables of the size that the store is opened with: the log may come from a time of a larger budget, and

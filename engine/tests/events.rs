@@ -98,6 +98,118 @@ fn a_flush_is_told_from_its_beginning_to_its_end() {
     });
 }
 
+/// A disk on which a read or write of a file with this extension takes eleven seconds of the store's clock, while that is said.
+fn slow(
+    inner: &MemDisk,
+    what: &'static str,
+    extension: &'static str,
+    clock: &Arc<ManualClock>,
+) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
+    let is_slow = Arc::<AtomicBool>::default();
+    let (clock, says) = (clock.clone(), is_slow.clone());
+    let pass = move |operation: Operation, path: &Path| {
+        let is_meant = operation.name() == what && path.extension().is_some_and(|e| e == extension);
+        if is_meant && says.load(Ordering::SeqCst) {
+            clock.advance_us(11_000_000);
+        }
+        Ok(())
+    };
+    (Arc::new(HookedDisk::new(Arc::new(inner.clone()), Arc::new(pass))), is_slow)
+}
+
+/// Enough that recovery reads its log in several pieces, and that a close flushes it.
+fn long_log(engine: &Engine) {
+    put(engine, &mut Rng::new(1), 200, 100_000).unwrap();
+    engine.sync().unwrap();
+}
+
+#[test]
+fn a_long_recovery_tells_how_far_it_is() {
+    within("a recovery", 120, || {
+        let (inner, clock) = (MemDisk::new(), Arc::new(ManualClock::default()));
+        let options = |disk| Options {
+            clock: clock.clone(),
+            memtable_budget_bytes: 256 << 20,
+            log_segment_bytes: 4 << 20,
+            ..options(disk)
+        };
+        let engine = Engine::open(Path::new(DIR), options(Arc::new(inner.clone()))).unwrap();
+        long_log(&engine);
+        let crashed = inner.crash(1);
+        drop(engine);
+        // Quick, it tells nothing.
+        let told = |disk| {
+            let recorder = Recorder::default();
+            drop(Engine::open(Path::new(DIR), Options { listener: recorder.listener(), ..options(disk) }).unwrap());
+            recorder.events()
+        };
+        let is_of_recovery = |e: &Event| matches!(e, Event::Recovering(_));
+        assert!(!told(Arc::new(crashed.crash(1))).iter().any(is_of_recovery));
+        let (disk, is_slow) = slow(&crashed, "read", "log", &clock);
+        is_slow.store(true, Ordering::SeqCst);
+        let events = told(disk);
+        let reached: Vec<_> = events
+            .iter()
+            .filter_map(|e| if let Event::Recovering(reached) = e { Some(reached) } else { None })
+            .collect();
+        assert!(reached.len() >= 3, "{events:?}");
+        assert!(reached.windows(2).all(|pair| pair[0].done < pair[1].done && pair[0].us < pair[1].us), "{reached:?}");
+        let (first, last) = (reached[0], reached[reached.len() - 1]);
+        assert!(reached.iter().all(|now| now.done <= now.of && now.of == first.of), "{reached:?}");
+        assert!(first.left_us > last.left_us && last.left_us.is_some(), "{reached:?}");
+        // What there is to read is known to two segments.
+        assert!(last.of - last.done <= 3 * (4 << 20), "{last:?}");
+        let opened = events.iter().position(|e| matches!(e, Event::Opened { .. }));
+        assert!(events.iter().rposition(is_of_recovery) < opened, "{events:?}");
+    });
+}
+
+#[test]
+fn a_long_close_tells_how_far_it_is() {
+    within("a close", 120, || {
+        let (inner, clock, recorder) = (MemDisk::new(), Arc::new(ManualClock::default()), Recorder::default());
+        let is_closing = Arc::<AtomicBool>::default();
+        let pass = {
+            let (clock, recorder, is_closing) = (clock.clone(), recorder.clone(), is_closing.clone());
+            move |operation: Operation, path: &Path| {
+                let is_meant = matches!(operation, Operation::Write(_)) && path.extension().is_some_and(|e| e == "sst");
+                if is_meant && is_closing.swap(false, Ordering::SeqCst) {
+                    clock.advance_us(11_000_000);
+                    // Whoever waits for the flush is told meanwhile.
+                    eventually("a word of the close", || recorder.count(|e| matches!(e, Event::Closing(_))) > 0);
+                }
+                Ok(())
+            }
+        };
+        let disk = Arc::new(HookedDisk::new(Arc::new(inner.clone()), Arc::new(pass)));
+        let options = |disk, listener| Options {
+            clock: clock.clone(),
+            listener,
+            memtable_budget_bytes: 256 << 20,
+            ..options(disk)
+        };
+        let engine = Engine::open(Path::new(DIR), options(disk, recorder.listener())).unwrap();
+        long_log(&engine);
+        let held = engine.metrics().memtable_bytes;
+        is_closing.store(true, Ordering::SeqCst);
+        engine.close().unwrap();
+        let told: Vec<_> = recorder
+            .events()
+            .into_iter()
+            .filter_map(|e| if let Event::Closing(reached) = e { Some(reached) } else { None })
+            .collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].of == held && told[0].done < held && told[0].us == 11_000_000, "{told:?} of {held}");
+        drop(engine);
+        // A close that is quick tells nothing.
+        let recorder = Recorder::default();
+        let engine = Engine::open(Path::new(DIR), options(Arc::new(inner), recorder.listener())).unwrap();
+        long_log(&engine);
+        engine.close().unwrap();
+        assert_eq!(recorder.count(|e| matches!(e, Event::Closing(_))), 0);
+    });
+}
+
 /// Each merge that begins ends, in the figures as in the events.
 #[test]
 fn a_merge_is_told_from_its_beginning_to_its_end() {

@@ -108,13 +108,20 @@ impl Comparison {
     }
 }
 
+/// A default as text. Not `default_value_t`: what that makes is one static for all values of a generic parameter, so that the command
+/// which is declared first would set the default of all.
+fn default_text(number: u64) -> &'static str {
+    // A few bytes for each command, once.
+    number.to_string().leak()
+}
+
 /// What is compared, each engine with so many MiB of memory unless told otherwise.
 #[derive(Args, Clone, Debug)]
 pub struct Budgeted<const MB: u64> {
     #[command(flatten)]
     pub comparison: Comparison,
     /// Memory for each engine, in MiB
-    #[arg(long, default_value_t = MB)]
+    #[arg(long, default_value = default_text(MB))]
     pub cache_mb: u64,
 }
 
@@ -193,5 +200,24 @@ impl ToolTrial {
         };
         ensure!(path.is_file(), "there is no {}; 'cargo build --release -p {name}' makes it", path.display());
         Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Of<const MB: u64> {
+        #[command(flatten)]
+        given: Budgeted<MB>,
+    }
+
+    #[test]
+    fn each_command_has_the_memory_of_its_own_declaration() {
+        assert_eq!(Of::<512>::parse_from(["first"]).given.cache_mb, 512);
+        assert_eq!(Of::<128>::parse_from(["second"]).given.cache_mb, 128);
+        assert_eq!(Of::<128>::parse_from(["second", "--cache-mb", "7"]).given.cache_mb, 7);
     }
 }

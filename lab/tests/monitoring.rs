@@ -84,11 +84,13 @@ fn each_alert_has_a_test_and_a_page() {
 #[test]
 fn the_statements_of_the_page_are_those_of_the_sql_test() {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (page, test) = (read("docs/use/watch.md"), plain(&read("mysql-test/suite/strata/t/watch.test")));
+    let page = read("docs/use/watch.md");
+    let tests = ["watch", "instruments"].map(|test| read(&format!("mysql-test/suite/strata/t/{test}.test")));
+    let test = plain(&tests.concat());
     let mut seen = 0;
     for block in page.split("```sql\n").skip(1) {
         let statement = plain(block.split("```").next().unwrap());
-        assert!(test.contains(&statement), "watch.test does not run: {statement}");
+        assert!(test.contains(&statement), "no SQL test runs: {statement}");
         seen += 1;
     }
     assert!(seen > 8, "the statements are found");

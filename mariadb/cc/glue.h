@@ -20,7 +20,7 @@ ulong lock_wait_timeout(THD *thd); /* strata_lock_wait_timeout, or what it follo
 bool snapshot_isolation(THD *thd); /* strata_snapshot_isolation */
 bool purges_expired();             /* strata_ttl_purge */
 
-/* The store's own threads are unknown to mysys, which the server and its plugins may use. */
+/* For a thread that mysys, which the server and its plugins may use, need not know. */
 class KnownThread
 {
 public:

@@ -1,9 +1,12 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
 #include "instruments.h"
+#include <mysql/psi/mysql_file.h>
+#include <mysql/psi/mysql_memory.h>
 #include <mysql/psi/mysql_stage.h>
 #include <mysql/psi/mysql_thread.h>
 #include <string.h>
+#include <vector>
 
 namespace strata {
 
@@ -39,7 +42,84 @@ struct Thread
   const char *name, *instrument;
   PSI_thread_key key;
 };
-Thread threads[]= {{"strata-flush", "flush", 0}, {"strata-clean", "clean", 0}, {"strata-compact", "compact", 0}};
+Thread threads[]= {{"strata-flush", "flush", 0}, {"strata-clean", "clean", 0}, {"strata-compact", "compact", 0},
+                   {"strata-purge", "purge", 0}};
+
+#ifdef HAVE_PSI_FILE_INTERFACE
+/* By StrataFileKind. */
+const char *const file_kinds[]= {"sst", "log", "manifest"};
+PSI_file_key file_keys[array_elements(file_kinds)];
+
+/* By StrataFileOperation. */
+const PSI_file_operation file_operations[]= {PSI_FILE_STREAM_OPEN, PSI_FILE_STREAM_CLOSE, PSI_FILE_READ,  PSI_FILE_WRITE,  PSI_FILE_SYNC,
+                                             PSI_FILE_CHSIZE,      PSI_FILE_FSTAT,        PSI_FILE_DELETE, PSI_FILE_RENAME};
+
+/* The file operation that the thread is in; without a locker nobody counts it. */
+struct Filing
+{
+  PSI_file_locker *locker;
+  PSI_file_operation operation;
+  PSI_file_locker_state state;
+  char name[FN_REFLEN]; /* the server looks at it at the end, too */
+};
+thread_local Filing filing;
+
+/* As mysql_file.h does it around its own calls. */
+void file_begins(uint32_t operation, uint32_t kind, void *file, const char *name, size_t bytes)
+{
+  Filing &now= filing;
+  now.operation= file_operations[operation];
+  now.locker= nullptr;
+  if (name)
+  {
+    strmake_buf(now.name, name);
+    now.locker= PSI_FILE_CALL(get_thread_file_name_locker)(&now.state, file_keys[kind], now.operation, now.name, nullptr);
+  }
+  else if (PSI_file *open= static_cast<PSI_file *>(file))
+    now.locker= PSI_FILE_CALL(get_thread_file_stream_locker)(&now.state, open, now.operation);
+  if (!now.locker)
+    return;
+  switch (now.operation)
+  {
+  case PSI_FILE_STREAM_OPEN: PSI_FILE_CALL(start_file_open_wait)(now.locker, __FILE__, __LINE__); break;
+  case PSI_FILE_STREAM_CLOSE:
+  case PSI_FILE_DELETE: PSI_FILE_CALL(start_file_close_wait)(now.locker, __FILE__, __LINE__); break;
+  default: PSI_FILE_CALL(start_file_wait)(now.locker, bytes, __FILE__, __LINE__);
+  }
+}
+
+void *file_ends(int ok, size_t bytes, const char *from, const char *to)
+{
+  Filing &now= filing;
+  if (!now.locker)
+    return nullptr;
+  switch (now.operation)
+  {
+  /* Any pointer but null says that there is a file now. */
+  case PSI_FILE_STREAM_OPEN: return PSI_FILE_CALL(end_file_open_wait)(now.locker, ok ? &now : nullptr);
+  case PSI_FILE_STREAM_CLOSE:
+  case PSI_FILE_DELETE: PSI_FILE_CALL(end_file_close_wait)(now.locker, ok ? 0 : -1); break;
+  case PSI_FILE_RENAME: PSI_FILE_CALL(end_file_rename_wait)(now.locker, from, to, ok ? 0 : -1); break;
+  default: PSI_FILE_CALL(end_file_wait)(now.locker, bytes);
+  }
+  return nullptr;
+}
+#endif
+
+#ifdef HAVE_PSI_MEMORY_INTERFACE
+std::vector<PSI_memory_key> memory_keys;
+
+/* An instrument that is off takes nothing in, and gives back what it has taken. */
+uint64_t memory_is(uint32_t part, uint64_t counted, uint64_t bytes)
+{
+  PSI_memory_key key= memory_keys[part];
+  PSI_thread *owner= nullptr;
+  if (bytes > counted)
+    return PSI_MEMORY_CALL(memory_alloc)(key, bytes - counted, &owner) == PSI_NOT_INSTRUMENTED ? counted : bytes;
+  PSI_MEMORY_CALL(memory_free)(key, counted - bytes, nullptr);
+  return bytes;
+}
+#endif
 
 /* The wait that the thread is in. One within another is a part of it. */
 struct Waiting
@@ -140,6 +220,23 @@ void register_instruments()
     PSI_THREAD_CALL(register_thread)("strata", &info, 1);
   }
 #endif
+#ifdef HAVE_PSI_FILE_INTERFACE
+  for (size_t kind= 0; kind < array_elements(file_kinds); kind++)
+  {
+    PSI_file_info info= {&file_keys[kind], file_kinds[kind], 0};
+    PSI_FILE_CALL(register_file)("strata", &info, 1);
+  }
+#endif
+#ifdef HAVE_PSI_MEMORY_INTERFACE
+  std::vector<const char *> parts(strata_memory_parts(nullptr, 0));
+  strata_memory_parts(parts.data(), parts.size());
+  memory_keys.resize(parts.size());
+  for (size_t part= 0; part < parts.size(); part++)
+  {
+    PSI_memory_info info= {&memory_keys[part], parts[part], PSI_FLAG_GLOBAL};
+    PSI_MEMORY_CALL(register_memory)("strata", &info, 1);
+  }
+#endif
 }
 
 void install_instrument_callbacks(StrataCallbacks *callbacks)
@@ -148,6 +245,18 @@ void install_instrument_callbacks(StrataCallbacks *callbacks)
   callbacks->blocking_ends= wait_ends;
   callbacks->thread_begins= thread_begins;
   callbacks->thread_ends= thread_ends;
+  /* Without a performance schema there is no key, and the store is not asked to tell. */
+#ifdef HAVE_PSI_FILE_INTERFACE
+  if (file_keys[0])
+  {
+    callbacks->file_begins= file_begins;
+    callbacks->file_ends= file_ends;
+  }
+#endif
+#ifdef HAVE_PSI_MEMORY_INTERFACE
+  if (memory_keys[0])
+    callbacks->memory= memory_is;
+#endif
 }
 
 Telling::Telling(THD *thd) : thd_(thd) { thd->backup_stage(&former_); }

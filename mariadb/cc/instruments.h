@@ -1,7 +1,7 @@
 /* Copyright (C) 2026 the Strata authors. SPDX-License-Identifier: GPL-2.0-only */
 
-/* What the server shows of the engine's work: stages of statements, waits and threads, in SHOW PROCESSLIST and in the tables of
-   performance_schema. What has no instrument costs a look at a pointer. */
+/* What the server shows of the engine's work: stages of statements, waits, threads, files and memory, in SHOW PROCESSLIST and in the tables
+   of performance_schema. What has no instrument costs a look at a pointer. */
 #ifndef STRATA_INSTRUMENTS_H
 #define STRATA_INSTRUMENTS_H
 
@@ -12,7 +12,7 @@ namespace strata {
 /* Names the instruments to the server. Before the store is opened. */
 void register_instruments();
 
-/* StrataCallbacks: waits of the calling thread, and the store's own threads. */
+/* StrataCallbacks: waits of the calling thread, the store's own threads, its files and memory. */
 void install_instrument_callbacks(StrataCallbacks *callbacks);
 
 /* A statement that tells how far it is, while this lives: State and Progress of SHOW PROCESSLIST, and work_completed and work_estimated of

@@ -38,7 +38,7 @@ unsigned long encrypt_tables;
 
 void log_line(int severity, const char *text, size_t length)
 {
-  /* The row layer's own threads are unknown to mysys. */
+  /* A thread that nobody has made known to mysys. */
   bool foreign= !_my_thread_var();
   if (foreign && my_thread_init())
     return;
@@ -346,7 +346,8 @@ const sys_var *innodb_timeout(THD *thd)
   if (is_known.load(std::memory_order_acquire))
     return found.load(std::memory_order_relaxed);
   bool is_last= mysqld_server_started;
-  sys_var *variable= find_sys_var(thd, STRING_WITH_LEN("innodb_lock_wait_timeout"));
+  /* The last argument has the name of its opposite: true raises no error where there is no such variable. */
+  sys_var *variable= find_sys_var(thd, STRING_WITH_LEN("innodb_lock_wait_timeout"), true);
   if (variable && variable->show_type() != SHOW_UINT && variable->show_type() != SHOW_ULONG)
     variable= nullptr;
   found.store(variable, std::memory_order_relaxed);

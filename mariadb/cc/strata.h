@@ -125,7 +125,21 @@ typedef struct {
   int (*compute_child)(const void *thd, const char *name, uint8_t *record, int is_new);
   /* Up to which moment rows that have expired may be removed, of the present one, in seconds since 1970. On the purge's thread. */
   uint64_t (*purge_until)(uint64_t present);
+  /* Instruments of files, null if there are none: an operation begins and has ended, both on the same thread, which does no other one
+     in between. `name` is given for OPEN, REMOVE and RENAME, for the time of the call; `file` is what the end of its OPEN has returned; `bytes` are those of READ and
+     WRITE, at the end those that went through. `from` and `to` are given for RENAME. */
+  void (*file_begins)(uint32_t operation, uint32_t kind, void *file, const char *name, size_t bytes);
+  void *(*file_ends)(int ok, size_t bytes, const char *from, const char *to);
+  /* Instruments of memory, null if there are none: a part, by its number among strata_memory_parts(), is `bytes` now, of which the server has
+     counted `counted`. Returns what it has counted now. One call at a time. */
+  uint64_t (*memory)(uint32_t part, uint64_t counted, uint64_t bytes);
 } StrataCallbacks;
+
+enum StrataFileOperation { STRATA_FILE_OPEN = 0, STRATA_FILE_CLOSE = 1, STRATA_FILE_READ = 2, STRATA_FILE_WRITE = 3, STRATA_FILE_SYNC = 4,
+                           STRATA_FILE_RESIZE = 5, STRATA_FILE_STAT = 6, STRATA_FILE_REMOVE = 7, STRATA_FILE_RENAME = 8 };
+enum StrataFileKind { STRATA_FILE_SST = 0, STRATA_FILE_LOG = 1, STRATA_FILE_MANIFEST = 2 };
+/* The parts of the store's memory: their names, which live as long as the process. Fills at most cap; returns how many there are. */
+size_t strata_memory_parts(const char **names, size_t cap);
 
 /* ---- table definitions ---------------------------------------------------------------------------------------------- */
 enum StrataColumnType {

@@ -15,6 +15,7 @@
 //! - `decisions`: what becomes of prepared transactions after a crash
 //! - `fault`: a disk that fails on demand (tests)
 //! - `keys`: keys of encryption, from the server
+//! - `instruments`: files and memory, for the server's performance schema
 //! - `crash`: ends the process at a step of a transaction (tests)
 //! - `children`: tables whose virtual columns the server computes in cascades
 //! - `foreign`: foreign keys
@@ -46,6 +47,7 @@ pub mod waits;
 pub mod binlog;
 pub mod decisions;
 pub mod fault;
+pub mod instruments;
 pub mod crash;
 pub mod store;
 pub mod checkpoint;

@@ -22,6 +22,10 @@ pub unsafe extern "C" fn strata_metrics(store: *mut StoreHandle, out: *mut CMetr
             return 0;
         };
         let values = metrics::values(&handle.store);
+        // So that who compares the two finds the same.
+        if let Some(memory) = &handle.memory {
+            memory.tell(handle.store.engine());
+        }
         if !out.is_null() {
             for (i, (name, (_, value))) in NAMES.iter().zip(&values).take(cap).enumerate() {
                 unsafe { out.add(i).write(CMetric { name: name.as_ptr(), value: *value }) };

@@ -5,6 +5,7 @@ use crate::crash;
 use crate::decisions::{self, Decisions, Start};
 use crate::definition::{foreign_keys, statement, table_def};
 use crate::fault;
+use crate::instruments::{self, Memory};
 use crate::keys::ServerKeys;
 use crate::machine;
 use crate::orphans::{Definitions, is_partition};
@@ -38,6 +39,8 @@ pub struct StoreHandle {
     pub waits: Arc<Waits>,
     /// Where what becomes of prepared transactions is kept.
     pub decisions: Arc<Decisions>,
+    /// The store's memory as the server counts it, if it does.
+    pub memory: Option<Arc<Memory>>,
     /// Removes expired rows, once it is started.
     purge: Mutex<Option<Purge>>,
 }
@@ -72,7 +75,7 @@ fn options(config: &CConfig, calls: &CCallbacks) -> Result<Options> {
         durability: durability(config.flush_log)?,
         open_files: machine::open_files(config.connections as usize),
         on_crash_point: crash::hook()?,
-        disk: fault::disk(base.disk)?,
+        disk: fault::disk(instruments::observed(base.disk, calls))?,
         keys: Some(Arc::new(ServerKeys(*calls))),
         encrypt_log: config.encrypt_log != 0,
         history_retention_s: config.history_retention_s,
@@ -172,10 +175,21 @@ pub unsafe extern "C" fn strata_open(
         let waits = Arc::new(Waits::new(calls, &store));
         store.engine().locks().set_observer(Some(waits.clone()));
         let decisions = Arc::new(Decisions::new(store.clone(), Box::new(move || current_binlog(&calls))));
+        let memory = Memory::new(&calls).map(Arc::new);
+        if let Some(memory) = memory.clone() {
+            store.engine().on_housekeeping(Box::new(move |engine| memory.tell(engine)));
+        }
         unsafe {
             store_out(
                 out,
-                Box::into_raw(Box::new(StoreHandle { store, calls, waits, decisions, purge: Mutex::default() })),
+                Box::into_raw(Box::new(StoreHandle {
+                    store,
+                    calls,
+                    waits,
+                    decisions,
+                    memory,
+                    purge: Mutex::default(),
+                })),
             )?
         };
         Ok(code::OK)
@@ -193,6 +207,10 @@ pub unsafe extern "C" fn strata_close(store: *mut StoreHandle) -> c_int {
         let began = Instant::now();
         drop(handle.purge.lock().take());
         let closed = handle.store.close();
+        // The threads that would tell have ended.
+        if let Some(memory) = &handle.memory {
+            memory.end();
+        }
         // First of all errors, since the caller acts on it.
         handle.store.engine().check()?;
         closed?;

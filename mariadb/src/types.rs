@@ -23,6 +23,13 @@ pub struct CCollation {
 /// Weights of text, in a form.
 pub type WeightsFn = unsafe extern "C" fn(*const c_void, u32, *const u8, usize, usize, *mut u8, usize) -> usize;
 
+/// A file operation begins: its number, the kind of file, the server's mark of an open one, its name if it is found by that, bytes.
+pub type FileBeginsFn = unsafe extern "C" fn(u32, u32, *mut c_void, *const c_char, usize);
+/// It has ended: well or not, bytes, the former and the new name of one that was renamed. Returns the mark of one that was opened.
+pub type FileEndsFn = unsafe extern "C" fn(c_int, usize, *const c_char, *const c_char) -> *mut c_void;
+/// A part of the memory, what the server has counted of it, what it is now; returns what the server has counted then.
+pub type MemoryFn = unsafe extern "C" fn(u32, u64, u64) -> u64;
+
 /// `StrataCallbacks`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -71,6 +78,12 @@ pub struct CCallbacks {
     pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8, c_int) -> c_int>,
     /// Up to which moment expired rows may be removed, of the present one.
     pub purge_until: Option<unsafe extern "C" fn(u64) -> u64>,
+    /// See the header. Null if the server does not observe files.
+    pub file_begins: Option<FileBeginsFn>,
+    /// And ends.
+    pub file_ends: Option<FileEndsFn>,
+    /// See the header. Null if the server does not count memory.
+    pub memory: Option<MemoryFn>,
 }
 
 impl CCallbacks {

@@ -43,6 +43,9 @@ fn callbacks() -> CCallbacks {
         key_bytes: None,
         compute_child: None,
         purge_until: None,
+        file_begins: None,
+        file_ends: None,
+        memory: None,
     }
 }
 

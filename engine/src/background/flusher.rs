@@ -1,6 +1,7 @@
 //! The thread that flushes: sealed memtables become files of level 0, and the log before them is given up.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
@@ -10,6 +11,7 @@ use super::cleaner::note;
 use super::scheduler::{look, shape};
 use crate::base::{Error, Result};
 use crate::cache::Queue;
+use crate::compact::merge::SLICE_BYTES;
 use crate::compact::throttle::{memory_pressure, nice};
 use crate::crash_point::CrashPoint;
 use crate::event::{Event, FlushReason, Work, is_listening};
@@ -158,7 +160,10 @@ fn flush_these(core: &Arc<Core>, state: &ReadState, kept: &[Sealed], sealed: &[S
     let shape = shape(&state.version);
     let guides = &shape.levels[usize::from(base.max(1))];
     let below: Vec<&[&SstMeta]> = shape.sublevels.iter().chain(&shape.levels[1..]).map(Vec::as_slice).collect();
+    let taken = &core.board.flush_taken;
+    taken.store(0, Ordering::Relaxed);
     let tick = || {
+        taken.fetch_add(SLICE_BYTES, Ordering::Relaxed);
         rank_flush(core);
         // Writers go on meanwhile, into memory that may be lent.
         core.share_memory();
@@ -186,6 +191,7 @@ fn flush_these(core: &Arc<Core>, state: &ReadState, kept: &[Sealed], sealed: &[S
     // that transaction as in doubt while its writes, and later ones on top of them, are there (invariant 8).
     let ready = || core.journal.log.sync(logged);
     let installed = output::install(core, &result, ready, edit, sealed.len(), |counters| {
+        taken.store(0, Ordering::Relaxed);
         counters.flushes += sealed.len() as u64;
         counters.flush_bytes_in += job.bytes;
         counters.flush_us += core.options.clock.now_us().saturating_sub(job.begun_us);

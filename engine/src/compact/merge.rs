@@ -33,7 +33,7 @@ use crate::sst::SstMeta;
 use crate::sst::{AHEAD_MIN, ReadHints, Sst, SstIter, WRITE_BYTES};
 
 /// Input bytes of a slice.
-const SLICE_BYTES: u64 = 1 << 20;
+pub const SLICE_BYTES: u64 = 1 << 20;
 /// Read-ahead of a merge at most: enough for a disk.
 const AHEAD_BYTES_MAX: u64 = 2 << 20;
 /// And at least.

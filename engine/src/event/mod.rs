@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Info       routine work: a flush, a merge, a stall. For listeners and figures; nobody wants a line for each
-//! Note       trouble that was told is over
+//! Note       trouble that was told is over; an opening or a closing that takes long
 //! Warning    something failed or was cut; the store goes on, and tries again where that can help
 //! Error      stored bytes are damaged, or the store has stopped: somebody has to act
 //! ```
@@ -24,6 +24,7 @@
 //! own for the calls (an event would come after what followed from it, and a queue has to have an end).
 
 mod incidents;
+mod pace;
 mod stalls;
 mod text;
 #[cfg(test)]
@@ -38,6 +39,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use self::incidents::Incidents;
+pub(crate) use self::pace::Pace;
+pub use self::pace::Reached;
 use self::stalls::{Change, Ended, Stalls};
 use crate::base::Error;
 pub use crate::compact::pick::Reason as MergeReason;
@@ -48,7 +51,7 @@ use crate::io::Clock;
 pub enum Severity {
     /// Routine work.
     Info,
-    /// Trouble that was told is over.
+    /// Trouble that was told is over, or an opening or a closing takes long.
     Note,
     /// Something failed or was cut, and the store goes on.
     Warning,
@@ -118,6 +121,9 @@ pub enum StallCause {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
+    /// Recovery reads the log, in bytes. Told each ten seconds while the store is opened. The log may end before its last file does, so
+    /// what there is to read is an upper bound.
+    Recovering(Reached),
     /// The store was opened.
     Opened {
         /// Table files.
@@ -322,6 +328,8 @@ pub enum Event {
         /// How long after the first failure.
         us: u64,
     },
+    /// The store is being closed and writes its memtables, in bytes. Told each ten seconds.
+    Closing(Reached),
     /// The store has stopped: nothing is accepted until it is opened again. Told once.
     Stopped {
         /// What the disk, or a defect, has done.
@@ -346,7 +354,9 @@ impl Event {
             Event::SpaceFound { .. }
             | Event::ReencryptionBegun { .. }
             | Event::ReencryptionDone { .. }
-            | Event::BackgroundRecovered { .. } => Severity::Note,
+            | Event::BackgroundRecovered { .. }
+            | Event::Recovering(_)
+            | Event::Closing(_) => Severity::Note,
             Event::LogCut { .. }
             | Event::PreparedDamaged { .. }
             | Event::OutOfSpace { .. }

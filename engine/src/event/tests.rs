@@ -36,7 +36,10 @@ fn each_event_has_a_severity_and_a_line() {
         prepares: 2,
     };
     let cause = StallCause::Memtables;
+    let reached = |left_us| Reached { done: 300, of: 900, us: 10_000_000, left_us };
     let events = [
+        Event::Recovering(reached(Some(20_000_001))),
+        Event::Recovering(reached(None)),
         Event::Opened { files: 3, commits: 40, prepared: 1, orphans: 2, us: 1_500_000 },
         cut(0),
         cut(17),
@@ -67,10 +70,13 @@ fn each_event_has_a_severity_and_a_line() {
         Event::BackgroundFailed { work: Work::Flush, error: eio("sync", "/s/8.sst"), untold: 0 },
         Event::BackgroundFailed { work: Work::Removal, error: eio("remove", "/s/8.sst"), untold: 59 },
         Event::BackgroundRecovered { work: Work::Flush, failures: 60, us: 60_000_000 },
+        Event::Closing(reached(Some(20_000_000))),
         Event::Stopped { cause: Arc::new(eio("sync", "/s/log/3.log")) },
     ];
     let found: Vec<String> = events.iter().map(|event| format!("{:?}: {event}", event.severity())).collect();
     let expected = [
+        "Note: recovery has read 300 of 900 bytes of the log after 10.000 s; about 21 s are left",
+        "Note: recovery has read 300 of 900 bytes of the log after 10.000 s; nothing was done in the last seconds",
         "Info: the store is open after 1.500 s: 3 table files, 40 commits from the log, 1 prepared transactions, 2 table files \
          without an owner removed",
         "Warning: the log ends in /s/log/3.log at offset 4096 (checksum differs), and 8192 bytes of it behind are left out; \
@@ -104,6 +110,7 @@ fn each_event_has_a_severity_and_a_line() {
         "Warning: cannot remove a file that is no longer needed: remove /s/8.sst: Input/output error (os error 5) (59 times more \
          since this was told last)",
         "Note: flushing works again, after 60 failures in 60.000 s",
+        "Note: the store is being closed: 300 of 900 bytes of memtables are written after 10.000 s; about 20 s are left",
         "Error: the store has stopped: sync /s/log/3.log: Input/output error (os error 5)",
     ];
     for (found, expected) in found.iter().zip(expected) {

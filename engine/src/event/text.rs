@@ -3,12 +3,16 @@
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
-use super::{Event, FlushReason, MergeReason, StallCause, Work};
+use super::{Event, FlushReason, MergeReason, Reached, StallCause, Work};
 use crate::base::Error;
 
 impl Display for Event {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
+            Event::Recovering(reached) => {
+                let Reached { done, of, us, .. } = reached;
+                write!(f, "recovery has read {done} of {of} bytes of the log after {}; {}", time(*us), left(reached))
+            }
             Event::Opened { files, commits, prepared, orphans, us } => {
                 let time = time(*us);
                 write!(f, "the store is open after {time}: {files} table files, {commits} commits from the log, ")?;
@@ -106,6 +110,15 @@ impl Display for Event {
             Event::BackgroundRecovered { work, failures, us } => {
                 write!(f, "{} works again, after {failures} failures in {}", subject(*work), time(*us))
             }
+            Event::Closing(reached) => {
+                let Reached { done, of, us, .. } = reached;
+                write!(
+                    f,
+                    "the store is being closed: {done} of {of} bytes of memtables are written after {}; ",
+                    time(*us)
+                )?;
+                f.write_str(&left(reached))
+            }
             Event::Stopped { cause } => write!(f, "the store has stopped: {cause}"),
         }
     }
@@ -172,6 +185,14 @@ fn stall_cause(cause: StallCause) -> &'static str {
     match cause {
         StallCause::Memtables => "the memtables are full and writes wait for a flush",
         StallCause::Backlog => "background work lags behind and writes are slowed",
+    }
+}
+
+/// How long work will take, to the second.
+fn left(reached: &Reached) -> String {
+    match reached.left_us {
+        Some(us) => format!("about {} s are left", us.div_ceil(1_000_000)),
+        None => "nothing was done in the last seconds".into(),
     }
 }
 

@@ -9,6 +9,7 @@ mod clock;
 mod handles;
 mod hooked;
 mod mem;
+mod observed;
 mod posix;
 mod sched;
 mod threads;
@@ -26,10 +27,10 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use handles::BoundedDisk;
 pub use hooked::{DiskHook, HookedDisk, Operation};
 pub use mem::{FaultKind, MemDisk, MemDiskCounters};
+pub use observed::{DiskObserver, FileAct, FileOperation, ObservedDisk};
 pub use posix::PosixDisk;
 pub use sched::{NICE_MAX, Scheduler, SystemScheduler};
-pub(crate) use threads::Known;
-pub use threads::{ThreadHook, set_thread_hook};
+pub use threads::{Known, ThreadHook, set_thread_hook};
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,11 +26,11 @@ pub fn set_thread_hook(hook: ThreadHook) {
     let _ = HOOK.set(hook);
 }
 
-/// The calling thread is one of the engine's until this drops.
-pub(crate) struct Known(());
+/// The calling thread is one of the engine's, or of a layer above it, until this drops.
+pub struct Known(());
 
 impl Known {
-    /// From now on.
+    /// From now on, by this name.
     pub fn begin(name: &str) -> Known {
         if let Some(hook) = HOOK.get() {
             (hook.begins)(name);

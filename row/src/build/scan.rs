@@ -18,6 +18,8 @@ impl Build {
         let tick = || Build::interrupted(is_killed);
         let (table, engine) = (&self.table, self.table.engine());
         self.progress.begin_scan(table.estimated_rows());
+        // Before the first row is read, which may take long.
+        told(&self.progress);
         let mut sorting = Sorting { sorter: engine.sorter(), tick: &tick, room: Default::default() };
         let none = engine.begin();
         let mut cursor = engine.cursor();

@@ -22,6 +22,7 @@ mod pace;
 
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::kv;
 use crate::session::Session;
 use crate::store::Store;
 use batch::{Batch, Place};
@@ -36,6 +37,9 @@ use std::time::Duration;
 
 /// Up to which moment rows that have expired may go, of the present one, both in seconds since 1970.
 pub type Until = Box<dyn Fn(u64) -> u64 + Send>;
+
+/// The name of its thread.
+const NAME: &str = "strata-purge";
 
 /// How often the list of tables is looked at, in microseconds.
 const ROUND_US: u64 = 1_000_000;
@@ -76,11 +80,12 @@ impl Purge {
         let shared = Arc::new(Shared { store: store.clone(), state: Mutex::new(state), changed: Condvar::new() });
         let work = shared.clone();
         let run = move || {
+            let _known = kv::Known::begin(NAME);
             // A defect ends the purge: rows stay longer, and are not seen.
             drop(catch_unwind(AssertUnwindSafe(|| work.run(&until))));
             work.store.gate().set_worker(None);
         };
-        let thread = std::thread::Builder::new().name("strata-purge".into()).spawn(run)?;
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(run)?;
         Ok(Purge { shared, thread: Some(thread) })
     }
 
