@@ -500,6 +500,9 @@ pub struct RangeCount {
     pub is_whole: bool,
 }
 
+/// A count ends in the middle of a key that has so many times the entries that were asked for.
+const VERSIONS_MAX: u64 = 16;
+
 /// See `Engine::count_range`.
 pub(crate) fn count_range(tree: &Tree, lower: &[u8], upper: &[u8], forward: bool, most: u64) -> Result<RangeCount> {
     let point = tree.read_point();
@@ -517,7 +520,12 @@ pub(crate) fn count_range(tree: &Tree, lower: &[u8], upper: &[u8], forward: bool
     let mut counted = RangeCount::default();
     let mut key = Vec::new();
     let mut newest = None;
+    // An old snapshot may keep any number of versions of one key.
+    let versions_max = most.saturating_mul(VERSIONS_MAX);
     while versions.valid() && is_within(versions.key()) {
+        if counted.entries >= versions_max {
+            break;
+        }
         if counted.entries == 0 || versions.key() != key.as_slice() {
             counted.rows += u64::from(newest.take() == Some(Kind::Put));
             if counted.entries >= most {
@@ -541,6 +549,6 @@ pub(crate) fn count_range(tree: &Tree, lower: &[u8], upper: &[u8], forward: bool
         };
     }
     counted.rows += u64::from(newest == Some(Kind::Put));
-    counted.is_whole = true;
+    counted.is_whole = counted.entries < versions_max;
     Ok(counted)
 }

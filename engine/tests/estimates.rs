@@ -117,6 +117,18 @@ fn a_counted_range_has_each_row_once() {
     assert!(stats.largest_run >= 1000 && stats.largest_run < stats.entries, "{stats:?}");
     let none = engine.count_range(&IndexId(30).prefix(), &IndexId(31).prefix(), true, 10).unwrap();
     assert_eq!((none.rows, none.entries, none.is_whole, none.first), (0, 0, true, Vec::new()));
+    // One key of many versions, each of which somebody may read.
+    let points: Vec<_> = (0..100)
+        .map(|_| {
+            put(&engine, 40, 0..1);
+            engine.read_point()
+        })
+        .collect();
+    engine.flush().unwrap();
+    for forward in [true, false] {
+        let hot = engine.count_range(&IndexId(40).prefix(), &IndexId(41).prefix(), forward, 4).unwrap();
+        assert_eq!((hot.rows, hot.entries, hot.is_whole), (1, 64, false), "not all of {}", points.len());
+    }
 }
 
 /// What indexes and levels hold is told from descriptions of files and from memtables, in the same figures.
