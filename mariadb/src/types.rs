@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 176);
+        assert_eq!(size_of::<CCallbacks>(), 200);
         assert_eq!(size_of::<crate::counts::CCounts>(), 40);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
