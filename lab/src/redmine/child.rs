@@ -100,6 +100,9 @@ mod tests {
         let Some(dir) = std::env::var_os(PLACE) else { return };
         let dir = Path::new(&dir);
         let child = sleeper(dir);
+        // Before that it is setpriv, which may not have bound it yet.
+        let name = || fs::read_to_string(format!("/proc/{}/comm", child.pid())).unwrap_or_default();
+        assert!(until(|| name().trim() == "sleep"), "it is {}", name());
         fs::write(dir.join("new"), child.pid().to_string()).unwrap();
         fs::rename(dir.join("new"), dir.join("pid")).unwrap();
         std::thread::sleep(Duration::from_secs(1000));
