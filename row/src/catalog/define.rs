@@ -163,8 +163,8 @@ impl Subject<'_> {
             return match before.and_then(|before| index_name(before, &key.columns)) {
                 Some(_) if !statement.checks => Ok(()),
                 Some(index) => Err(Error::IndexOfForeign(index)),
-                // It has lost its index before.
-                None if key.inherited => Ok(()),
+                // It has lost its index before, and goes on without where nobody asks.
+                None if key.inherited && !statement.checks => Ok(()),
                 None => refuse("The table has no index that begins with these columns.".into()),
             };
         }
