@@ -13,6 +13,7 @@
 
 mod files;
 mod manifest;
+mod messages;
 mod prepare;
 mod restore;
 mod server;

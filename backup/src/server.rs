@@ -1,5 +1,6 @@
 //! The server that is backed up: a session with it, and mariadb-backup beside it.
 
+use crate::messages;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 const CHECKPOINT: &str = "checkpoint-backup-";
 
 /// How often mariadb-backup looks for new log of InnoDB, in milliseconds. It does so once more while it keeps commits waiting, and with
-/// its own default, 1000, they wait up to a second for that.
+/// its own default, 1000, they wait up to a second for that. See also [`messages`].
 const LOG_COPY_INTERVAL_MS: u32 = 20;
 
 /// How to get to it.
@@ -86,7 +87,13 @@ impl Server {
         if let Some(base) = base {
             command.arg(format!("--incremental-basedir={}", base.display()));
         }
-        run(command.args(more))
+        let (writes, reads) = messages::channel()?;
+        let taken = std::thread::spawn(move || messages::hand_on(reads, std::io::stderr()));
+        let outcome = run(command.args(more).stderr(writes));
+        // It holds the end that the messages are written to.
+        drop(command);
+        taken.join().expect("handing on messages does not panic")?;
+        outcome
     }
 
     /// The login as an option file that nobody else can read; arguments are seen by all.

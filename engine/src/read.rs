@@ -341,6 +341,8 @@ pub struct RangeEstimate {
     pub entries: u64,
     /// Of these, tombstones, by their share in each file and memtable.
     pub tombstones: u64,
+    /// Of `entries`, those in the sorted run or memtable that has most: the others may be versions of the same keys.
+    pub largest_run: u64,
     /// `entries` are counted, and none are tombstones.
     pub exact: bool,
     /// A block in which the range begins or ends is not in memory: `entries` may be wrong by what it holds.
@@ -363,6 +365,7 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
     let state = tree.states.load();
     let mut sum = RangeEstimate { exact: true, ..RangeEstimate::default() };
     for run in state.file_runs(lower, upper) {
+        let before = sum.entries;
         for file in run {
             let meta = &file.meta;
             if lower <= meta.smallest.as_slice() && meta.largest.as_slice() < upper {
@@ -379,6 +382,7 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
             sum.is_blind |= !part.exact;
             sum.add(part.entries, meta.tombstones, meta.entries, part.exact);
         }
+        sum.largest_run = sum.largest_run.max(sum.entries - before);
     }
     let in_tables = sum.entries;
     for mem in state.memtables() {
@@ -391,6 +395,7 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
             count(range_sample(mem.table.key_count(), lower, upper))
         };
         sum.add(keys, mem.table.tombstone_count(), mem.table.version_count(), keys < sample);
+        sum.largest_run = sum.largest_run.max(keys);
     }
     Ok(sum)
 }

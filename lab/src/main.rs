@@ -129,6 +129,8 @@ enum Command {
     Ttl(expiring::Args),
     /// What a backup costs those who work meanwhile: TPC-C's rate and the longest commit before, during and after it
     BackupCost(backup_cost::Args),
+    /// What a history costs that is an hour old: TPC-C on two servers in turn, one of which keeps it
+    HistoryCost(tpcc::aged::Args),
     /// How long a checkpoint takes to be a second server that answers, at several sizes of the store
     Clones(clones::Args),
     /// Damages the files of a store, salvages it with strata-tool, loads what comes of it, and compares
@@ -182,6 +184,7 @@ fn main() -> ExitCode {
         Command::Flashback(args) => flashback::run(args),
         Command::Ttl(args) => expiring::run(args),
         Command::BackupCost(args) => backup_cost::run(args),
+        Command::HistoryCost(args) => tpcc::aged::run(args),
         Command::Clones(args) => clones::run(args),
         Command::Salvage(args) => salvage::run(args),
         Command::Anomalies(args) => anomalies::run(args),

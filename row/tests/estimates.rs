@@ -234,6 +234,37 @@ fn in_memory_in_files_and_in_both() {
     case.judge("one level and rows behind it in memory");
 }
 
+/// The same keys in several runs: each row has a version in each of them.
+#[test]
+fn where_rows_were_updated_again_and_again() {
+    let mut case = Case::filled(9, 20_000);
+    for round in 1..=3 {
+        (0..20_000).for_each(|c| case.update(c));
+        case.judge(&format!("updated {round} times, the last time in memory"));
+        case.store.engine().flush().unwrap();
+        case.judge(&format!("updated {round} times in files"));
+    }
+    for round in 0..3 {
+        (9_000..9_500).for_each(|c| case.update(c));
+        case.flush();
+        case.judge(&format!("a hot part, updated {} times more", round + 1));
+    }
+    (0..20_000).filter(|c| c % 10 < 4).for_each(|c| case.delete(c));
+    case.judge("and four of ten rows are gone");
+}
+
+/// A counter table: few rows, each of them updated all the time.
+#[test]
+fn in_a_hot_table() {
+    let mut case = Case::filled(10, 300);
+    for round in 0..6 {
+        (0..300).for_each(|c| case.update(c));
+        case.judge(&format!("round {round}, in memory"));
+        case.flush();
+        case.judge(&format!("round {round}, in files"));
+    }
+}
+
 #[test]
 fn where_rows_were_deleted() {
     let mut case = Case::filled(2, 20_000);

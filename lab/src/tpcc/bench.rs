@@ -244,8 +244,8 @@ fn costs(kind: Kind, asked: Way, rates: &[Vec<f64>; 2]) -> String {
 }
 
 /// Figures of a run with a history, and of one beside it, in MB.
-const SETTLED: &str = "data on disk when settled, MB";
-const OLD_VERSIONS: &str = "old versions in files, not compressed, MB";
+pub const SETTLED: &str = "data on disk when settled, MB";
+pub const OLD_VERSIONS: &str = "old versions in files, not compressed, MB";
 
 /// Both figures of each round: as was asked for, and plain.
 type Spaces = BTreeMap<Kind, [Vec<[f64; 2]>; 2]>;
@@ -265,7 +265,7 @@ fn costs_of_space(spaces: &[Vec<[f64; 2]>; 2]) -> Option<String> {
 }
 
 /// Bytes of versions that only the history sees, as merges have found them.
-fn history_bytes(server: &Server) -> Result<f64> {
+pub fn history_bytes(server: &Server) -> Result<f64> {
     let status = "SHOW GLOBAL STATUS LIKE 'Strata_history_bytes'";
     let row: Option<(String, f64)> = server.connect(None)?.query_first(status)?;
     Ok(row.map_or(0.0, |(_, bytes)| bytes))

@@ -6,6 +6,7 @@
 //! its home warehouse), Delivery runs at once instead of through a queue, and a
 //! New-Order touches its items in ascending order so that deadlocks stay rare.
 
+pub mod aged;
 pub mod bench;
 pub mod check;
 pub mod drive;

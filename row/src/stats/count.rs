@@ -11,7 +11,7 @@
 //! Rejected: a counter of rows that each insert and delete changes. It is a cache line that all writers of a table share, and it would have to
 //! survive restarts.
 
-use super::range::{HALVINGS, Halving};
+use super::density::{self, Look};
 use crate::error::Result;
 use crate::kv::{Engine, IndexId, IndexStats};
 
@@ -91,25 +91,12 @@ pub(super) fn rows(
     rows.max(1)
 }
 
-/// Rows of an index of about `entries` entries, counted at some places.
+/// Rows of an index of about `entries` entries.
 fn count(engine: &Engine, id: IndexId, entries: u64) -> Result<u64> {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     // The number of entries is wrong by a sixth at times.
-    let most = if entries <= FEW { 2 * FEW } else { LOOK };
-    let head = engine.count_range(&lower, &upper, true, most)?;
-    if head.is_whole {
-        return Ok(head.rows);
-    }
-    let tail = engine.count_range(&lower, &upper, false, LOOK)?;
-    let density = |rows: u64, entries: u64| rows as f64 / entries.max(1) as f64;
-    let look = |first: &[u8], last: &[u8]| {
-        let seen = engine.count_range(first, last, true, LOOK)?;
-        Ok(density(seen.rows, seen.entries))
-    };
-    let ends = [density(head.rows, head.entries), density(tail.rows, tail.entries)];
-    let mut halving = Halving { engine, look: &look, looks: LOOKS, agreed: HALVINGS - ALWAYS };
-    let rows = halving.rows((&head.first, &tail.first), entries, ends, HALVINGS)?;
-    Ok((rows as u64).clamp(head.rows, entries.max(head.rows)))
+    let at_once = if entries <= FEW { 2 * FEW } else { LOOK };
+    density::rows(engine, &lower, &upper, entries, Look { entries: at_once, places: LOOKS, always: ALWAYS })
 }
 
 #[cfg(test)]

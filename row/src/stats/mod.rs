@@ -6,12 +6,14 @@
 //! estimate from block counts, made exact by a short walk when it is a handful of rows.
 //!
 //! - `sample`: rows per key
+//! - `density`: rows among many entries, counted at some places
 //! - `count`: rows of a table
 //! - `range`: rows in a range
 //! - `check`: CHECK TABLE
 
 pub mod check;
 mod count;
+mod density;
 pub mod range;
 mod sample;
 
