@@ -3,8 +3,9 @@
 //! While it keeps commits waiting, mariadb-backup 10.11 tells its thread that copies InnoDB's log to end, says so, looks whether the thread
 //! has ended, and if not sleeps for 200 ms. A thread does not end between two lines, so each backup would keep commits waiting
 //! for 200 ms in which nothing happens. But saying so can take as long as the reader of the messages likes: they go through a pipe that
-//! holds a single one, and with commits waiting, from the line [`BEFORE`] to the line [`STOPPING`], each is taken [`HOLD`] later than it could
-//! be. The thread ends meanwhile. Where a version says other words, nothing is held up, and the 200 ms are slept.
+//! holds a single one. With commits waiting, nothing is read for [`HOLD`] behind the line [`BEFORE`]. The next line fills the
+//! pipe, the one after it, which says that the thread is told to end, waits, and the thread ends meanwhile. Where a version says other
+//! words, nothing is held up, and the 200 ms are slept.
 //!
 //! Rejected: a preloaded library that shortens the sleep, which is another program than the one that the user has installed; a
 //! mariadb-backup of our own.
@@ -26,11 +27,8 @@ const WAITING: &str = "BACKUP STAGE BLOCK_COMMIT";
 /// Said two messages before the thread is told to end, and once before commits wait.
 const BEFORE: &str = "Flushed Logs";
 
-/// Said between the thread being told and the look whether it has ended.
-const STOPPING: &str = "Stopping log copying thread";
-
 /// A woken thread runs within a few milliseconds on a busy machine, and reads what is left of the log.
-const HOLD: Duration = Duration::from_millis(15);
+const HOLD: Duration = Duration::from_millis(20);
 
 /// The end that a program writes its messages to, and the one for [`hand_on`].
 pub fn channel() -> Result<(OwnedFd, OwnedFd)> {
@@ -42,7 +40,7 @@ pub fn channel() -> Result<(OwnedFd, OwnedFd)> {
 /// Writes each message to `out`, until nobody has the other end any more.
 pub fn hand_on(messages: OwnedFd, mut out: impl Write) -> Result<()> {
     let mut messages = File::from(messages);
-    let (mut message, mut commits_wait, mut held) = ([0; PAGE], false, false);
+    let (mut message, mut moment) = ([0; PAGE], Moment::default());
     loop {
         let n = messages.read(&mut message)?;
         if n == 0 {
@@ -51,11 +49,22 @@ pub fn hand_on(messages: OwnedFd, mut out: impl Write) -> Result<()> {
         // Whom nobody listens to, the backup goes on.
         let _ = out.write_all(&message[..n]);
         let text = String::from_utf8_lossy(&message[..n]);
-        commits_wait |= text.contains(WAITING);
-        held = commits_wait && (held || text.contains(BEFORE)) && !text.contains(STOPPING);
-        if held {
+        if moment.has_come(&text) {
             sleep(HOLD);
         }
+    }
+}
+
+/// When to stop reading for a while.
+#[derive(Default)]
+struct Moment {
+    commits_wait: bool,
+}
+
+impl Moment {
+    fn has_come(&mut self, message: &str) -> bool {
+        self.commits_wait |= message.contains(WAITING);
+        self.commits_wait && message.contains(BEFORE)
     }
 }
 
@@ -85,9 +94,17 @@ mod tests {
 
     #[test]
     fn the_line_after_the_thread_is_told_to_end_takes_a_while() {
-        let lines = [WAITING, "[00] Flushed Logs\n", "[00] The latest check point: '1'\n", STOPPING];
-        // Of the first line's hold a part may be over before the last line is written.
+        let lines = [WAITING, "[00] Flushed Logs\n", "[00] The latest check point: '1'\n", "Stopping"];
+        // A part of the hold may be over before the last line is written.
         assert!(wait_after(&lines) > HOLD / 3);
+    }
+
+    #[test]
+    fn lines_are_held_up_once_commits_wait() {
+        let mut moment = Moment::default();
+        let stages =
+            ["Flushed Logs", "Starting BACKUP STAGE BLOCK_COMMIT", "Getting InnoDB LSN", "[00] Flushed Logs\n", "..."];
+        assert_eq!(stages.map(|line| moment.has_come(line)), [false, false, false, true, false]);
     }
 
     #[test]

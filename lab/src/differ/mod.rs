@@ -108,7 +108,6 @@ pub fn run(args: Args) -> Result<()> {
             }
             Err(difference) => {
                 failures += 1;
-                // A shorter program may differ in another way.
                 println!("seed {seed}: the engines differ:");
                 print_answers(&difference);
                 println!("shortening {} statements", program.len());
@@ -170,7 +169,7 @@ impl Lab {
         Ok(outcome)
     }
 
-    /// The shortest program found that still shows a difference.
+    /// The shortest program found that still shows a difference in the same statement.
     fn shorten(&mut self, program: Vec<Step>, found: Difference) -> Result<(Vec<Step>, Difference)> {
         let (began, mut last, mut failed) = (Instant::now(), found, None);
         let shortest = reduce::reduce(program, |shorter| {
@@ -179,6 +178,8 @@ impl Lab {
             }
             match self.play(shorter) {
                 Ok(Ok(_)) => false,
+                // Another one, which a shorter program may show, would hide the one that was found.
+                Ok(Err(difference)) if difference.step != last.step => false,
                 Ok(Err(difference)) => {
                     last = difference;
                     true
