@@ -169,14 +169,16 @@ impl Subject<'_> {
             };
         }
         match self.parent(key) {
-            // What was accepted once is not refused because the parent was replaced without checks.
-            _ if key.inherited => Ok(()),
+            // What was accepted once is not refused because the parent went, or was replaced without checks; only a parent that has lost
+            // its index is in the way of a copy.
+            None if key.inherited => Ok(()),
+            Some(_) if key.inherited && !statement.checks => Ok(()),
             None if !statement.checks => Ok(()),
             None => refuse(format!("There is no table {} of this engine.", self.names.quoted(&key.parent))),
             Some(parent) => {
                 let why = no_index(key, parent).or_else(|| {
                     // The rows that are copied are looked for in the table that there is.
-                    let before = before.filter(|_| key.parent == statement.stands_for(self.name))?;
+                    let before = before.filter(|_| key.parent == statement.stands_for(self.name) && !key.inherited)?;
                     no_index(key, before).map(|_| COMES_TOO.into())
                 });
                 why.map_or(Ok(()), |why| Err(refused(key, Fault::Parent, why)))
