@@ -67,8 +67,9 @@ impl Core {
     /// Leaves the block cache what its budget and the memtables' have for it.
     pub fn share_memory(&self) {
         let cache = &self.tree.ssts.cache;
+        let state = self.tree.states.load();
         let beside = Beside {
-            tables: self.tree.states.load().version.sst_bytes(),
+            tables: state.version.sst_bytes(),
             log: self.journal.log.buffer_bytes(),
             buffers: self.write_buffer_bytes.load(Ordering::Relaxed),
             pinned: self.tree.states.pinned_bytes() + pinned_block_bytes(),
@@ -76,7 +77,7 @@ impl Core {
                 + [Holder::Bypass, Holder::ReadAhead].iter().map(|&of| cache.held_bytes(of)).sum::<u64>(),
             compactors: self.board.compactors() as u64,
         };
-        let lent = lent(self.settings.memtable_budget(), self.tree.states.load().memtable_bytes());
+        let lent = lent(self.settings.memtable_budget(), state.memtable_bytes());
         cache.set_capacity(cache_capacity(self.settings.cache_budget(), lent, beside) as usize);
     }
 

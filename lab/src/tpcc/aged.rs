@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut stores = [Store::new("with-history", args.history, &args)?, Store::new("without-history", 0, &args)?];
     let loaded = [stores[0].space()?, stores[1].space()?];
     println!("both are under load for {} s, {} transactions a second each", args.history, args.rate);
-    let load = Load { scale, threads: args.threads, seconds: args.history, seed: 1, rate: Some(args.rate) };
+    let load = Load { scale, threads: args.threads, seconds: args.history, seed: 0, rate: Some(args.rate) };
     std::thread::scope(|scope| {
         let drivers = stores.each_ref().map(|store| {
             let instance = store.server.instance();
@@ -116,7 +116,6 @@ pub fn run(args: Args) -> Result<()> {
             let bench =
                 Bench { scale, foreign_keys: false, threads: args.threads, round: round + 1, rate: None, course };
             let (mut run, _) = measure(&mut store.server, &store.conditions, bench)?;
-            run.round = round;
             run.label.push_str(&format!(", {}", store.name.replace('-', " ")));
             run.settings.insert("before".into(), format!("{} s, {} transactions a second", args.history, args.rate));
             if n == 0 {
