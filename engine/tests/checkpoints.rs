@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::{DIR, Map, Rng, by_turns, dump, eventually, hooked, key, options, seeds, value, within};
 use parking_lot::Mutex;
@@ -136,6 +137,9 @@ fn a_checkpoint_is_the_store_at_its_moment() {
     }
 }
 
+/// Enough to go on beside a checkpoint from its begin to its end.
+const TRANSACTIONS_OF_ROUND: u64 = 3000;
+
 /// Writers, flushes, merges, drops and prepared transactions go on; what is moved between two keys is never seen on its way.
 #[test]
 fn checkpoints_under_load_are_moments() {
@@ -144,18 +148,22 @@ fn checkpoints_under_load_are_moments() {
             let disk = MemDisk::new();
             let options = Options { transaction_bytes: 40_000, ..by_turns(seed, options(Arc::new(disk.clone()))) };
             let engine = Engine::open(Path::new(DIR), options).unwrap();
-            let (stop, committed) = (AtomicBool::new(false), AtomicU64::new(0));
+            let (stop, committed, allowed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
             let accounts = |n: u64| key(INDEX, n);
             let zero: Vec<_> = (0..20).map(|n| (accounts(n), Some(1000u64.to_be_bytes().to_vec()))).collect();
             engine.write(&zero, true).unwrap();
             let number = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().unwrap());
             std::thread::scope(|scope| {
-                let (engine, stop, committed, disk) = (&engine, &stop, &committed, &disk);
+                let (engine, stop, committed, allowed, disk) = (&engine, &stop, &committed, &allowed, &disk);
                 // One counts in a row that no other writes, and moves between accounts: order and sum are known.
                 scope.spawn(move || {
                     let mut rng = Rng::new(seed);
                     let mut sums = [1000u64; 20];
                     for n in 1.. {
+                        // A copy is of all rows there are: without a bound each round would take longer than the one before.
+                        while n > allowed.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
                         if stop.load(Ordering::Relaxed) {
                             break;
                         }
@@ -192,6 +200,7 @@ fn checkpoints_under_load_are_moments() {
                 });
                 for round in 0..12 {
                     let dir = format!("/copy{round}");
+                    allowed.store((round + 1) * TRANSACTIONS_OF_ROUND, Ordering::Relaxed);
                     let before = committed.load(Ordering::Acquire);
                     engine.checkpoint(Path::new(&dir)).unwrap_or_else(|e| panic!("{dir}: {e}"));
                     let after = committed.load(Ordering::Acquire) + 1;
