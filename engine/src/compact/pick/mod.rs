@@ -469,8 +469,8 @@ impl<'a> Picker<'a> {
                 && bytes.saturating_mul(100) > file.raw_bytes.saturating_mul(self.options.superseded_percent)
         };
         (1..=LAST).find_map(|level| {
-            let files = self.shape.levels[usize::from(level)].iter().copied().filter(|file| is_expired(file));
-            let inputs = files.filter_map(|file| self.level_inputs(level, level, file)).next()?;
+            let mut files = self.shape.levels[usize::from(level)].iter().copied().filter(|file| is_expired(file));
+            let inputs = files.find_map(|file| self.level_inputs(level, level, file))?;
             Some(self.job(vec![inputs], level, level, Reason::Garbage, Action::Merge))
         })
     }
