@@ -58,31 +58,22 @@ step_pages() {
 }
 # The quick half of 'unit': the tests of engine and row layer, which need no server.
 step_core() { unit_tests 900 -p strata-engine -p strata-row; }
-# Runs the tests of some packages (options of cargo) within $1 seconds. Many wait, for a clock, a disk or others, so three run
-# side by side: two halves of the files of engine/tests, and all the rest.
+# Runs the tests of some packages (options of cargo) within $1 seconds. Many wait, for a clock, a disk or others: so the two largest
+# programs run beside all others, each test in a thread, with more threads than there are processors.
 unit_tests() {
-  local limit=$1 file name pid ok=0 first=() second=() rest=() running=()
-  local written=("$logs/engine-tests-1" "$logs/engine-tests-2" "$logs/other-tests" "$logs/doc-tests")
+  local limit=$1 target pid ok=0 rest=()
+  local written=("$logs/suite-tests" "$logs/other-tests" "$logs/doc-tests")
   shift
-  for file in engine/tests/*.rs engine/tests/*/main.rs; do
-    name=$(basename "${file%/main.rs}" .rs)
-    case $name in [a-d]*) first+=(--test "$name") ;; *) second+=(--test "$name") ;; esac
-  done
-  for file in {row,mariadb,lab}/tests/*.rs; do
-    name=$(basename "$file" .rs)
-    case " ${first[*]} ${second[*]} " in
-    *" $name "*) ;;
-    *) [[ $* != *-p* || $file == row/* ]] && rest+=(--test "$name") ;;
-    esac
+  for target in {engine,row,mariadb,lab}/tests/*.rs {engine,row}/tests/*/main.rs; do
+    [[ $target == */suite/* || ($* == *-p* && $target != engine/* && $target != row/*) ]] ||
+      rest+=(--test "$(basename "${target%/main.rs}" .rs)")
   done
   cargo test "$@" --no-run
-  timeout "$limit" cargo test "$@" --no-fail-fast "${first[@]}" >"${written[0]}" 2>&1 &
-  running+=($!)
-  timeout "$limit" cargo test "$@" --no-fail-fast "${second[@]}" >"${written[1]}" 2>&1 &
-  running+=($!)
-  timeout "$limit" cargo test "$@" --no-fail-fast --lib --bins "${rest[@]}" >"${written[2]}" 2>&1 || ok=1
-  for pid in "${running[@]}"; do wait "$pid" || ok=1; done
-  timeout "$limit" cargo test "$@" --no-fail-fast --doc >"${written[3]}" 2>&1 || ok=1
+  timeout "$limit" cargo test "$@" --no-fail-fast --test suite -- --test-threads 4 >"${written[0]}" 2>&1 &
+  pid=$!
+  timeout "$limit" cargo test "$@" --no-fail-fast --lib --bins "${rest[@]}" >"${written[1]}" 2>&1 || ok=1
+  wait "$pid" || ok=1
+  timeout "$limit" cargo test "$@" --no-fail-fast --doc >"${written[2]}" 2>&1 || ok=1
   [ $ok = 0 ] || grep -hvE '^test .* ok$' "${written[@]}" || true
   awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "${written[@]}" >"$count"
   return $ok

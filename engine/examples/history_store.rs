@@ -11,9 +11,9 @@
 //! SECOND KEY VALUE         committed in this second; without VALUE, deleted
 //! ```
 //!
-//! `tests/past.rs` opens it and reads every moment.
+//! `tests/suite/past.rs` opens it and reads every moment.
 
-#[path = "../tests/common/day_clock.rs"]
+#[path = "../tests/suite/common/day_clock.rs"]
 mod day_clock;
 mod kept;
 

@@ -11,7 +11,7 @@
 //! XID INDEX/KEY VALUE by the prepared transaction XID; without VALUE, deleted
 //! ```
 //!
-//! `tests/stores.rs` opens, reads and changes these stores. To make the one of an older version, put this file and `kept` into a checkout
+//! `tests/suite/stores.rs` opens, reads and changes these stores. To make the one of an older version, put this file and `kept` into a checkout
 //! of the commit that `fixtures/README.md` names, with an [`open`] that requires no features.
 
 mod kept;

@@ -1,5 +1,6 @@
 //! Every wait of a thread is told to whoever runs the threads, and nothing else is.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::cell::{Cell, RefCell};

@@ -2,6 +2,7 @@
 //! peak of the process is what counts, so this program has one test.
 #![cfg(target_os = "linux")]
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::fs;

@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "glue.h"
+#include "myisampack.h"
 #include "sql_sequence.h"
 
 namespace strata {
@@ -53,6 +54,8 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
   }
   if (!field->stored_in_db() || (field->flags & LONG_UNIQUE_HASH_FIELD))
     column->flags|= STRATA_COL_VIRTUAL;
+  if (field->vers_update_unversioned())
+    column->flags|= STRATA_COL_WITHOUT_VERSIONS;
 
   switch (field->real_type())
   {
@@ -137,6 +140,12 @@ bool Definition::describe_field(const TABLE *table, Field *field, StrataColumn *
   return true;
 }
 
+void store_time(ulonglong seconds, ulong microseconds, uint8_t *out)
+{
+  mi_int4store(out, seconds);
+  mi_int3store(out + 4, microseconds);
+}
+
 int Definition::describe(TABLE *table, bool temporary, const ha_table_option_struct *options)
 {
   const TABLE_SHARE *share= table->s;
@@ -204,6 +213,13 @@ int Definition::describe(TABLE *table, bool temporary, const ha_table_option_str
   def_.encrypted= options ? (uint8_t) options->encrypted : 0;
   def_.encryption_key= options ? (uint32_t) options->encryption_key : 1;
   def_.ttl= options ? options->ttl : nullptr;
+  def_.row_start= def_.row_end= -1;
+  if (table->versioned(VERS_TIMESTAMP))
+  {
+    def_.row_start= (int32_t) table->vers_start_field()->field_index;
+    def_.row_end= (int32_t) table->vers_end_field()->field_index;
+    store_time(TIMESTAMP_MAX_VALUE, TIME_MAX_SECOND_PART, def_.row_end_max);
+  }
   return 0;
 }
 

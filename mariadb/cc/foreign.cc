@@ -26,9 +26,7 @@ std::string path_of(const char *db, const char *table)
   return path;
 }
 
-const char VERSIONED_PARENT[]= "FOREIGN KEY to a table with SYSTEM VERSIONING";
-
-bool changes_rows(enum_fk_option action) { return action == FK_OPTION_CASCADE || action == FK_OPTION_SET_NULL; }
+const char UNKNOWN_VERSIONS[]= "FOREIGN KEY with SYSTEM VERSIONING by an earlier version of STRATA: ALTER TABLE ... FORCE comes first";
 
 bool is_passive(const char *path)
 {
@@ -117,6 +115,12 @@ std::string in_database(THD *thd, const char *name)
 
 } // namespace
 
+void statement_time(const void *thd, uint8_t *out)
+{
+  THD *running= static_cast<THD *>(const_cast<void *>(thd));
+  store_time(running->query_start(), running->query_start_sec_part(), out);
+}
+
 size_t sql_identifier(const char *part, char *out, size_t cap)
 {
   /* A table that the server is making has no name in SQL. */
@@ -174,10 +178,6 @@ int ForeignKeys::collect(THD *thd, const char *name, const TABLE_SHARE *share, H
   const TABLE_LIST *first= thd->lex->query_tables;
   table_= alters_ && first ? quoted(thd, first->db, first->table_name) : quoted(thd, share->db, share->table_name);
   const std::string path= alters_ && first ? path_of(first->db.str, first->table_name.str) : std::string(name);
-  const bool was_versioned= alters_ && first && first->table && first->table->versioned();
-  /* To the row layer a row of the past is a parent like any other. */
-  if (share->versioned && !was_versioned && strata_is_parent(store, path.c_str()))
-    return unsupported_option(VERSIONED_PARENT);
   /* CREATE TABLE ... LIKE lists the keys of the other table, which stay with that. */
   return add_clauses(thd, path, share, alter_info, alters_);
 }
@@ -187,7 +187,10 @@ int ForeignKeys::collect_added(THD *thd, const TABLE *table, Alter_info *alter_i
   alters_= true;
   checks_= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   table_= quoted(thd, table->s->db, table->s->table_name);
-  return add_clauses(thd, path_of(table->s->db.str, table->s->table_name.str), table->s, alter_info, false);
+  const std::string path= path_of(table->s->db.str, table->s->table_name.str);
+  if (int error= add_clauses(thd, path, table->s, alter_info, false))
+    return error;
+  return count() && table->versioned() && !strata_knows_versions(store, path.c_str()) ? unsupported_option(UNKNOWN_VERSIONS) : 0;
 }
 
 /* `path`: of the table as it is to be. */
@@ -230,11 +233,9 @@ int ForeignKeys::add_clauses(THD *thd, const std::string &path, const TABLE_SHAR
       my_error(ER_WRONG_FK_DEF, MYF(0), names.name.c_str(), ER_THD(thd, ER_KEY_REF_DO_NOT_MATCH_TABLE_REF));
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
-    /* Rows of the past are the server's to write, which knows nothing of cascades. */
-    if (share->versioned && (changes_rows(clause->delete_opt) || changes_rows(clause->update_opt)))
-      return unsupported_option("FOREIGN KEY ... CASCADE, SET NULL with SYSTEM VERSIONING");
-    if (!clause->old && (names.parent == path ? bool(share->versioned) : is_versioned(thd, parent_db, parent_table)))
-      return unsupported_option(VERSIONED_PARENT);
+    /* The table itself is known as it is to be. */
+    if (names.parent != path && is_versioned(thd, parent_db, parent_table) && !strata_knows_versions(store, names.parent.c_str()))
+      return unsupported_option(UNKNOWN_VERSIONS);
     StrataForeignKey told= {};
     told.name= names.name.c_str();
     told.parent= names.parent.c_str();

@@ -73,6 +73,7 @@ bool append_failed_reference(THD *thd, String *out);
 FOREIGN_KEY_INFO *foreign_key_info(THD *thd, const StrataReference &key);
 
 /* For StrataCallbacks. */
+void statement_time(const void *thd, uint8_t *out);
 size_t sql_identifier(const char *part, char *out, size_t cap);
 
 } // namespace strata

@@ -72,6 +72,9 @@ bool in_transaction(THD *thd); /* more than one autocommitted statement */
 void describe_collation(const CHARSET_INFO *cs, StrataCollation *out);
 void install_collation_callbacks(StrataCallbacks *callbacks);
 
+/* fields.cc: the bytes of a TIMESTAMP(6). */
+void store_time(ulonglong seconds, ulong microseconds, uint8_t *out);
+
 /* fields.cc: the row layer's view of a table. It points into the TABLE and into itself. */
 class Definition
 {

@@ -287,6 +287,7 @@ int init(void *p)
   callbacks.identifier= sql_identifier;
   callbacks.child= ha_strata::child_table;
   callbacks.compute_child= ha_strata::compute_child;
+  callbacks.statement_time= statement_time;
   callbacks.key_version= key_version;
   callbacks.key_bytes= key_bytes;
   callbacks.log= log_line;

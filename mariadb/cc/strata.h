@@ -123,6 +123,8 @@ typedef struct {
   uint32_t (*key_version)(uint32_t id);
   size_t (*key_bytes)(uint32_t id, uint32_t version, uint8_t *out, size_t cap);
   int (*compute_child)(const void *thd, const char *name, uint8_t *record, int is_new);
+  /* The time of the statement that a connection runs, as the server puts it into ROW START and ROW END: STRATA_TIME_BYTES. */
+  void (*statement_time)(const void *thd, uint8_t *out);
   /* Up to which moment rows that have expired may be removed, of the present one, in seconds since 1970. On the purge's thread. */
   uint64_t (*purge_until)(uint64_t present);
   /* Instruments of files, null if there are none: an operation begins and has ended, both on the same thread, which does no other one
@@ -154,7 +156,8 @@ enum {
   STRATA_COL_UNSIGNED = 1,
   STRATA_COL_VIRTUAL = 2,  /* not stored in rows, may be in keys */
   STRATA_COL_NULL_HIGH = 4, /* under NULL the server leaves 0x80 in the first byte, not 0 */
-  STRATA_COL_MOMENT = 8    /* may be seconds since 1970: an integer, or a TIMESTAMP as four bytes, the highest first, and a fraction */
+  STRATA_COL_MOMENT = 8,   /* may be seconds since 1970: an integer, or a TIMESTAMP as four bytes, the highest first, and a fraction */
+  STRATA_COL_WITHOUT_VERSIONS = 16
 };
 typedef struct {
   const char *name;           /* UTF-8, 0-terminated */
@@ -183,6 +186,7 @@ typedef struct {
   const StrataKeyPart *parts;
 } StrataIndex;
 
+enum { STRATA_TIME_BYTES = 7 }; /* of a TIMESTAMP(6): seconds since 1970, the highest byte first, and millionths */
 enum { STRATA_TABLE_TEMPORARY = 1, STRATA_TABLE_NO_ROLLBACK = 2 /* sequences: writes are at once durable-ordered and visible */ };
 typedef struct {
   uint32_t column_count; const StrataColumn *columns;
@@ -196,6 +200,8 @@ typedef struct {
   uint8_t encrypted;          /* ENCRYPTED= table option: 0 default, 1 yes, 2 no */
   uint32_t encryption_key;    /* ENCRYPTION_KEY_ID= table option: 1 or more */
   const char *ttl;            /* TTL= table option; NULL: none. Read where a table is made or altered */
+  int32_t row_start, row_end; /* columns of a table with system versions; -1: none. Likewise */
+  uint8_t row_end_max[STRATA_TIME_BYTES]; /* ROW END of a present row */
 } StrataTableDef;
 
 /* ---- foreign keys --------------------------------------------------------------------------------------------------- */
@@ -345,6 +351,8 @@ const uint8_t *strata_table_related(const StrataTable *table);
 enum StrataRelation { STRATA_IS_PARENT = 0, STRATA_IS_CHILD = 1, STRATA_IS_CHECKED = 2 };
 int strata_table_relation(const StrataTable *table, uint32_t which);
 int strata_is_parent(const StrataStore *store, const char *name); /* do keys of other tables name this one? */
+/* Is it known of a table which of its rows are of the past? Not of one that an earlier build has made. */
+int strata_knows_versions(const StrataStore *store, const char *name);
 /* What the last failure of this thread was about: STRATA_NOT_FOUND, or a length of 0, if it was about nothing of the kind. */
 int strata_failed_reference(const StrataStore *store, void (*emit)(void *ctx, const StrataReference *key), void *ctx);
 size_t strata_failed_name(uint32_t which, char *buf, size_t cap);

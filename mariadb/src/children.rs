@@ -1,7 +1,7 @@
-//! Child tables whose virtual columns the server computes while cascades change their rows.
+//! The server's part where cascades change rows: virtual columns of child tables, and the time of the statement.
 
 use crate::store::TableHandle;
-use crate::types::CCallbacks;
+use crate::types::{CCallbacks, TIME_BYTES};
 use crate::waits::Thd;
 use std::ffi::{CString, c_int};
 use std::sync::Arc;
@@ -22,6 +22,15 @@ fn c_name(name: &str) -> Result<CString> {
 }
 
 impl Computing for Children {
+    fn time(&self) -> Vec<u8> {
+        let mut out = [0; TIME_BYTES];
+        if let Some(time) = self.calls.statement_time {
+            // SAFETY: the connection runs on this thread, and the header asks for so many bytes.
+            unsafe { time(self.thd.0, out.as_mut_ptr()) };
+        }
+        out.to_vec()
+    }
+
     fn table(&self, name: &str) -> Result<Arc<Table>> {
         let c_name = c_name(name)?;
         // SAFETY: the connection runs on this thread, and the handle is valid while the statement has the table open.

@@ -4,7 +4,9 @@ use crate::collation::ServerCollation;
 use crate::outcome::{bytes, reference, text};
 use crate::types::{CCallbacks, CColumn, CDdl, CForeignKey, CIndex, CTableDef};
 use std::ffi::c_char;
-use strata_row::def::{Column, ColumnType, Compression, Encrypted, Encryption, Index, IndexKind, KeyPart, TableDef};
+use strata_row::def::{
+    Column, ColumnType, Compression, Encrypted, Encryption, Index, IndexKind, KeyPart, SystemVersions, TableDef,
+};
 use strata_row::foreign::{Action, ForeignKey, Statement};
 use strata_row::{Error, Result};
 
@@ -12,6 +14,7 @@ const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
 const COL_NULL_HIGH: u8 = 4;
 const COL_MOMENT: u8 = 8;
+const COL_WITHOUT_VERSIONS: u8 = 16;
 const PART_DESC: u32 = 1;
 const INDEX_UNIQUE: u32 = 1;
 const INDEX_LONG_HASH: u32 = 2;
@@ -30,6 +33,16 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
         Err(_) => Ok(None),
         Ok(n) if n < count => Ok(Some(n)),
         Ok(n) => Err(Error::invalid(format!("{what} {n} of {count}"))),
+    };
+    let end = number(def.row_end, columns.len(), "column of ROW END")?;
+    let versions = match (number(def.row_start, columns.len(), "column of ROW START")?, end) {
+        (Some(start), Some(end)) => Some(SystemVersions {
+            start: start as u32,
+            end: end as u32,
+            greatest: def.row_end_max.to_vec(),
+            without: (0..).zip(columns).filter(|(_, c)| c.flags & COL_WITHOUT_VERSIONS != 0).map(|(n, _)| n).collect(),
+        }),
+        _ => None,
     };
     Ok(TableDef {
         columns: columns.iter().map(|c| column(c, calls)).collect::<Result<_>>()?,
@@ -55,6 +68,7 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
         },
         // SAFETY: the header promises a text that ends with 0, or null.
         ttl: if def.ttl.is_null() { None } else { Some(unsafe { text(def.ttl)? }.to_owned()) },
+        versions,
     })
 }
 

@@ -94,6 +94,16 @@ pub unsafe extern "C" fn strata_is_parent(store: *const StoreHandle, name: *cons
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn strata_knows_versions(store: *const StoreHandle, name: *const c_char) -> c_int {
+    guard_value(0, || {
+        let knows =
+            || Ok::<_, Error>(unsafe { reference(store)?.store.catalog().get(text(name)?)? }.versions.is_some());
+        c_int::from(knows().unwrap_or(false))
+    })
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_session_lock_name(session: *const SessionHandle, name: *const c_char) -> c_int {
     guard(|| unsafe { SessionHandle::session(session)?.lock_name(text(name)?).code() })
 }

@@ -2,6 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+/// `STRATA_TIME_BYTES`.
+pub const TIME_BYTES: usize = 7;
+
 /// `StrataCollation`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -76,6 +79,8 @@ pub struct CCallbacks {
     pub key_bytes: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
     /// Computes the virtual columns that indexes of that table have, in a record with all others, of a row that comes or that was; 0: done.
     pub compute_child: Option<unsafe extern "C" fn(*const c_void, *const c_char, *mut u8, c_int) -> c_int>,
+    /// The time of the connection's statement for rows of the past, of [`TIME_BYTES`].
+    pub statement_time: Option<unsafe extern "C" fn(*const c_void, *mut u8)>,
     /// Up to which moment expired rows may be removed, of the present one.
     pub purge_until: Option<unsafe extern "C" fn(u64) -> u64>,
     /// See the header. Null if the server does not observe files.
@@ -178,6 +183,12 @@ pub struct CTableDef {
     pub encryption_key: u32,
     /// TTL= option, or null.
     pub ttl: *const c_char,
+    /// Column of ROW START or -1.
+    pub row_start: i32,
+    /// Column of ROW END or -1.
+    pub row_end: i32,
+    /// What that holds in a present row.
+    pub row_end_max: [u8; TIME_BYTES],
 }
 
 /// `StrataForeignKey`.

@@ -42,6 +42,7 @@ fn callbacks() -> CCallbacks {
         key_version: None,
         key_bytes: None,
         compute_child: None,
+        statement_time: None,
         purge_until: None,
         file_begins: None,
         file_ends: None,
@@ -87,6 +88,9 @@ fn with_def<T>(primary: bool, body: impl FnOnce(*const CTableDef) -> T) -> T {
         compression: -1,
         encrypted: 0,
         ttl: null(),
+        row_start: -1,
+        row_end: -1,
+        row_end_max: [0; TIME_BYTES],
         encryption_key: 1,
     };
     body(&def)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub use crate::kv::Compression;
 use crate::kv::SYSTEM_KEY;
+pub use crate::versions::SystemVersions;
 
 /// How text is compared. Implemented over the server's collation library by the glue, and by simple ones in tests.
 pub trait Collation: Send + Sync {
@@ -303,6 +304,8 @@ pub struct TableDef {
     pub encryption: Encryption,
     /// TTL= option, where a table is made or changed; see [`crate::ttl`].
     pub ttl: Option<String>,
+    /// WITH SYSTEM VERSIONING, where a table is made or changed.
+    pub versions: Option<SystemVersions>,
 }
 
 impl TableDef {
@@ -322,6 +325,7 @@ impl TableDef {
             compression: None,
             encryption: Encryption::default(),
             ttl: None,
+            versions: None,
         }
     }
 }

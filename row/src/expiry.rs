@@ -35,7 +35,7 @@ impl Expiry {
     /// Of a table whose definition agrees with the catalog's.
     pub fn of(meta: &TableMeta, def: &TableDef) -> Result<Option<Expiry>> {
         let Some(ttl) = &meta.ttl else { return Ok(None) };
-        let number = meta.columns.iter().position(|column| column.id == ttl.column);
+        let number = meta.number_of(ttl.column).map(|number| number as usize);
         let number = number.ok_or_else(|| Error::corruption("a TTL of a column that the table does not have"))?;
         let mut columns = ColumnSet::new(def.columns.len());
         columns.insert(number);

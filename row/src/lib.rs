@@ -2,6 +2,7 @@
 
 pub mod kv;
 pub mod event;
+pub mod versions;
 pub mod def;
 pub mod keycode;
 pub mod foreign;
@@ -11,6 +12,7 @@ pub mod schema;
 pub mod rowcode;
 pub mod catalog;
 mod expiry;
+mod row_versions;
 mod changes;
 mod history;
 mod follow;

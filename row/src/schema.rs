@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::foreign::ForeignKey;
 use crate::kv::IndexId;
 use crate::ttl::{self, Ttl};
+use crate::versions::SystemVersions;
 use std::sync::Arc;
 
 /// The schema version of a new table.
@@ -121,6 +122,8 @@ pub struct TableMeta {
     pub encryption: Encryption,
     /// TTL=, if rows expire.
     pub ttl: Option<Ttl>,
+    /// WITH SYSTEM VERSIONING. An entry that an earlier build has made lacks it.
+    pub versions: Option<SystemVersions>,
     /// The next column's id.
     pub next_column: u32,
     /// Columns in order.
@@ -131,6 +134,11 @@ pub struct TableMeta {
     pub indexes: Vec<StoredIndex>,
     /// The foreign keys of which the table is the child.
     pub foreign: Vec<Arc<ForeignKey>>,
+}
+
+/// What a definition says of system versions, by the ids of its columns.
+fn stored_versions(def: &TableDef, columns: &[StoredColumn]) -> Option<SystemVersions> {
+    def.versions.as_ref()?.renamed(|number| Some(columns.get(number as usize)?.id))
 }
 
 impl StoredColumn {
@@ -183,6 +191,11 @@ impl TableMeta {
         self.autoinc_column.and_then(|column| Some(self.columns.get(column as usize)?.id))
     }
 
+    /// The number of the column of an id.
+    pub fn number_of(&self, id: u32) -> Option<u32> {
+        self.columns.iter().position(|column| column.id == id).map(|number| number as u32)
+    }
+
     /// All index ids of the table.
     pub fn ids(&self) -> Vec<IndexId> {
         self.hidden.into_iter().chain(self.indexes.iter().map(|i| i.id)).collect()
@@ -199,14 +212,12 @@ impl TableMeta {
         self.former.clear();
         self.schema_version = FIRST_VERSION;
         self.next_column = self.columns.len() as u32;
-        let mut moved = None;
+        let ttl = self.ttl.and_then(|ttl| Some(Ttl { column: self.number_of(ttl.column)?, ..ttl }));
+        let versions = self.versions.as_ref().and_then(|versions| versions.renamed(|id| self.number_of(id)));
+        (self.ttl, self.versions) = (ttl, versions);
         for (id, column) in (0..).zip(&mut self.columns) {
-            if let Some(ttl) = self.ttl.filter(|ttl| ttl.column == column.id) {
-                moved = Some(Ttl { column: id, ..ttl });
-            }
             (column.id, column.initial) = (id, None);
         }
-        self.ttl = moved;
     }
 
     /// The entry for a new table; `next_id` gives out index ids.
@@ -220,6 +231,8 @@ impl TableMeta {
     ) -> Result<TableMeta> {
         let ttl = ttl::of(def)?.map(|(column, seconds)| Ttl { column: column as u32, seconds });
         let hidden = if def.primary.is_none() { Some(next_id()) } else { None };
+        let columns: Vec<StoredColumn> =
+            (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect();
         Ok(TableMeta {
             table_id,
             schema_version: FIRST_VERSION,
@@ -233,16 +246,18 @@ impl TableMeta {
             compression: def.compression,
             encryption: def.encryption,
             ttl,
+            versions: stored_versions(def, &columns),
             next_column: def.columns.len() as u32,
-            columns: (0..).zip(&def.columns).map(|(id, column)| StoredColumn::of(id, column)).collect(),
+            columns,
             former: Vec::new(),
             indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index)).collect(),
             foreign: Vec::new(),
         })
     }
 
-    /// Takes over what the option of a definition with the same columns means. Errors: `WrongOption`.
-    pub(crate) fn take_ttl(&mut self, def: &TableDef) -> Result<()> {
+    /// Takes over what a definition with the same columns says of when its rows are there. Errors: `WrongOption`.
+    pub(crate) fn take_times(&mut self, def: &TableDef) -> Result<()> {
+        self.versions = stored_versions(def, &self.columns);
         self.ttl = match ttl::of(def)? {
             Some((number, seconds)) => self.columns.get(number).map(|column| Ttl { column: column.id, seconds }),
             None => None,

@@ -243,7 +243,7 @@ impl Session {
         }
     }
 
-    /// Who computes virtual columns of child rows that change by cascades.
+    /// Who does the server's part where child rows change by cascades.
     pub fn set_computing(&mut self, computing: Option<Box<dyn Computing>>) {
         self.computing = computing;
     }
@@ -253,6 +253,12 @@ impl Session {
         self.computing.as_deref().ok_or_else(|| {
             Error::invalid(format!("nobody computes the virtual columns of table '{name}', which indexes have"))
         })
+    }
+
+    /// The time that the running statement gives to rows of the past.
+    pub(crate) fn time_of_statement(&self) -> Result<Vec<u8>> {
+        let server = self.computing.as_deref();
+        server.map(|server| server.time()).ok_or_else(|| Error::invalid("nobody tells the time of the statement"))
     }
 
     pub(crate) fn take_workspace(&mut self) -> Box<Workspace> {

@@ -17,6 +17,7 @@ use crate::index::entries::Written;
 use crate::integrity::links::Links;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{Engine, IndexId, SeqNo};
+use crate::row_versions::RowVersions;
 use crate::rowcode::{ColumnSet, Record, RowCodec};
 use crate::schema::TableMeta;
 use crate::stats::Statistics;
@@ -222,6 +223,8 @@ pub struct Table {
     born: Vec<(IndexId, SeqNo)>,
     /// When its rows expire, if they do.
     pub(crate) expiry: Option<Expiry>,
+    /// Which of its rows are of the past, if it is one WITH SYSTEM VERSIONING.
+    pub(crate) versions: Option<RowVersions>,
     /// Records hold pointers to column data.
     pub has_blobs: bool,
     /// Greatest value that the auto-increment counter takes note of.
@@ -252,6 +255,7 @@ impl Table {
         }
         let born = state.born.read().clone();
         let expiry = Expiry::of(meta, &def)?;
+        let versions = RowVersions::of(meta, &def)?;
         let has_blobs = def.columns.iter().any(|c| c.kind == ColumnType::Blob && !c.is_virtual);
         let autoinc_most = match def.autoinc_column.map(|column| def.columns[column as usize].kind) {
             Some(ColumnType::Float) => FLOAT_EXACT,
@@ -270,6 +274,7 @@ impl Table {
             places,
             born,
             expiry,
+            versions,
             has_blobs,
             autoinc_most,
             links: Mutex::default(),
@@ -319,6 +324,12 @@ impl Table {
     /// Errors: `LockTimeout`; `Interrupted`.
     pub fn await_prepared(&self, patience: Patience<'_>) -> Result<()> {
         await_prepared(self.engine(), &self.state.meta, patience)
+    }
+
+    /// True for a row of the past, of whose record all columns are filled.
+    #[inline]
+    pub(crate) fn is_past(&self, record: Record<'_>) -> bool {
+        self.versions.as_ref().is_some_and(|versions| versions.is_past(record))
     }
 
     /// An error if a handler with another definition could not open the table: it is not to change places with one of that.

@@ -1,6 +1,7 @@
 //! Statements that only read allocate nothing when their cursor has been used before and what they read is in memory. Counted
 //! are the allocations of the thread that reads.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

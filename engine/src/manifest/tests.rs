@@ -534,7 +534,7 @@ fn damage_is_noticed_at_every_byte() {
 }
 
 /// At lengths of every kind, cut off or zeroed from there on: the state is that before or after one of the edits, or the error names the
-/// place. (That edits are missing is told by the files that they named: `tests/corruption.rs`.)
+/// place. (That edits are missing is told by the files that they named: `tests/suite/corruption.rs`.)
 #[test]
 fn the_rest_is_a_whole_state_wherever_it_is_lost() {
     let disk = new_disk();

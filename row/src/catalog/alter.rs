@@ -95,7 +95,7 @@ impl TableMeta {
         }
         next.autoinc_column = def.autoinc_column;
         next.version = def.version;
-        next.take_ttl(def)?;
+        next.take_times(def)?;
         Ok(next)
     }
 
@@ -205,7 +205,7 @@ impl TableMeta {
         next.autoinc_column = def.autoinc_column;
         next.compression = def.compression;
         next.version = def.version;
-        next.take_ttl(def)?;
+        next.take_times(def)?;
         Ok((next, self.ids()))
     }
 

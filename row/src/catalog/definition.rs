@@ -59,6 +59,7 @@ impl TableMeta {
             compression: self.compression,
             encryption: self.encryption,
             ttl: None,
+            versions: self.versions.as_ref().and_then(|versions| versions.renamed(|id| self.number_of(id))),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes of a table's entry (docs/develop/format/catalog.md).
 //!
-//! There are six versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! There are seven versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
 //! 1. one list of columns, indexes with one entry per row
@@ -9,6 +9,7 @@
 //! 4. the same, with foreign keys
 //! 5. the same, with what the table asks for in regard to encryption
 //! 6. the same, with what TTL= says
+//! 7. the same, with or without a TTL, with what SYSTEM VERSIONING says
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
@@ -19,6 +20,7 @@ use crate::kv::IndexId;
 use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::schema::{FIRST_VERSION, Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use crate::ttl::Ttl;
+use crate::versions::SystemVersions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ pub(super) const FOREIGN: u8 = 4;
 pub(super) const ENCRYPTION: u8 = 5;
 /// Who does not know that rows expire must not show them.
 pub(super) const TTL: u8 = 6;
+/// Who does not know rows of the past must not take them for parents, nor for children.
+pub(super) const PAST: u8 = 7;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
@@ -105,14 +109,27 @@ impl TableMeta {
             out.push(self.encryption.encrypted as u8);
             put_varint(&mut out, u64::from(self.encryption.key));
         }
+        if version == PAST {
+            out.push(u8::from(self.ttl.is_some()));
+        }
         if let Some(ttl) = &self.ttl {
             put_varint(&mut out, u64::from(ttl.column));
             put_varint(&mut out, ttl.seconds);
+        }
+        if let Some(versions) = &self.versions {
+            put_varint(&mut out, u64::from(versions.start));
+            put_varint(&mut out, u64::from(versions.end));
+            put_bytes(&mut out, &versions.greatest);
+            put_varint(&mut out, versions.without.len() as u64);
+            versions.without.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
         }
         out
     }
 
     fn lowest_version(&self) -> u8 {
+        if self.versions.is_some() {
+            return PAST;
+        }
         if self.ttl.is_some() {
             return TTL;
         }
@@ -136,7 +153,7 @@ impl TableMeta {
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
         let version = match bytes.first() {
-            Some(&version @ PLAIN..=TTL) => version,
+            Some(&version @ PLAIN..=PAST) => version,
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
@@ -164,6 +181,7 @@ impl TableMeta {
             && self.foreign.iter().all(|key| !key.columns.is_empty() && key.columns.len() == key.parent_columns.len())
             && ids_differ(&self.columns)
             && self.ttl.is_none_or(|ttl| self.columns.iter().any(|c| c.id == ttl.column && holds_moments(c)))
+            && self.versions.as_ref().is_none_or(|versions| may_have(&self.columns, versions))
             && self.former.iter().all(|schema| ids_differ(&schema.columns))
     }
 }
@@ -171,6 +189,22 @@ impl TableMeta {
 /// True if what TTL= names may be such a column.
 fn holds_moments(column: &StoredColumn) -> bool {
     matches!(column.kind, ColumnType::Int { .. } | ColumnType::Bytes) && column.size >= 4 && !column.is_virtual
+}
+
+/// True if a table of these columns may have these system versions.
+fn may_have(columns: &[StoredColumn], versions: &SystemVersions) -> bool {
+    let column = |id: u32| columns.iter().find(|column| column.id == id);
+    let is_time = |id: u32| {
+        column(id).is_some_and(|column| {
+            let has_order = column.kind == ColumnType::Bytes && column.size as usize == versions.greatest.len();
+            has_order && !column.is_virtual && !column.nullable
+        })
+    };
+    is_time(versions.start)
+        && is_time(versions.end)
+        && versions.start != versions.end
+        && versions.without.is_sorted_by(|a, b| a < b)
+        && versions.without.iter().all(|id| column(*id).is_some())
 }
 
 fn put_columns(out: &mut Vec<u8>, columns: &[StoredColumn], versioned: bool) {
@@ -315,6 +349,13 @@ fn read_foreign(r: &mut Reader<'_>) -> Option<ForeignKey> {
     Some(ForeignKey { name, columns, parent, parent_columns, on_delete, on_update, inherited })
 }
 
+fn read_versions(r: &mut Reader<'_>) -> Option<SystemVersions> {
+    let (start, end, greatest) = (read_u32(r)?, read_u32(r)?, r.bytes()?.to_vec());
+    let count = r.varint()?;
+    let without = (0..count).map(|_| read_u32(r)).collect::<Option<_>>()?;
+    Some(SystemVersions { start, end, greatest, without })
+}
+
 fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
     let versioned = entry_version >= VERSIONED;
     let table_id = r.varint()?;
@@ -364,10 +405,16 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
             return None;
         }
     }
-    let mut ttl = None;
-    if entry_version == TTL {
-        ttl = Some(Ttl { column: read_u32(r)?, seconds: r.varint()? });
-    }
+    let expires = match entry_version {
+        PAST => match r.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        },
+        version => version == TTL,
+    };
+    let ttl = if expires { Some(Ttl { column: read_u32(r)?, seconds: r.varint()? }) } else { None };
+    let versions = if entry_version == PAST { Some(read_versions(r)?) } else { None };
     r.is_empty().then_some(TableMeta {
         table_id,
         schema_version,
@@ -381,6 +428,7 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
         compression,
         encryption,
         ttl,
+        versions,
         next_column: next_column.unwrap_or(columns.len() as u32),
         columns,
         former,

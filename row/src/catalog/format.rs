@@ -45,8 +45,12 @@ pub const TABLE_ENCRYPTION: Feature = Feature::new("table-encryption", "0.1", Ne
 /// Tables whose rows expire: entries of version 6. Whoever does not know them shows rows that are gone.
 pub const ROWS_EXPIRE: Feature = Feature::new("rows-expire", "0.1", Need::Reader);
 
+/// Tables WITH SYSTEM VERSIONING that foreign keys may refer to: entries of version 7. Whoever does not know them takes rows of the past for
+/// parents.
+pub const ROW_VERSIONS: Feature = Feature::new("row-versions", "0.1", Need::Reader);
+
 /// The features of a store that this layer knows beside the engine's.
-pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION, ROWS_EXPIRE];
+pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION, ROWS_EXPIRE, ROW_VERSIONS];
 
 /// The features that a store must have before these keys are written.
 pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Feature> {
@@ -57,7 +61,8 @@ pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Featur
         };
         change.iter().any(is_of)
     };
-    let versions = [super::entry::VERSIONED, super::entry::FOREIGN, super::entry::ENCRYPTION, super::entry::TTL];
+    use super::entry::{ENCRYPTION, FOREIGN, PAST, TTL, VERSIONED};
+    let versions = [VERSIONED, FOREIGN, ENCRYPTION, TTL, PAST];
     versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
 }
 

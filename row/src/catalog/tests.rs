@@ -6,6 +6,7 @@ use crate::foreign::{Action, ForeignKey};
 use crate::kv::IndexId;
 use crate::schema::{Initial, Schema, StoredColumn, StoredIndex, StoredPart, TableMeta};
 use crate::ttl::Ttl;
+use crate::versions::SystemVersions;
 use std::sync::Arc;
 
 /// A change of an entry.
@@ -65,6 +66,7 @@ fn example() -> TableMeta {
         compression: Some(Compression::Lz4),
         encryption: Encryption::default(),
         ttl: None,
+        versions: None,
         next_column: 2,
         columns: vec![column(0, "id", ColumnType::Int { unsigned: true }, 4), text_column(1, 40)],
         former: Vec::new(),
@@ -116,6 +118,17 @@ fn expiring() -> TableMeta {
     TableMeta { ttl: Some(Ttl { column: 2, seconds: 86_400 }), next_column: 3, ..meta }
 }
 
+/// The example with rows of the past, and with nothing said of encryption.
+fn versioned() -> TableMeta {
+    let mut meta = example();
+    meta.columns.push(column(2, "s", ColumnType::Bytes, 7));
+    meta.columns.push(column(3, "e", ColumnType::Bytes, 7));
+    meta.indexes[0].parts.push(StoredPart { column: 3, length: 7, descending: false });
+    let greatest = vec![0x7f, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f];
+    let versions = SystemVersions { start: 2, end: 3, greatest, without: vec![1] };
+    TableMeta { versions: Some(versions), next_column: 4, ..meta }
+}
+
 /// The example with a foreign key.
 fn child() -> TableMeta {
     TableMeta { foreign: vec![Arc::new(foreign_key())], ..example() }
@@ -161,6 +174,7 @@ fn the_documented_example_is_what_is_written() {
     assert_eq!(blocks[9], child().encode());
     assert_eq!(blocks[10], encrypted().encode());
     assert_eq!(blocks[11], expiring().encode());
+    assert_eq!(blocks[12], versioned().encode());
 }
 
 /// An entry of version 5 that asks for nothing, or for a key that none is: nobody writes such.
@@ -202,6 +216,7 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
         (4, child(), include_str!("../../testdata/catalog-table-4.txt")),
         (5, encrypted(), include_str!("../../testdata/catalog-table-5.txt")),
         (6, expiring(), include_str!("../../testdata/catalog-table-6.txt")),
+        (7, versioned(), include_str!("../../testdata/catalog-table-7.txt")),
     ];
     for (version, meta, text) in stored {
         let bytes = bytes_of(text);
@@ -243,7 +258,10 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
     let both = TableMeta { foreign: keys.clone(), encryption: asks, ..altered() };
     let all = TableMeta { foreign: keys.clone(), encryption: asks, ..expiring() };
     let with_keys = TableMeta { foreign: keys, ..altered() };
-    for meta in [example(), form_2(), altered(), child(), encrypted(), both, with_keys, expiring(), all] {
+    // TTL= is refused beside rows of the past, but not by the format.
+    let past = TableMeta { ttl: Some(Ttl { column: 2, seconds: 9 }), foreign: child().foreign, ..versioned() };
+    let plain = [example(), form_2(), altered(), child(), encrypted(), expiring(), versioned()];
+    for meta in plain.into_iter().chain([both, with_keys, all, past]) {
         let bytes = meta.encode();
         assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
         for n in 0..bytes.len() {
@@ -251,8 +269,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         }
         assert!(TableMeta::decode("x", &[&bytes[..], &[0]].concat()).is_err());
         let mut newer = bytes.clone();
-        newer[0] = 7;
-        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 7"));
+        newer[0] = 8;
+        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 8"));
     }
     assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
 }
@@ -260,7 +278,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
 /// Any entry that decodes is one that makes sense, and is written again as it was.
 #[test]
 fn a_flipped_byte_is_refused_or_gives_another_table_that_makes_sense() {
-    let bytes = [TableMeta { foreign: child().foreign, ..altered() }.encode(), expiring().encode()];
+    let altered = TableMeta { foreign: child().foreign, ..altered() };
+    let bytes = [altered.encode(), expiring().encode(), versioned().encode()];
     for (bytes, at) in bytes.iter().flat_map(|bytes| (0..bytes.len()).map(move |at| (bytes, at))) {
         for bit in 0..8 {
             let mut hurt = bytes.clone();
@@ -282,6 +301,36 @@ fn foreign_keys_that_make_no_sense_are_refused() {
     none[0] = 4;
     none.push(0);
     assert!(TableMeta::decode("x", &none).is_err());
+}
+
+/// What the server would not say of a table, and what would have rows of the past looked for in the wrong place.
+#[test]
+fn rows_of_the_past_that_nothing_tells_are_refused() {
+    let changes: [(&str, fn(&mut SystemVersions)); 6] = [
+        ("one column for both", |v| v.start = v.end),
+        ("a column that is not there", |v| v.end = 9),
+        ("a number", |v| v.start = 0),
+        ("a time of another length", |v| v.greatest.truncate(6)),
+        ("columns twice", |v| v.without = vec![1, 1]),
+        ("a column without versions that is not there", |v| v.without = vec![4]),
+    ];
+    for (what, change) in changes {
+        let mut meta = versioned();
+        change(meta.versions.as_mut().unwrap());
+        assert!(TableMeta::decode("x", &meta.encode()).is_err(), "{what}");
+    }
+}
+
+/// A table that is emptied numbers its columns anew: what names them by their ids has to follow.
+#[test]
+fn rows_of_the_past_are_told_by_the_same_columns_once_the_table_is_empty() {
+    let mut meta = versioned();
+    meta.columns.rotate_right(2);
+    meta.indexes[0].parts[1].column = 1;
+    meta.forget_former();
+    let versions = meta.versions.as_ref().unwrap();
+    assert_eq!((versions.start, versions.end, versions.without.as_slice()), (0, 1, &[3][..]));
+    assert_eq!(meta.columns[1].name, "e");
 }
 
 #[test]

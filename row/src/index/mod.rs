@@ -118,7 +118,7 @@ impl Writer<'_> {
 
     fn insert_once(&mut self, record: Record<'_>) -> Result<()> {
         self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
-            (Ok(()), true) => rows::inserted(w.session, w.table, record),
+            (Ok(()), true) => rows::written(w.session, w.table, None, Some(record)),
             (Err(error), true) => w.refused(error, mark, None, record),
             (written, false) => written,
         })
@@ -133,8 +133,19 @@ impl Writer<'_> {
             Err(Error::Duplicate(index)) if self.table.expires() => {
                 self.over_expired(index, new, |w| w.update_once(old, new))
             }
+            Err(Error::Duplicate(index)) if self.table.is_past(new) && !self.table.is_past(old.record) => {
+                Err(self.has_ended(index))
+            }
             updated => updated,
         }
+    }
+
+    /// The error of a row that was to become one of the past, of which there is one like that. The server deletes a row of which it is told this
+    /// (`TABLE::delete_row`).
+    #[cold]
+    fn has_ended(&self, index: usize) -> Error {
+        let index = self.table.def.indexes.get(index).map_or_else(String::new, |index| index.name.clone());
+        Error::ForeignDuplicate { child: self.table.state.name(), index }
     }
 
     fn update_once(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
@@ -168,7 +179,9 @@ impl Writer<'_> {
         self.undoing(|w, mark| {
             w.refuse_cascaded(old)?;
             match w.update_entries(old, new) {
-                Ok(Updated::Changed) => rows::updated(w.session, w.table, old.record, new).map(|()| Updated::Changed),
+                Ok(Updated::Changed) => {
+                    rows::written(w.session, w.table, Some(old.record), Some(new)).map(|()| Updated::Changed)
+                }
                 Ok(Updated::Same) => Ok(Updated::Same),
                 Err(error) => w.refused(error, mark, Some(old.record), new),
             }
@@ -191,7 +204,7 @@ impl Writer<'_> {
         self.undoing(|w, _| {
             w.refuse_cascaded(old)?;
             w.delete_entries(old)?;
-            rows::deleted(w.session, w.table, old.record)
+            rows::written(w.session, w.table, Some(old.record), None)
         })
     }
 
@@ -263,7 +276,7 @@ impl Writer<'_> {
         }
     }
 
-    fn insert_entries(&mut self, record: Record<'_>) -> Result<()> {
+    pub(crate) fn insert_entries(&mut self, record: Record<'_>) -> Result<()> {
         let table = self.table;
         let row_id = self.new_row_id()?;
         table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;

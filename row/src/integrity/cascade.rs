@@ -9,6 +9,10 @@
 //!
 //! A stack of [`Level`]s stands for the recursion. It has at most [`LEVELS_MAX`].
 //!
+//! In a child WITH SYSTEM VERSIONING a row that goes becomes one of the past, and one that changes leaves its former values there as another
+//! row, both with the time of the statement, as the server does it with rows that a statement names (`TABLE::delete_row`,
+//! `vers_insert_history_row`). Rows of the past are not met.
+//!
 //! What InnoDB refuses is refused, so that an application meets nothing new:
 //! - An update does not come back to a table that is being updated further up: that is as RESTRICT.
 //! - A row that refers to itself counts as its own child: it cannot be deleted under RESTRICT, and what it refers to cannot be
@@ -208,15 +212,15 @@ impl Workspace {
             return Err(Error::RowIsReferenced(reference.clone()));
         };
         let Some(child) = self.child(session, &consequence)? else { return Ok(None) };
-        let codec = &child.indexes[number_of(&child, place)?];
+        let number = number_of(&child, place)?;
         let values = consequence.old.iter().map(|value| Some(value.as_slice()));
-        let Some(in_key) = codec.encode_values(values, &mut self.key)? else { return Ok(None) };
+        let Some(in_key) = child.indexes[number].encode_values(values, &mut self.key)? else { return Ok(None) };
         if session.engine().has_recovered() {
             // The lock that it had on the parent's row is not known any more.
             await_arrivals(session, &self.key[..in_key])?;
         }
         let cursor = self.take_cursor(session);
-        let rows = Matches::open(session, codec.clone(), &self.key, in_key, cursor)?;
+        let rows = Matches::open(session, (&child, number), &self.key, in_key, cursor)?;
         Ok(Some(Walk { consequence, child, rows }))
     }
 
@@ -244,7 +248,7 @@ impl Workspace {
     fn write_row(&mut self, session: &mut Session, walk: &Walk, row: &mut ChildRow) -> Result<Option<Level>> {
         let Walk { consequence, child, rows } = walk;
         let Consequence { reference, .. } = consequence;
-        let ChildRow { stored, old, new, computed, buffers } = row;
+        let ChildRow { stored, old, new, past, computed, buffers } = row;
         row_at(session, child, rows.row_key(), stored, old)?;
         compute(session, child, reference, old, &mut computed[0], false)?;
         let row_id = if child.def.primary.is_none() { child.clustered.row_id(rows.row_key())? } else { 0 };
@@ -252,14 +256,30 @@ impl Workspace {
         let was = unsafe { Record::new(old) };
         let former = Former { record: was, row_id, stored: Some(Stored { key: rows.row_key(), row: stored }) };
         session.writes_to(&child.state);
+        let mut time = Vec::new();
+        if child.versions.is_some() {
+            time = session.time_of_statement()?;
+            past.clone_from(old);
+        }
+        if let Some(versions) = &child.versions {
+            versions.set_end(past, &time)?;
+            compute(session, child, reference, past, &mut computed[2], false)?;
+        }
         if consequence.deletes() {
-            Writer { table: child, session, buffers }.delete_entries(former)?;
+            // SAFETY: as above, of `computed`.
+            if child.versions.is_none() || !ends(session, child, former, unsafe { Record::new(past) }, buffers)? {
+                Writer { table: child, session, buffers }.delete_entries(former)?;
+            }
             session.rows().deleted();
             return self.level(child, was, None, ALL);
         }
         new.clone_from(old);
         if !consequence.apply(&Columns::new(child, &reference.child_columns)?, new) {
             return Err(Error::RowIsReferenced(reference.clone()));
+        }
+        let versions = child.versions.as_ref().filter(|versions| versions.keeps(consequence.touched()));
+        if let Some(versions) = versions {
+            versions.set_start(new, &time)?;
         }
         compute(session, child, reference, new, &mut computed[1], true)?;
         // SAFETY: as above.
@@ -286,13 +306,47 @@ impl Workspace {
             Ok(Updated::Same) => return Ok(None),
             Ok(Updated::Changed) => {}
         }
+        if versions.is_some_and(|versions| versions.began_before(was, &time)) {
+            // SAFETY: as above, of `computed`.
+            let was_once = unsafe { Record::new(past) };
+            Writer { table: child, session, buffers }.insert_entries(was_once)?;
+        }
         self.check(session, child, Some(was), is, Some(reference), ALL)?;
         session.rows().updated();
         self.level(child, was, Some(is), ALL)
     }
 }
 
+/// A row of a table with versions becomes the one of the past that it is to be. False: there is one like that already, and the row is to go
+/// for good, as the server deletes it (`TABLE::delete_row`).
+fn ends(
+    session: &mut Session,
+    child: &Table,
+    former: Former<'_>,
+    past: Record<'_>,
+    buffers: &mut WriteBuffers,
+) -> Result<bool> {
+    let mark = session.savepoint();
+    match (Writer { table: child, session, buffers }).update_entries(former, past) {
+        Ok(_) => Ok(true),
+        Err(Error::Duplicate(_)) => {
+            session.txn_mut().rollback_to(mark);
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Consequence {
+    /// Numbers of the child's columns that change.
+    fn touched(&self) -> impl Iterator<Item = usize> {
+        let changed = |number: usize| match self.new.as_deref().filter(|_| self.action() == Action::Cascade) {
+            Some(values) => !matches!(values[number], Value::Same),
+            None => true,
+        };
+        self.reference.child_columns.iter().enumerate().filter(move |(number, _)| changed(*number)).map(|(_, c)| *c)
+    }
+
     /// Makes the child's columns in a record what the action says; false if they cannot be.
     fn apply(&self, columns: &Columns, record: &mut [u8]) -> bool {
         match self.new.as_deref().filter(|_| self.action() == Action::Cascade) {
@@ -319,13 +373,15 @@ fn changes(columns: &Columns, old: Record<'_>, new: Record<'_>) -> Vec<Value> {
     columns.values(old).zip(columns.values(new)).map(change).collect()
 }
 
-/// Memory for one child row: as it is stored, as it was and as it will be, with the BLOBs among the virtual columns of both.
+/// Memory for one child row: as it is stored, as it was, as it will be, and as the past keeps it, with the BLOBs among the virtual columns of
+/// these three.
 #[derive(Default)]
 pub(super) struct ChildRow {
     stored: ValueBuf,
     old: Vec<u8>,
     new: Vec<u8>,
-    computed: [Vec<Vec<u8>>; 2],
+    past: Vec<u8>,
+    computed: [Vec<Vec<u8>>; 3],
     buffers: WriteBuffers,
 }
 

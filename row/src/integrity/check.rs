@@ -15,7 +15,7 @@ use super::workspace::Workspace;
 use crate::error::{Error, Result};
 use crate::foreign::Reference;
 use crate::isolation::Waiting;
-use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::keycode::prefix_end_in_place;
 use crate::kv::{GrantKind, LockMode, Unread};
 use crate::rowcode::Record;
 use crate::session::Session;
@@ -79,16 +79,16 @@ impl Workspace {
     ) -> Result<bool> {
         let Some(place) = reference.parent_index else { return Ok(false) };
         let Some(parent) = self.table(session, &reference.parent)? else { return Ok(false) };
-        let codec = &parent.indexes[number_of(&parent, place)?];
-        let Some(in_key) = codec.encode_values(columns.values(row), &mut self.key)? else { return Ok(false) };
-        if is_whole_and_unique(codec, columns) {
+        let number = number_of(&parent, place)?;
+        let Some(sought) = seek_parent((&parent, number), columns, row, &mut self.key)? else { return Ok(false) };
+        if sought.is_whole {
             return self.lock_key(session);
         }
-        if self.lock_one(session, codec, in_key)? {
+        if self.lock_one(session, (&parent, number), sought.in_key)? {
             return Ok(true);
         }
-        await_arrivals(session, &self.key[..in_key])?;
-        self.lock_one(session, codec, in_key)
+        await_arrivals(session, &self.key[..sought.in_key])?;
+        self.lock_one(session, (&parent, number), sought.in_key)
     }
 
     /// Locks the unique key in `key`, if it is there.
@@ -102,9 +102,9 @@ impl Workspace {
     }
 
     /// Locks one of the rows that have the values in `key`, of which `in_key` bytes are those of the index's key, if there is one.
-    fn lock_one(&mut self, session: &mut Session, codec: &Arc<KeyCodec>, in_key: usize) -> Result<bool> {
+    fn lock_one(&mut self, session: &mut Session, index: (&Arc<Table>, usize), in_key: usize) -> Result<bool> {
         let cursor = self.take_cursor(session);
-        let mut rows = Matches::open(session, codec.clone(), &self.key, in_key, cursor)?;
+        let mut rows = Matches::open(session, index, &self.key, in_key, cursor)?;
         let found = rows.next(session, LockMode::Shared)?;
         self.give_back(rows.close());
         Ok(found)
@@ -137,9 +137,30 @@ pub(super) fn await_arrivals(session: &mut Session, prefix: &[u8]) -> Result<()>
     Ok(())
 }
 
-/// True if a value of the key's columns is in the index at most once, under a key that it makes alone.
-pub(super) fn is_whole_and_unique(codec: &KeyCodec, columns: &Columns) -> bool {
-    codec.is_unique() && codec.own_parts() == columns.len()
+/// What a row asks for in an index of the parent.
+pub(super) struct Sought {
+    /// So many of the encoded bytes belong to the key ([`KeyCodec::encode_values`](crate::keycode::KeyCodec)).
+    pub in_key: usize,
+    /// They are a whole key, under which there is one row at most, and that one is of the present.
+    pub is_whole: bool,
+}
+
+/// Encodes what the parent of `row` must have in the parent's index of this number; `None`: no row can have it. Where ROW END follows
+/// the columns, a present row has its greatest value there.
+pub(super) fn seek_parent(
+    (parent, number): (&Table, usize),
+    columns: &Columns,
+    row: Record<'_>,
+    key: &mut Vec<u8>,
+) -> Result<Option<Sought>> {
+    let codec = &parent.indexes[number];
+    let next = parent.def.indexes[number].parts.get(columns.len()).map(|part| part.column as usize);
+    let end = parent.versions.as_ref().filter(|versions| next == Some(versions.end_number()));
+    let values = columns.values(row).chain(end.map(|versions| Some(versions.greatest())));
+    let Some(in_key) = codec.encode_values(values, key)? else { return Ok(None) };
+    let has_all_parts = codec.own_parts() == columns.len() + usize::from(end.is_some());
+    let is_whole = codec.is_unique() && has_all_parts && (end.is_some() || parent.versions.is_none());
+    Ok(Some(Sought { in_key, is_whole }))
 }
 
 fn is_present(table: &Table, links: &Arc<Links>) -> Result<bool> {

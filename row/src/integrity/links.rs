@@ -21,13 +21,15 @@ pub(super) struct ChildScan {
 impl ChildScan {
     /// For a key of which the table is the child, and has all columns.
     pub fn of(table: &Table, reference: &Reference) -> Result<ChildScan> {
+        // Rows of the past are left out.
+        let end = table.versions.as_ref().map(|versions| versions.end_number());
+        let columns = || reference.child_columns.iter().copied().chain(end);
         let covers = |index: &usize| {
-            table.def.primary != Some(*index)
-                && reference.child_columns.iter().all(|column| table.indexes[*index].covers(*column))
+            table.def.primary != Some(*index) && columns().all(|column| table.indexes[*index].covers(column))
         };
         let index = reference.child_index.map(|place| number_of(table, place)).transpose()?.filter(covers);
         let mut wanted = ColumnSet::new(table.def.columns.len());
-        reference.child_columns.iter().for_each(|column| wanted.insert(*column));
+        columns().for_each(|column| wanted.insert(column));
         Ok(ChildScan { index, columns: Columns::new(table, &reference.child_columns)?, wanted })
     }
 }

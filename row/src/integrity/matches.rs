@@ -4,13 +4,17 @@
 //! row is held and the entry is still there. No interval is locked, and entries that come during the walk are not met: who
 //! brings in a row with the values of a parent has locked the parent's row first, and so has who looks for the children of one.
 //!
+//! Rows of the past are passed over ([`Past`]).
+//!
 //! Entries that the session deletes during the walk are passed over, and those that it adds are not met.
 
+use super::past::Past;
 use crate::error::Result;
 use crate::isolation::Waiting;
 use crate::keycode::{KeyCodec, prefix_end_in_place};
 use crate::kv::{Cursor, GrantKind, LockMode, ReadPoint, SeqNo, Unread, ValueBuf};
 use crate::session::Session;
+use crate::table::Table;
 use std::sync::Arc;
 
 /// Rows between two looks at the kill flag.
@@ -18,6 +22,7 @@ const ROWS_PER_POLL: u32 = 256;
 
 pub(super) struct Matches {
     codec: Arc<KeyCodec>,
+    past: Option<Past>,
     prefix: Vec<u8>,
     /// What is stored under the keys begins with this.
     suffix: Vec<u8>,
@@ -33,11 +38,11 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// Those of the index of `codec` that have values: `values` is what they encode to, of which `in_key` bytes belong to the key
+    /// Those of an index, by its number in the table, that have values: `values` is what they encode to, of which `in_key` bytes belong to the key
     /// ([`KeyCodec::encode_values`]).
     pub(super) fn open(
         session: &Session,
-        codec: Arc<KeyCodec>,
+        (table, number): (&Arc<Table>, usize),
         values: &[u8],
         in_key: usize,
         mut cursor: Cursor,
@@ -50,7 +55,21 @@ impl Matches {
         cursor.open(session.txn(), point.seq(), &prefix, &end)?;
         let [key, row_key, owner] = Default::default();
         let value = ValueBuf::default();
-        Ok(Matches { codec, prefix, suffix, cursor, point, is_started: false, rows: 0, key, value, row_key, owner })
+        let (codec, past) = (table.indexes[number].clone(), Past::of(table, number));
+        Ok(Matches {
+            codec,
+            past,
+            prefix,
+            suffix,
+            cursor,
+            point,
+            is_started: false,
+            rows: 0,
+            key,
+            value,
+            row_key,
+            owner,
+        })
     }
 
     /// The clustered key of the row found last.
@@ -81,18 +100,31 @@ impl Matches {
             if !self.suffix.is_empty() && !self.cursor.value().starts_with(&self.suffix) {
                 continue;
             }
+            if let Some(past) = &mut self.past
+                && past.is_entry(self.cursor.key(), self.cursor.value())?
+            {
+                continue;
+            }
             self.cursor.key().clone_into(&mut self.key);
             match self.codec.is_clustered() {
                 true => self.key.clone_into(&mut self.row_key),
                 false => self.codec.clustered_key_from(&self.key, self.cursor.value(), &mut self.row_key)?,
             }
             let granted = session.lock(&self.row_key, mode, Waiting::Wait)?;
-            if self.is_still_there(session, session.engine().visible())? {
+            let newest = session.engine().visible();
+            if self.is_still_there(session, newest)? && !self.is_past(session, newest)? {
                 return Ok(true);
             }
             if granted.kind == GrantKind::New {
                 session.unlock(&self.row_key);
             }
+        }
+    }
+
+    fn is_past(&mut self, session: &Session, newest: SeqNo) -> Result<bool> {
+        match &mut self.past {
+            Some(past) => past.is_row(session.txn(), newest, &self.row_key),
+            None => Ok(false),
         }
     }
 

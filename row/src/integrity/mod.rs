@@ -6,7 +6,7 @@
 //! - `verify`: CHECK TABLE
 //! - `parents`: ADD FOREIGN KEY: the rows that are there
 //! - `links`, `workspace`: the relations of an open table, and what a session keeps
-//! - `matches`: the rows that have given values
+//! - `matches`: the rows that have given values; `past`: which of them are of the past
 //!
 //! # Locks
 //!
@@ -25,8 +25,9 @@ mod cascade;
 mod check;
 pub(crate) mod links;
 mod matches;
-pub(crate) mod rows;
 mod parents;
+mod past;
+pub(crate) mod rows;
 mod verify;
 mod workspace;
 

@@ -53,7 +53,8 @@ impl Table {
             decoded.map_err(|error| Error::from(error).read_at(self.engine(), cursor.key()))?;
             // SAFETY: columns of a key are no BLOBs, and no others are looked at.
             let (row, before) = unsafe { (Record::new(record), Record::new(former)) };
-            if !(columns.has_null(row) || has_former && columns.same(before, row)) {
+            let is_past = self.is_past(row);
+            if !(is_past || columns.has_null(row) || has_former && columns.same(before, row)) {
                 with_workspace(session, |work, session| {
                     // The key is in force for nobody yet.
                     if !reference.is_own() {
@@ -65,8 +66,10 @@ impl Table {
                     }
                 })?;
             }
-            has_former = true;
-            records.swap(0, 1);
+            if !is_past {
+                has_former = true;
+                records.swap(0, 1);
+            }
             rows += 1;
             if rows.is_multiple_of(ROWS_PER_POLL) {
                 session.check_killed()?;

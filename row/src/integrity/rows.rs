@@ -7,19 +7,18 @@ use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
 
-/// A row has been inserted into `table`: it must have its parents.
+/// A row of `table` has come, has gone, or has become another. It must have its parents; and with the former one go those that refer to
+/// it, change as it does, or keep it as it was.
+///
+/// Rows of the past are neither: one that becomes such has gone, and nothing is asked of one that comes so.
 #[inline(never)]
-pub(crate) fn inserted(session: &mut Session, table: &Table, new: Record<'_>) -> Result<()> {
-    with_workspace(session, |work, session| work.check(session, table, None, new, None, ALL))
-}
-
-/// A row of `table` has become another: so do the rows that refer to it, or they keep it as it was; and it must have its parents.
-#[inline(never)]
-pub(crate) fn updated(session: &mut Session, table: &Table, old: Record<'_>, new: Record<'_>) -> Result<()> {
-    with_workspace(session, |work, session| {
-        work.follow(session, table, old, Some(new), ALL)?;
-        work.check(session, table, Some(old), new, None, ALL)
-    })
+pub(crate) fn written(
+    session: &mut Session,
+    table: &Table,
+    old: Option<Record<'_>>,
+    new: Option<Record<'_>>,
+) -> Result<()> {
+    followed(session, table, [old, new], ALL)
 }
 
 /// A row of `table` that was to come, or to become another (`old`), is a duplicate in the index of this number, and has not been
@@ -32,19 +31,23 @@ pub(crate) fn duplicate(
     new: Record<'_>,
     index: usize,
 ) -> Result<()> {
-    with_workspace(session, |work, session| {
-        let end = turn_of(table, index) + 1;
-        if let Some(old) = old {
-            work.follow(session, table, old, Some(new), end)?;
-        }
-        work.check(session, table, old, new, None, end)
-    })
+    followed(session, table, [old, Some(new)], turn_of(table, index) + 1)
 }
 
-/// A row of `table` has gone: with it go those that refer to it, or they keep it.
-#[inline(never)]
-pub(crate) fn deleted(session: &mut Session, table: &Table, old: Record<'_>) -> Result<()> {
-    with_workspace(session, |work, session| work.follow(session, table, old, None, ALL))
+fn followed(session: &mut Session, table: &Table, rows: [Option<Record<'_>>; 2], end: usize) -> Result<()> {
+    let [old, new] = rows.map(|row| row.filter(|row| !table.is_past(*row)));
+    if old.is_none() && new.is_none() {
+        return Ok(());
+    }
+    with_workspace(session, |work, session| {
+        if let Some(old) = old {
+            work.follow(session, table, old, new, end)?;
+        }
+        match new {
+            Some(new) => work.check(session, table, old, new, None, end),
+            None => Ok(()),
+        }
+    })
 }
 
 /// True if the session's transaction has changed rows by cascades: a row that a statement has read may be another since.

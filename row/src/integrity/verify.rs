@@ -1,10 +1,13 @@
 //! CHECK TABLE: whether all rows of a child have their parents.
 //!
+//! Rows of the past count for nothing, on either side.
+//!
 //! Child and parent are read at one read point, so that a row and its parent that come or go together are seen together. The child's
 //! rows are read in the order of its index for the key: rows with the same values follow each other, and ask once.
 
-use super::check::is_whole_and_unique;
+use super::check::seek_parent;
 use super::links::{ChildScan, Columns, number_of};
+use super::past::Past;
 use super::rows::with_workspace;
 use crate::catalog::define::Names;
 use crate::error::{Error, Result};
@@ -69,7 +72,7 @@ impl Table {
             decoded.map_err(|error| Error::from(error).read_at(self.engine(), cursor.key()))?;
             // SAFETY: columns of a key are no BLOBs, and no others are looked at.
             let row = unsafe { Record::new(&record) };
-            if !columns.has_null(row) && !parents.have(session, &columns, row)? {
+            if !columns.has_null(row) && !self.is_past(row) && !parents.have(session, &columns, row)? {
                 orphans += 1;
             }
             rows += 1;
@@ -87,8 +90,10 @@ impl Table {
 struct Parents {
     /// The parent and the number of its index; `None`: there is none that fits.
     parent: Option<(Arc<Table>, usize)>,
+    past: Option<Past>,
     seq: SeqNo,
     key: Vec<u8>,
+    row_key: Vec<u8>,
     /// The key that was looked for last, and whether it was there.
     last: (Vec<u8>, bool),
 }
@@ -103,29 +108,37 @@ impl Parents {
                 Some((parent, number))
             }
         };
-        Ok(Parents { parent, seq, key: Vec::new(), last: (Vec::new(), false) })
+        let past = parent.as_ref().and_then(|(parent, number)| Past::of(parent, *number));
+        Ok(Parents { parent, past, seq, key: Vec::new(), row_key: Vec::new(), last: (Vec::new(), false) })
     }
 
     /// True if some row has the values.
     fn have(&mut self, session: &Session, columns: &Columns, row: Record<'_>) -> Result<bool> {
         let Some((parent, number)) = &self.parent else { return Ok(false) };
         let codec = &parent.indexes[*number];
-        let Some(in_key) = codec.encode_values(columns.values(row), &mut self.key)? else { return Ok(false) };
+        let Some(sought) = seek_parent((parent, *number), columns, row, &mut self.key)? else { return Ok(false) };
         if self.key == self.last.0 {
             return Ok(self.last.1);
         }
-        let is_there = match is_whole_and_unique(codec, columns) {
+        let is_there = match sought.is_whole {
             true => session.txn().get(&self.key, self.seq, &mut Unread)?,
             false => {
                 let mut cursor = parent.engine().cursor();
-                let (prefix, suffix) = self.key.split_at(in_key);
+                let (prefix, suffix) = self.key.split_at(sought.in_key);
                 let end = crate::keycode::prefix_end(prefix).unwrap_or_default();
                 cursor.open(session.txn(), self.seq, prefix, &end)?;
                 cursor.seek_ge(session.txn(), prefix)?;
-                while !suffix.is_empty() && cursor.valid() && !cursor.value().starts_with(suffix) {
+                let mut is_there = false;
+                while !is_there && cursor.valid() {
+                    is_there = cursor.value().starts_with(suffix);
+                    if let Some(past) = self.past.as_mut().filter(|_| is_there) {
+                        codec.clustered_key_from(cursor.key(), cursor.value(), &mut self.row_key)?;
+                        is_there = !past.is_entry(cursor.key(), cursor.value())?
+                            && !past.is_row(session.txn(), self.seq, &self.row_key)?;
+                    }
                     cursor.next(session.txn())?;
                 }
-                cursor.valid()
+                is_there
             }
         };
         self.key.clone_into(&mut self.last.0);
