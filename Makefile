@@ -12,8 +12,8 @@ CXX := g++
 OPT ?= -O2 -g
 
 plugin_so := target/plugin/ha_strata.so
-# The profile of cargo: 'release', or 'plugin-dev' for a build that takes a minute (Cargo.toml).
-cargo_profile := release
+# The profile of cargo: 'shipped', or 'plugin-dev' for a build that takes a minute (Cargo.toml).
+cargo_profile := shipped
 rust_lib = target/$(cargo_profile)/libstrata_mariadb.a
 # Names the library that the plugin was linked from, so that going from one profile to the other links anew.
 linked := target/plugin/linked

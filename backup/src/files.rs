@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// Files are read in pieces of this size.
 pub const PIECE: usize = 1 << 20;
 
-/// A copy is made durable whenever so much of it was written: all at once it would keep the server's own syncs waiting.
-const SYNC_BYTES: usize = 16 << 20;
+/// A copy is made durable whenever so much of it was written: all at once it would keep the server's own syncs waiting. And so much is done
+/// before a rest.
+const SYNC_BYTES: usize = 4 << 20;
 
 /// What a file is on its machine. A table file never changes, so one of the same name and identity has the same content: an inode
 /// that was used again has another time.
@@ -53,27 +54,67 @@ pub fn walk(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Keeps to a rate.
+/// How fast files are read and copied.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Pace {
+    /// As fast as it goes.
+    Full,
+    /// So many MiB per second.
+    Rate(u32),
+    /// Resting as long as working: whoever else uses the disk has it for half of the time, however fast it is.
+    Half,
+}
+
+impl Pace {
+    /// That of an option: MiB per second, 0 for no limit.
+    pub fn of(mib_per_s: u32) -> Pace {
+        if mib_per_s == 0 { Pace::Full } else { Pace::Rate(mib_per_s) }
+    }
+}
+
+/// Keeps to a pace.
 pub struct Throttle {
-    bytes_per_s: Option<f64>,
-    began: Instant,
+    pace: Pace,
+    /// When the bytes below began to be read.
+    since: Instant,
     bytes: u64,
 }
 
 impl Throttle {
-    /// So many MiB per second; 0 is no limit.
-    pub fn new(mib_per_s: u32) -> Throttle {
-        let bytes_per_s = (mib_per_s > 0).then(|| f64::from(mib_per_s) * f64::from(1 << 20));
-        Throttle { bytes_per_s, began: Instant::now(), bytes: 0 }
+    /// From now on.
+    pub fn new(pace: Pace) -> Throttle {
+        Throttle { pace, since: Instant::now(), bytes: 0 }
     }
 
-    /// Waits until so many more bytes are within the rate.
+    /// Waits until so many more bytes, which were read and whose predecessors were written, are within the pace.
     pub fn pass(&mut self, bytes: usize) {
-        let Some(rate) = self.bytes_per_s else { return };
+        if self.pace == Pace::Full {
+            return;
+        }
+        let rest = self.rest(bytes, Instant::now());
+        if rest > Duration::ZERO {
+            sleep(rest);
+        }
+        if self.pace == Pace::Half && self.bytes == 0 {
+            self.since = Instant::now();
+        }
+    }
+
+    /// How long to wait after so many more bytes.
+    fn rest(&mut self, bytes: usize, now: Instant) -> Duration {
         self.bytes += bytes as u64;
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate);
-        if let Some(early) = due.checked_sub(self.began.elapsed()) {
-            sleep(early);
+        let worked = now.duration_since(self.since);
+        match self.pace {
+            Pace::Full => Duration::ZERO,
+            Pace::Rate(rate) => {
+                let due = self.bytes as f64 / (f64::from(rate) * f64::from(1 << 20));
+                Duration::from_secs_f64(due).saturating_sub(worked)
+            }
+            Pace::Half if self.bytes < SYNC_BYTES as u64 => Duration::ZERO,
+            Pace::Half => {
+                self.bytes = 0;
+                worked
+            }
         }
     }
 }
@@ -200,11 +241,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("a"), dir.path().join("deep/b"));
         fs::write(&from, b"abc").unwrap();
-        let (bytes, sum) = copy(&from, &to, &mut Throttle::new(0)).unwrap();
+        let (bytes, sum) = copy(&from, &to, &mut Throttle::new(Pace::Full)).unwrap();
         assert_eq!(bytes, 3);
         assert_eq!(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert_eq!(checksum(&to, &mut Throttle::new(0)).unwrap(), (bytes, sum));
-        assert!(copy(&from, &to, &mut Throttle::new(0)).is_err(), "nothing is written over");
+        assert_eq!(checksum(&to, &mut Throttle::new(Pace::Full)).unwrap(), (bytes, sum));
+        assert!(copy(&from, &to, &mut Throttle::new(Pace::Full)).is_err(), "nothing is written over");
         assert_eq!(walk(dir.path()).unwrap(), [PathBuf::from("a"), PathBuf::from("deep/b")]);
         let before = Identity::of(&from).unwrap();
         assert_eq!(before, Identity::of(&from).unwrap());
@@ -214,8 +255,22 @@ mod tests {
     #[test]
     fn a_rate_is_kept() {
         let began = Instant::now();
-        let mut throttle = Throttle::new(10);
+        let mut throttle = Throttle::new(Pace::of(10));
         (0..4).for_each(|_| throttle.pass(1 << 19));
         assert!(began.elapsed() >= Duration::from_millis(199));
+    }
+
+    /// Guards that who gives no rate leaves the disk to the server for as long as a copy has used it, be it fast or slow.
+    #[test]
+    fn a_rest_is_as_long_as_the_work() {
+        let at = |start: Instant, ms| start + Duration::from_millis(ms);
+        let mut throttle = Throttle::new(Pace::Half);
+        let start = throttle.since;
+        assert_eq!(throttle.rest(3 << 20, at(start, 100)), Duration::ZERO);
+        assert_eq!(throttle.rest(1 << 20, at(start, 130)), Duration::from_millis(130));
+        throttle.since = at(start, 260);
+        assert_eq!(throttle.rest(4 << 20, at(start, 270)), Duration::from_millis(10));
+        let mut full = Throttle::new(Pace::of(0));
+        assert_eq!(full.rest(1 << 30, at(full.since, 1000)), Duration::ZERO);
     }
 }

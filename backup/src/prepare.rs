@@ -3,7 +3,7 @@
 //! mariadb-backup applies its log. The engine's files need nothing: recovery reads them as they are. An incremental backup names all
 //! table files that belong to its state, and has those that its base lacks; so the base takes these over, and gives up the others.
 
-use crate::files::{Throttle, checksum, sync_names, walk};
+use crate::files::{Pace, Throttle, checksum, sync_names, walk};
 use crate::manifest::{Manifest, SERVER, STRATA};
 use crate::server;
 use anyhow::{Context, Result, ensure};
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
     files.retain(|path, _| path.starts_with(STRATA));
     files.values_mut().for_each(|entry| entry.in_base = false);
     for path in walk(&target.join(SERVER))? {
-        let (bytes, sha256) = checksum(&target.join(SERVER).join(&path), &mut Throttle::new(0))?;
+        let (bytes, sha256) = checksum(&target.join(SERVER).join(&path), &mut Throttle::new(Pace::Full))?;
         let name = format!("{SERVER}/{}", path.to_str().context("a name is not UTF-8")?);
         files.insert(name, crate::manifest::Entry { bytes, sha256, identity: None, in_base: false });
     }
@@ -97,7 +97,7 @@ fn take_over(target: &Path, dir: &Path, before: &Manifest, after: &Manifest) -> 
             ensure!(target.join(path).exists(), "{} names {path}, which its base does not have", dir.display());
             continue;
         }
-        let (bytes, sha256) = crate::files::copy(&dir.join(path), &target.join(path), &mut Throttle::new(0))?;
+        let (bytes, sha256) = crate::files::copy(&dir.join(path), &target.join(path), &mut Throttle::new(Pace::Full))?;
         ensure!((bytes, &sha256) == (entry.bytes, &entry.sha256), "{}/{path} is damaged", dir.display());
     }
     Ok(())

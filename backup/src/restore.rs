@@ -3,7 +3,7 @@
 //! The engine's files come first, without `CURRENT`; the server's next; `CURRENT` last. So a restore that was killed leaves a directory
 //! in which the engine refuses to start.
 
-use crate::files::{Throttle, copy, sync_names};
+use crate::files::{Pace, Throttle, copy, sync_names};
 use crate::manifest::{Manifest, SERVER, STRATA};
 use crate::server;
 use anyhow::{Context, Result, ensure};
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
             sync_names(data)?;
         }
         let to = engine.join(&path[STRATA.len() + 1..]);
-        let (bytes, sha256) = copy(&backup.join(path), &to, &mut Throttle::new(0))?;
+        let (bytes, sha256) = copy(&backup.join(path), &to, &mut Throttle::new(Pace::Full))?;
         ensure!((bytes, &sha256) == (entry.bytes, &entry.sha256), "{}/{path} is damaged", backup.display());
     }
     sync_names(&engine)?;

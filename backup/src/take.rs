@@ -1,6 +1,6 @@
 //! `backup`: mariadb-backup and a checkpoint of the engine, both of the same moment.
 
-use crate::files::{Identity, Throttle, walk};
+use crate::files::{Identity, Pace, Throttle, walk};
 use crate::manifest::{Manifest, SERVER, STRATA};
 use crate::server::{Login, Server};
 use crate::sink::Sink;
@@ -27,9 +27,10 @@ pub struct Args {
     /// Write the backup to the standard output, as a tar archive compressed with zstd
     #[arg(long)]
     pub stream: bool,
-    /// Most MiB per second that are read of the engine's files; 0 is no limit
-    #[arg(long, default_value_t = 0, value_name = "MIB")]
-    pub throttle: u32,
+    /// Most MiB per second that are read of the engine's files; 0 is no limit. Without it the tool rests as long as it reads and writes, so
+    /// that the server has the disk for half of the time
+    #[arg(long, value_name = "MIB")]
+    pub throttle: Option<u32>,
     #[command(flatten)]
     pub login: Login,
     /// Further arguments for mariadb-backup
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     // From here on nobody waits for this program: the server goes first. While mariadb-backup kept commits waiting it did not.
     give_way();
-    let mut throttle = Throttle::new(args.throttle);
+    let mut throttle = Throttle::new(args.throttle.map_or(Pace::Half, Pace::of));
     let mut sink = if args.stream { Sink::stream(LEVEL)? } else { Sink::Dir(target.clone()) };
     // Among the last is CURRENT, which makes a store of them.
     for path in strata_files(&staged.dir)? {
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     drop(staged);
     for path in walk(&target.join(SERVER))? {
         let name = in_backup(SERVER, &path)?;
-        let entry = sink.add(&name, &target.join(&name), &mut Throttle::new(0))?;
+        let entry = sink.add(&name, &target.join(&name), &mut throttle)?;
         manifest.files.insert(name, entry);
     }
     sink.finish(&manifest)?;

@@ -1,6 +1,6 @@
 //! `verify`: every file of a backup is there, with the bytes that were written, and there is no other.
 
-use crate::files::{Throttle, checksum, walk};
+use crate::files::{Pace, Throttle, checksum, walk};
 use crate::manifest::{Manifest, NAME};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let dir = &args.target_dir;
     let manifest = Manifest::load(dir)?;
-    let mut throttle = Throttle::new(args.throttle);
+    let mut throttle = Throttle::new(Pace::of(args.throttle));
     let (mut wrong, mut bytes) = (0, 0);
     let mut tell = |what: String| {
         eprintln!("strata-backup: {what}");
@@ -60,7 +60,7 @@ mod tests {
         let mut manifest = Manifest::new("1-1".into(), String::new());
         let mut sink = Sink::Dir(backup.clone());
         for path in ["strata/1.sst", "server/ibdata1"] {
-            manifest.files.insert(path.into(), sink.add(path, &source, &mut Throttle::new(0)).unwrap());
+            manifest.files.insert(path.into(), sink.add(path, &source, &mut Throttle::new(Pace::Full)).unwrap());
         }
         sink.finish(&manifest).unwrap();
         let args = Args { target_dir: backup.clone(), throttle: 0 };

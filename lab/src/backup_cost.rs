@@ -42,9 +42,9 @@ pub struct Args {
     /// Seconds of load before anything is measured, before the backup, and after it
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// MiB of Strata's files that the backup reads in a second; as fast as it goes if 0
-    #[arg(long, default_value_t = 0)]
-    throttle: u32,
+    /// MiB of Strata's files that the backup reads in a second, 0: as fast as it goes [default: at the tool's own pace]
+    #[arg(long)]
+    throttle: Option<u32>,
     /// The tool [default: the one beside this program]
     #[arg(long)]
     tool: Option<PathBuf>,
@@ -144,7 +144,10 @@ fn measure(instance: &Instance, args: &Args, scale: Scale, tool: &Path, to: &Pat
     let mut command = match instance.kind() {
         Kind::Strata => {
             let mut command = Command::new(tool);
-            command.arg("backup").arg("--throttle").arg(args.throttle.to_string());
+            command.arg("backup");
+            if let Some(throttle) = args.throttle {
+                command.arg("--throttle").arg(throttle.to_string());
+            }
             command
         }
         _ => {

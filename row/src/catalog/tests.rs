@@ -306,7 +306,8 @@ fn foreign_keys_that_make_no_sense_are_refused() {
 /// What the server would not say of a table, and what would have rows of the past looked for in the wrong place.
 #[test]
 fn rows_of_the_past_that_nothing_tells_are_refused() {
-    let changes: [(&str, fn(&mut SystemVersions)); 6] = [
+    type Change = fn(&mut SystemVersions);
+    let changes: [(&str, Change); 6] = [
         ("one column for both", |v| v.start = v.end),
         ("a column that is not there", |v| v.end = 9),
         ("a number", |v| v.start = 0),
