@@ -71,8 +71,8 @@ unit_tests() {
   timeout "$limit" cargo test "$@" --no-fail-fast --test suite -- --test-threads 4 >"${written[0]}" 2>&1 &
   pid=$!
   timeout "$limit" cargo test "$@" --no-fail-fast --lib --bins "${rest[@]}" >"${written[1]}" 2>&1 || ok=1
-  wait "$pid" || ok=1
   timeout "$limit" cargo test "$@" --no-fail-fast --doc >"${written[2]}" 2>&1 || ok=1
+  wait "$pid" || ok=1
   [ $ok = 0 ] || grep -hvE '^test .* ok$' "${written[@]}" || true
   awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "${written[@]}" >"$count"
   return $ok

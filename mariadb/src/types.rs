@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn layouts_are_those_of_the_header() {
         assert_eq!(size_of::<CCollation>(), 32);
-        assert_eq!(size_of::<CCallbacks>(), 200);
+        assert_eq!(size_of::<CCallbacks>(), 208);
         assert_eq!(size_of::<crate::counts::CCounts>(), 40);
         assert_eq!(size_of::<CForeignKey>(), 48);
         assert_eq!(offset_of!(CForeignKey, on_delete), 40);
@@ -408,12 +408,14 @@ mod tests {
         assert_eq!(offset_of!(CColumn, collation), 24);
         assert_eq!(size_of::<CKeyPart>(), 16);
         assert_eq!(size_of::<CIndex>(), 24);
-        assert_eq!(size_of::<CTableDef>(), 88);
+        assert_eq!(size_of::<CTableDef>(), 104);
         assert_eq!(offset_of!(CTableDef, columns), 8);
         assert_eq!(offset_of!(CTableDef, primary), 32);
         assert_eq!(offset_of!(CTableDef, version), 52);
         assert_eq!(offset_of!(CTableDef, compression), 68);
         assert_eq!(offset_of!(CTableDef, encryption_key), 76);
+        assert_eq!(offset_of!(CTableDef, row_end), 92);
+        assert_eq!(offset_of!(CTableDef, row_end_max), 96);
         assert_eq!(size_of::<CConfig>(), 64);
         assert_eq!(offset_of!(CConfig, connections), 40);
         assert_eq!(size_of::<CMetric>(), 16);

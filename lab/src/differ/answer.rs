@@ -161,6 +161,10 @@ mod tests {
         assert_eq!(compare(&failed(1062, "a"), &failed(1022, "a")), Verdict::Differs);
         assert_eq!(compare(&failed(1553, "a"), &failed(1828, "b")), Verdict::Same);
         assert_eq!(compare(&failed(1828, "a"), &failed(1553, "b")), Verdict::Differs);
+        for (innodb, strata) in [(1025, 1005), (1834, 1062), (1062, 1834)] {
+            assert_eq!(compare(&failed(innodb, "a"), &failed(strata, "b")), Verdict::Same);
+        }
+        assert_eq!(compare(&failed(1005, "a"), &failed(1025, "b")), Verdict::Differs);
         assert_eq!(compare(&rows(&["1"]), &rows(&["1"])), Verdict::Same);
         assert_eq!(compare(&rows(&["1"]), &rows(&["2"])), Verdict::Differs);
         assert_eq!(compare(&rows(&[]), &failed(1412, "changed")), Verdict::Refused);
