@@ -162,15 +162,10 @@ pub(super) const ALL: usize = usize::MAX;
 /// That of keys without an index.
 const LAST_TURN: usize = usize::MAX - 1;
 
-/// When InnoDB writes the entry of a row in the open table's index of this number: that of the rows comes first, then the others as they
-/// were made. With it go the keys of the index: first the rows that refer to what leaves, then the parents of what comes, then whether
-/// that is a duplicate. Ids of indexes are given in the order in which these are made.
+/// When InnoDB writes the entry of a row in the open table's index of this number: that of the rows comes first. With it go the keys of
+/// the index: first the rows that refer to what leaves, then the parents of what comes, then whether that is a duplicate.
 pub(super) fn turn_of(table: &Table, number: usize) -> usize {
-    let id = |number: usize| table.index_id(Some(number));
-    match table.def.primary == Some(number) {
-        true => 0,
-        false => 1 + table.secondary.iter().filter(|other| id(**other) < id(number)).count(),
-    }
+    if table.def.primary == Some(number) { 0 } else { number + 1 }
 }
 
 fn names(reference: &Reference) -> (&str, &str) {
