@@ -77,10 +77,12 @@ unit_tests() {
   awk '/^test result:/ { p += $4; f += $6 } END { print p + 0 " passed, " f + 0 " failed" }' "${written[@]}" >"$count"
   return $ok
 }
+# As scripts/deb.sh builds them: with other packages beside them some of what they use would be compiled another time.
+tools() { cargo build --quiet --release -p strata-tool -p strata-backup; }
 # The plugin, and beside it the lab's drivers and the tools: its optimization across crates has one thread.
 step_plugin() {
   local pid ok=0
-  cargo build --quiet --release -p strata-lab -p strata-backup -p strata-tool &
+  { tools && cargo build --quiet --release -p strata-lab; } &
   pid=$!
   make --no-print-directory -j"$(nproc)" plugin || ok=1
   wait "$pid" || ok=1
@@ -133,7 +135,7 @@ step_crash() {
 step_flashback() { lab_step flashback --rounds 3 --max-seconds 3 --retention 12 --moments 15; }
 # Backs a server up under load, with kills of tool and server; each backup is restored, and compared as a replica.
 step_backup() {
-  cargo build --quiet --release -p strata-backup
+  tools
   lab_step backup --rounds 5 --threads 2 --position
 }
 # Ends a source under load and promotes a replica, four times, each in its way.
@@ -161,13 +163,13 @@ step_damage() {
 }
 # Damages the files of a store, has what is left loaded by a fresh server, and compares.
 step_salvage() {
-  cargo build --quiet --release -p strata-tool
+  tools
   lab_step salvage --rounds 12 --seed 1
   lab_step salvage --rounds 6 --seed 2 --encrypted
 }
 # A short load with checks; LinkBench's check also after a kill. Then each of the published experiments in seconds.
 step_workload() {
-  lab_step tour
+  lab_step tour --tpcc-seconds 5 --oltp-seconds 3
   lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
   local experiment dir=$top/target/reproduce-tiny
   for experiment in tpcc-memory linkbench scale; do
