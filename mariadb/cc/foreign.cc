@@ -234,7 +234,8 @@ int ForeignKeys::add_clauses(THD *thd, const std::string &path, const TABLE_SHAR
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
     /* The table itself is known as it is to be. */
-    if (names.parent != path && is_versioned(thd, parent_db, parent_table) && !strata_knows_versions(store, names.parent.c_str()))
+    if (!clause->old && names.parent != path && is_versioned(thd, parent_db, parent_table) &&
+        !strata_knows_versions(store, names.parent.c_str()))
       return unsupported_option(UNKNOWN_VERSIONS);
     StrataForeignKey told= {};
     told.name= names.name.c_str();

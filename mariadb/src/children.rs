@@ -22,13 +22,12 @@ fn c_name(name: &str) -> Result<CString> {
 }
 
 impl Computing for Children {
-    fn time(&self) -> Vec<u8> {
-        let mut out = [0; TIME_BYTES];
-        if let Some(time) = self.calls.statement_time {
-            // SAFETY: the connection runs on this thread, and the header asks for so many bytes.
-            unsafe { time(self.thd.0, out.as_mut_ptr()) };
-        }
-        out.to_vec()
+    fn time(&self) -> Result<Vec<u8>> {
+        let time = self.calls.statement_time.ok_or_else(|| Error::invalid("the server does not tell the time"))?;
+        let mut out = vec![0; TIME_BYTES];
+        // SAFETY: the connection runs on this thread, and the header asks for so many bytes.
+        unsafe { time(self.thd.0, out.as_mut_ptr()) };
+        Ok(out)
     }
 
     fn table(&self, name: &str) -> Result<Arc<Table>> {

@@ -257,8 +257,10 @@ impl Session {
 
     /// The time that the running statement gives to rows of the past.
     pub(crate) fn time_of_statement(&self) -> Result<Vec<u8>> {
-        let server = self.computing.as_deref();
-        server.map(|server| server.time()).ok_or_else(|| Error::invalid("nobody tells the time of the statement"))
+        match &self.computing {
+            Some(server) => server.time(),
+            None => Err(Error::invalid("nobody tells the time of the statement")),
+        }
     }
 
     pub(crate) fn take_workspace(&mut self) -> Box<Workspace> {

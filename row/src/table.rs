@@ -326,6 +326,13 @@ impl Table {
         await_prepared(self.engine(), &self.state.meta, patience)
     }
 
+    /// The error of a row that nobody has named, and that would be a duplicate in the index of this number.
+    #[cold]
+    pub(crate) fn foreign_duplicate(&self, index: usize) -> Error {
+        let index = self.def.indexes.get(index).map_or_else(String::new, |index| index.name.clone());
+        Error::ForeignDuplicate { child: self.state.name(), index }
+    }
+
     /// True for a row of the past, of whose record all columns are filled.
     #[inline]
     pub(crate) fn is_past(&self, record: Record<'_>) -> bool {

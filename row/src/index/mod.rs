@@ -134,18 +134,11 @@ impl Writer<'_> {
                 self.over_expired(index, new, |w| w.update_once(old, new))
             }
             Err(Error::Duplicate(index)) if self.table.is_past(new) && !self.table.is_past(old.record) => {
-                Err(self.has_ended(index))
+                // There is one like that: of such a row the server is told so, and deletes it (`TABLE::delete_row`).
+                Err(self.table.foreign_duplicate(index))
             }
             updated => updated,
         }
-    }
-
-    /// The error of a row that was to become one of the past, of which there is one like that. The server deletes a row of which it is told this
-    /// (`TABLE::delete_row`).
-    #[cold]
-    fn has_ended(&self, index: usize) -> Error {
-        let index = self.table.def.indexes.get(index).map_or_else(String::new, |index| index.name.clone());
-        Error::ForeignDuplicate { child: self.table.state.name(), index }
     }
 
     fn update_once(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {

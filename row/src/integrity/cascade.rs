@@ -257,11 +257,9 @@ impl Workspace {
         let former = Former { record: was, row_id, stored: Some(Stored { key: rows.row_key(), row: stored }) };
         session.writes_to(&child.state);
         let mut time = Vec::new();
-        if child.versions.is_some() {
+        if let Some(versions) = &child.versions {
             time = session.time_of_statement()?;
             past.clone_from(old);
-        }
-        if let Some(versions) = &child.versions {
             versions.set_end(past, &time)?;
             compute(session, child, reference, past, &mut computed[2], false)?;
         }
@@ -299,8 +297,7 @@ impl Workspace {
             Err(Error::Duplicate(index)) => {
                 session.txn_mut().rollback_to(mark);
                 self.check(session, child, Some(was), is, Some(reference), turn_of(child, index) + 1)?;
-                let index = child.def.indexes.get(index).map_or_else(String::new, |index| index.name.clone());
-                return Err(Error::ForeignDuplicate { child: reference.child.clone(), index });
+                return Err(child.foreign_duplicate(index));
             }
             Err(error) => return Err(error),
             Ok(Updated::Same) => return Ok(None),
@@ -309,7 +306,10 @@ impl Workspace {
         if versions.is_some_and(|versions| versions.began_before(was, &time)) {
             // SAFETY: as above, of `computed`.
             let was_once = unsafe { Record::new(past) };
-            Writer { table: child, session, buffers }.insert_entries(was_once)?;
+            Writer { table: child, session, buffers }.insert_entries(was_once).map_err(|error| match error {
+                Error::Duplicate(index) => child.foreign_duplicate(index),
+                other => other,
+            })?;
         }
         self.check(session, child, Some(was), is, Some(reference), ALL)?;
         session.rows().updated();

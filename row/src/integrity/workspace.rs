@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The server's part in the change of child rows.
 pub trait Computing: Send {
     /// The time of the running statement, as it stands in ROW START and ROW END of rows that the statement writes.
-    fn time(&self) -> Vec<u8>;
+    fn time(&self) -> Result<Vec<u8>>;
     /// A child as the running statement has it open in the server. Records of this table are the server's.
     fn table(&self, name: &str) -> Result<Arc<Table>>;
     /// Computes the virtual columns that indexes have, in a record of that table that has all others. BLOBs among them may lie

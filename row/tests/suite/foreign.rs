@@ -656,7 +656,7 @@ fn virtual_columns_of_children() {
             assert_eq!(name, "./db/c");
             Ok(self.0.clone())
         }
-        fn time(&self) -> Vec<u8> {
+        fn time(&self) -> strata_row::Result<Vec<u8>> {
             unreachable!("no table with system versions")
         }
         fn compute(&self, _: &str, record: &mut [u8], _: bool) -> strata_row::Result<()> {
@@ -713,8 +713,8 @@ const NOW_AND_EVER: i64 = 0xffff_ffff_ffff;
 struct Clock(i64);
 
 impl Computing for Clock {
-    fn time(&self) -> Vec<u8> {
-        self.0.to_be_bytes()[2..].to_vec()
+    fn time(&self) -> strata_row::Result<Vec<u8>> {
+        Ok(self.0.to_be_bytes()[2..].to_vec())
     }
     fn table(&self, _: &str) -> strata_row::Result<Arc<Table>> {
         unreachable!("no virtual columns")
@@ -838,6 +838,27 @@ fn a_row_that_has_ended_already_is_told_apart_from_a_duplicate() {
     assert_eq!(ends(&mut conn, "p", 1, 200), "ok");
     conn.insert("p", &present(&db, "p", "1", 200)).unwrap();
     assert_eq!(ends(&mut conn, "p", 1, 200), "duplicate ./db/p PRIMARY");
+    conn.commit();
+    db.check();
+}
+
+/// Guards that a former row that the past has already, as after a clock that was set back, is told as the child's duplicate and not as
+/// one of the statement's own row.
+#[test]
+fn a_former_row_that_is_in_the_past_already_is_a_duplicate_of_the_child() {
+    let db = versioned(SHAPES[0][0], SHAPES[0][1], "update cascade");
+    let mut conn = db.conn();
+    conn.insert("p", &present(&db, "p", "1", 100)).unwrap();
+    conn.insert("c", &row_of(&db.defs["c"], "10 1 50 200")).unwrap();
+    conn.insert("c", &present(&db, "c", "10 1", 100)).unwrap();
+    conn.session.set_computing(Some(Box::new(Clock(200))));
+    let moved = conn.each("p", |row| {
+        let mut new = row.clone();
+        new.insert("id".into(), V::Int(2));
+        Fate::Becomes(new)
+    });
+    assert_eq!(outcome(&moved), "duplicate ./db/c PRIMARY");
+    assert_eq!(history(&mut conn, &db, "c"), "10 1 100 -, 10 1 50 200");
     conn.commit();
     db.check();
 }
