@@ -54,8 +54,13 @@ fn ingest(core: &Arc<Core>, input: &mut dyn VersionIter, seq: SeqNo, tick: Tick<
     let mut input = Distinct { inner: input, last: Vec::new(), seq, found: found.clone() };
     // Each in files of its own: those go to the last level.
     let target = core.settings.sst_bytes();
-    let plan =
-        OutputPlan { share_below: 0, below: None, numbers_stay: true, ..OutputPlan::for_level(target, Vec::new()) };
+    let plan = OutputPlan {
+        share_below: 0,
+        below: None,
+        numbers_stay: true,
+        is_new: true,
+        ..OutputPlan::for_level(target, Vec::new())
+    };
     // Nothing is above these numbers, and all versions stay.
     let keep = VersionGc::new(&[], SeqNo::ZERO);
     let written = merge_env(core, |_| false, tick, |_| None).and_then(|env| merge(&mut input, keep, &plan, &env));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, FileNo, IndexId, Result};
 use crate::board::WorkCounters;
+use crate::compact::block_size::block_bytes;
 use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
 use crate::compact::pick::{CompactionJob, LAST};
@@ -25,6 +26,7 @@ pub(crate) fn merge_env<'a>(
     core.tree.installer.check()?;
     let ssts = core.tree.ssts.clone();
     let ssts_keys = ssts.keys.clone();
+    let (stored, cache) = (core.tree.states.load().version.file_bytes(), core.settings.cache_budget());
     let [files, dropped, options, stop] = std::array::from_fn(|_| core.clone());
     Ok(MergeEnv {
         disk: ssts.disk.clone(),
@@ -33,6 +35,7 @@ pub(crate) fn merge_env<'a>(
         next_file: Arc::new(move || files.tree.installer.new_file()),
         is_dropped: Arc::new(move |id| dropped.tree.installer.is_dropped(id)),
         sst_options: Arc::new(move |index| sst_options(&options, index)),
+        block_bytes: Arc::new(move |added| block_bytes(stored + added, cache)),
         keys: ssts_keys,
         excludes: Arc::new(excludes),
         tick: Arc::new(move || if stop.board.stopping() { Err(Error::Closed) } else { tick() }),

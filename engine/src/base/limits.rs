@@ -6,8 +6,10 @@ use super::{Error, IndexId, Result};
 pub const KEY_BYTES_MAX: usize = 32 << 10;
 /// Longest value in bytes: the server's packet limit (1 GiB) plus row overhead.
 pub const VALUE_BYTES_MAX: usize = (1 << 30) + (64 << 20);
-/// Uncompressed size at which a data block is cut.
+/// Uncompressed size in bytes at which a data block is cut.
 pub const BLOCK_BYTES: usize = 16 << 10;
+/// The same in a store that is larger than its cache (`crate::compact::block_size`).
+pub const SMALL_BLOCK_BYTES: usize = 8 << 10;
 /// Alignment of direct I/O: file offsets, lengths and buffer addresses.
 pub const IO_ALIGN: usize = 4096;
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::memory::Memory;
 
 /// Difference of two slot sizes, in bytes.
-const STEP: usize = 2 << 10;
+const STEP: usize = 512;
 /// Longer pieces are memory of their own.
 const SLOT_MAX: usize = 16 << 10;
 /// Address and size of a span are multiples of this. Small, as each slot size has a span that is partly empty.

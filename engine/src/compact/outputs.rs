@@ -43,6 +43,8 @@ pub struct MergeEnv<'a> {
     pub is_dropped: Arc<dyn Fn(IndexId) -> bool + Send + Sync + 'a>,
     /// Format of the outputs of an index, compression included.
     pub sst_options: Arc<dyn Fn(IndexId) -> SstOptions + Send + Sync + 'a>,
+    /// Size of the data blocks of a file before which the merge has added so many bytes to the store.
+    pub block_bytes: Arc<dyn Fn(u64) -> usize + Send + Sync + 'a>,
     /// The keys of files that are to be encrypted.
     pub keys: Arc<Keyring>,
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
@@ -281,7 +283,9 @@ impl<'a> Outputs<'a> {
             none => {
                 let no = (self.env.next_file)();
                 let path = (self.env.path_of)(no);
-                let options = (self.env.sst_options)(IndexId::of(key));
+                let added = if self.plan.is_new { self.result.stats.bytes_written } else { 0 };
+                let block_bytes = (self.env.block_bytes)(added);
+                let options = SstOptions { block_bytes, ..(self.env.sst_options)(IndexId::of(key)) };
                 self.writer_key = options.key;
                 let data_key = options.key.map(|id| self.env.keys.begin(id, Purpose::Sst, &path)).transpose()?;
                 let mut writer = SstWriter::create(&self.env.disk, &path, no, options)?;

@@ -57,6 +57,8 @@ pub struct OutputPlan<'a> {
     pub below: Option<Vec<MetaRun<'a>>>,
     /// For outputs to L0, whose files are ordered by the numbers in them.
     pub numbers_stay: bool,
+    /// The outputs come on top of what the store has; otherwise they replace as much of it.
+    pub is_new: bool,
     /// An index of which the merge keeps fewer uncompressed bytes shares files with others like it. 0: none does.
     pub share_below: u64,
     /// Indexes that have files of their own whatever the merge keeps of them, and that no shared file spans; in order.
@@ -76,6 +78,7 @@ impl<'a> OutputPlan<'a> {
             guides,
             below: Some(below),
             numbers_stay: false,
+            is_new: false,
             share_below: (target_file_bytes / OWN_FILE_PART).min(OWN_FILE_BYTES_MAX),
             alone: &[],
             ranges: Vec::new(),
@@ -96,6 +99,7 @@ impl<'a> OutputPlan<'a> {
             guides: MetaRun::Listed(base),
             below: below.map(|runs| runs.iter().map(|run| MetaRun::Listed(run)).collect()),
             numbers_stay: true,
+            is_new: true,
             share_below: (target_file_bytes / OWN_FILE_PART_L0).min(OWN_FILE_BYTES_MAX),
             alone: &[],
             ranges: Vec::new(),

@@ -64,6 +64,8 @@ struct Place {
     dropped: BTreeSet<u32>,
     /// Under which key an index is encrypted.
     key_of: fn(IndexId) -> Option<u32>,
+    /// What the merges said that they had added to the store, file by file.
+    added: Mutex<Vec<u64>>,
 }
 
 impl Place {
@@ -76,6 +78,7 @@ impl Place {
             cancel_after: Mutex::default(),
             dropped: BTreeSet::new(),
             key_of: |_| None,
+            added: Mutex::default(),
         }
     }
 
@@ -97,9 +100,12 @@ impl Place {
             is_dropped: Arc::new(|index| self.dropped.contains(&index.0)),
             sst_options: Arc::new(move |index| SstOptions {
                 compression,
-                block_bytes: 1024,
-                filter_bits_per_key: 10,
                 key: (self.key_of)(index),
+                ..SstOptions::default()
+            }),
+            block_bytes: Arc::new(|added| {
+                self.added.lock().push(added);
+                1024
             }),
             rule_of: Arc::new(|_| None),
             keys: ring(),
@@ -630,6 +636,24 @@ fn files_end_behind_large_indexes_and_at_size_but_never_within_a_key() {
         assert!((TARGET..TARGET * 2).contains(&pair[0].file_bytes), "{}", pair[0].file_bytes);
     }
     assert_eq!(place.files(), result.outputs.len());
+}
+
+/// A table that is loaded at once must not have large blocks throughout because the store was empty before.
+#[test]
+fn files_that_come_on_top_of_others_count_for_the_size_of_blocks() {
+    let entries: Vec<_> = (0..200).map(|row| (1, row, 1 + u64::from(row), Some(400))).collect();
+    for (plan, is_new) in
+        [(OutputPlan::for_l0(TARGET, &[], None), true), (OutputPlan::for_level(TARGET, Vec::new()), false)]
+    {
+        let place = Place::new();
+        let result = place.with_env(Compression::None, &|_| false, |env| {
+            merge(&mut VecIter::new(versions(&entries)), VersionGc::new(&[], SeqNo(1000)), &plan, env).unwrap()
+        });
+        assert!(result.outputs.len() > 3);
+        let before = |at: usize| result.outputs[..at].iter().map(|file| file.file_bytes).sum();
+        let added: Vec<u64> = (0..result.outputs.len()).map(|at| if is_new { before(at) } else { 0 }).collect();
+        assert_eq!(*place.added.lock(), added);
+    }
 }
 
 #[test]

@@ -234,6 +234,11 @@ impl Version {
         if level == 0 { None } else { find_in(self.level(level), key) }
     }
 
+    /// Bytes of all files.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
     /// Bytes of the files of a level.
     pub fn level_bytes(&self, level: u8) -> u64 {
         self.bytes.get(usize::from(level)).copied().unwrap_or(0)

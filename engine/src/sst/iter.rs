@@ -1,8 +1,9 @@
 //! The cursor over one SST, and read-ahead.
 //!
-//! Read-ahead begins by itself once a cursor has walked into several blocks in a row that it had to read from disk, and
-//! ends with a seek: a long scan then costs a read per 64 KiB and more, a short one nothing extra. Thousands of sessions may scan at
-//! once: what all such cursors read ahead into is counted, and beyond a quarter of the block cache none begins and none grows.
+//! Read-ahead begins by itself once a cursor has walked from one block that it had to read from disk into the next, and
+//! ends with a seek. Its windows grow from 16 to 256 KiB: a range of somewhat more rows than a block has costs two reads, a long
+//! scan one for many blocks, and a range within a block nothing extra. Thousands of sessions may scan at once: what all such
+//! cursors read ahead into is counted, and beyond a quarter of the block cache none begins and none grows.
 //!
 //! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
 //! there is one; the prefix is copied once per block. Values are never copied, and large ones read only when they are loaded
@@ -23,12 +24,14 @@ use crate::cache::{Held, Holder};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
 
-/// The first window of a reader that reads ahead, in bytes.
+/// The first window of a reader that was announced as one, in bytes.
 pub const AHEAD_MIN: u64 = 64 << 10;
+/// The first window of another one: most ranges end in what it holds.
+const AHEAD_FIRST: u64 = 16 << 10;
 /// The largest of a reader that was not announced as one: there may be many of them.
 const AHEAD_MAX_DETECTED: u64 = 256 << 10;
-/// Blocks walked into and read from disk, one after the other, before read-ahead begins.
-const IN_ORDER: u32 = 2;
+/// Blocks that were not in the cache, one after the other, before read-ahead begins.
+const IN_ORDER: u32 = 1;
 /// No partition or entry.
 const NONE: u32 = u32::MAX;
 
@@ -42,6 +45,7 @@ pub(super) struct ReadAhead {
     start: u64,
     end: u64,
     window: u64,
+    window_min: u64,
     window_max: u64,
     /// Of one of many: the count, and what all may have together.
     of_many: Option<(Held<Cached>, u64)>,
@@ -50,7 +54,7 @@ pub(super) struct ReadAhead {
 impl ReadAhead {
     /// A window of `window` bytes at first and of `window_max` at most.
     pub fn new(window: u64, window_max: u64) -> ReadAhead {
-        ReadAhead { buf: None, start: 0, end: 0, window, window_max, of_many: None }
+        ReadAhead { buf: None, start: 0, end: 0, window, window_min: window, window_max, of_many: None }
     }
 
     /// Bytes of memory it has.
@@ -71,7 +75,7 @@ impl ReadAhead {
         let most = (cache.capacity() as u64 / 4).max(ALL_MIN);
         let held = Held::new(cache.clone(), Holder::ReadAhead);
         self.of_many = Some((held, most));
-        self.may_take(AHEAD_MIN)
+        self.may_take(self.window_min)
     }
 
     /// The stored bytes of a block. What is read along with it lies behind it or, if not `forward`, before it; the
@@ -88,7 +92,7 @@ impl ReadAhead {
                 self.window = match continues {
                     true if self.may_take(self.window) => (self.window * 2).min(self.window_max),
                     true => self.window,
-                    false => AHEAD_MIN,
+                    false => self.window_min,
                 };
             }
             let (from, to) = if forward {
@@ -162,11 +166,14 @@ impl SstIter {
         // The top-level index stands in for blocks not loaded yet; `NONE` keeps it from being read.
         let block = sst.top.clone();
         let bypass = (!hints.fill_cache).then(|| Held::new(sst.cache.clone(), Holder::Bypass));
-        let ahead_max = if hints.read_ahead > 0 { u64::from(hints.read_ahead) } else { AHEAD_MAX_DETECTED };
+        let ahead = match hints.read_ahead {
+            0 => ReadAhead::new(AHEAD_FIRST, AHEAD_MAX_DETECTED),
+            most => ReadAhead::new(AHEAD_MIN, u64::from(most).max(AHEAD_MIN)),
+        };
         SstIter {
             sst,
             hints,
-            ahead: ReadAhead::new(AHEAD_MIN, ahead_max.max(AHEAD_MIN)),
+            ahead,
             in_order: 0,
             valid: false,
             partition: NONE,
