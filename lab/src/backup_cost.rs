@@ -5,7 +5,7 @@
 //! Engines alternate. A server without Strata is backed up by mariadb-backup with the same priority, and as fast as it goes.
 
 use crate::drive::Control;
-use crate::engine::{Conditions, Kind};
+use crate::engine::Kind;
 use crate::meter::settle;
 use crate::options::{Budgeted, Comparison};
 use crate::server::Instance;
@@ -86,8 +86,7 @@ pub fn run(args: Args) -> Result<()> {
     let scale = Scale::full(args.warehouses);
     for instance in &instances {
         instance.reset()?;
-        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions.clone() };
-        let server = instance.start(&ample)?;
+        let server = instance.start(&conditions.for_load())?;
         load_warehouses(instance, scale, false)?;
         let mut conn = instance.fresh_database(PROBE)?;
         conn.query_drop(format!("CREATE TABLE probe (n BIGINT PRIMARY KEY) ENGINE={}", instance.kind().sql()))?;

@@ -33,7 +33,16 @@ pub struct Conditions {
     pub strata_extra: Vec<String>,
 }
 
+/// The least memory for a load that is not measured, in MiB.
+const LOAD_MB: u64 = 64;
+
 impl Conditions {
+    /// For a load that is not measured: enough memory that it does not take too long, and no more, so that the files of a server with
+    /// little memory lie as they do where the data have outgrown it.
+    pub fn for_load(&self) -> Conditions {
+        Conditions { budget_mb: self.budget_mb.max(LOAD_MB), ..self.clone() }
+    }
+
     /// The part of the budget that an LSM engine gets for memtables, in MiB.
     ///
     /// A quarter, at most 512: what RocksDB's documentation recommends for

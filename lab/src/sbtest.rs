@@ -39,7 +39,7 @@ pub struct Tables {
 }
 
 impl<const MB: u64> TableArgs<MB> {
-    /// Loads the tables for each engine, with ample memory, and saves them; what an earlier call saved may do.
+    /// Loads the tables for each engine and saves them; what an earlier call saved may do.
     pub fn load(&self, lab: &Path) -> Result<Tables> {
         let tables = Tables {
             instances: self.given.comparison.instances(lab)?,
@@ -53,14 +53,14 @@ impl<const MB: u64> TableArgs<MB> {
             ),
             reuse: self.reuse,
         };
-        let ample = Conditions { budget_mb: self.given.cache_mb.max(1024), ..tables.conditions.clone() };
+        let for_load = tables.conditions.for_load();
         for instance in &tables.instances {
             if self.reuse && instance.has_saved(&tables.saved) {
                 println!("{}: using the tables of an earlier call", instance.kind().title());
                 continue;
             }
             instance.reset()?;
-            let server = instance.start(&ample)?;
+            let server = instance.start(&for_load)?;
             fill(instance, tables.size)?;
             settle(server.pid())?;
             server.stop()?;

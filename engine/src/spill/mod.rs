@@ -133,6 +133,11 @@ impl SpilledRuns {
         self.generation
     }
 
+    /// Bytes of all files.
+    fn file_bytes(&self) -> u64 {
+        self.runs.iter().flat_map(|run| &run.files).map(|file| file.meta().file_bytes).sum()
+    }
+
     /// Bytes written since the last call.
     pub fn take_written_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.written_bytes)
@@ -143,7 +148,9 @@ impl SpilledRuns {
         let mut input = Distinct::new(input);
         let plan = OutputPlan::for_l0(file_bytes, &[], None);
         let own_from = plan.share_below;
-        let written = merge(&mut input, all_versions(), &plan.apart(&self.alone), env)?;
+        let (held, of_store) = (self.file_bytes(), env.block_bytes.clone());
+        let env = MergeEnv { block_bytes: Arc::new(move |added| of_store(held + added)), ..env.clone() };
+        let written = merge(&mut input, all_versions(), &plan.apart(&self.alone), &env)?;
         self.written_bytes += written.stats.bytes_written;
         for meta in written.outputs {
             if !meta.is_shared() && meta.raw_bytes >= own_from {
@@ -242,7 +249,10 @@ impl SpilledRuns {
     fn merge_from(&mut self, first: usize, tier: u32, file_bytes: u64, env: &MergeEnv<'_>, last: bool) -> Result<()> {
         let void = &self.void;
         let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
-        let env = MergeEnv { is_dropped: Arc::new(is_dropped), ..env.clone() };
+        // What is written takes the place of what is held.
+        let (held, of_store) = (self.file_bytes(), env.block_bytes.clone());
+        let block_bytes = Arc::new(move |_| of_store(held));
+        let env = MergeEnv { is_dropped: Arc::new(is_dropped), block_bytes, ..env.clone() };
         let (ssts, obsolete_files, alone) = (&self.ssts, &self.obsolete_files, self.alone.as_slice());
         let mut merge = Merge { ssts, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
         self.generation += 1;

@@ -3,6 +3,7 @@
 
 mod common;
 
+mod blocks;
 mod checkpoints;
 mod close;
 mod corruption;

@@ -148,10 +148,7 @@ pub fn run(args: Args) -> Result<()> {
         }
         loaded.push((instance.kind(), saved.clone()));
         instance.reset()?;
-        // Loaded with ample memory: the load is not what is measured.
-        let conditions = conditions_of(Way { history: 0, ..way });
-        let ample = Conditions { budget_mb: conditions.budget_mb.max(1024), ..conditions };
-        let server = instance.start(&ample)?;
+        let server = instance.start(&conditions_of(Way { history: 0, ..way }).for_load())?;
         load_warehouses(instance, scale, way.foreign_keys)?;
         if args.check {
             run_check(instance, scale, way.foreign_keys, &[])?;
