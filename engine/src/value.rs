@@ -2,7 +2,7 @@
 //!
 //! | where it was found | what it holds | until it drops |
 //! |---|---|---|
-//! | table file | the decoded block, 16 KiB mostly | the block stays in memory though the cache has given it up |
+//! | table file | the decoded block, 8 or 16 KiB mostly | the block stays in memory though the cache has given it up |
 //! | memtable | the whole memtable, a quarter of the memtable budget | it stays though it was flushed |
 //! | the transaction's own write | a copy of it | nothing else is held |
 //! | large value (1 MiB and more) | its own block | that is all there is of it in memory |
@@ -30,7 +30,7 @@ use crate::sst::{BlockPin, PinnedValue};
 /// A value: derefs to its bytes. Cheap to clone, and free to outlive whatever it was read through.
 ///
 /// It is not copied out of the block or the memtable that it was found in, and keeps that in memory until it drops: a block of a
-/// table file (16 KiB mostly), or a whole memtable (a quarter of [`Options::memtable_budget_bytes`](crate::Options)). What it
+/// table file (8 or 16 KiB mostly), or a whole memtable (a quarter of [`Options::memtable_budget_bytes`](crate::Options)). What it
 /// keeps is counted ([`Metrics`](crate::Metrics): `block_pinned_bytes`, `memtable_pinned_bytes`) and taken off the
 /// block cache. Copy a value that is to live for long: `value.to_vec()`.
 ///

@@ -193,7 +193,7 @@ fn begin(
 ) -> Result<FileMerge<'static, Input>> {
     let target = core.settings.sst_bytes();
     let plan = match job.output_level {
-        0 => OutputPlan::for_l0(target, &[], None),
+        0 => OutputPlan::for_l0(target, &[], None).in_place(),
         level => {
             let below = (level + 1..=LAST).map(|level| MetaRun::Held(version.level_run(level)));
             OutputPlan::for_level(target, below.collect())

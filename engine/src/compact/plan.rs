@@ -106,6 +106,11 @@ impl<'a> OutputPlan<'a> {
         }
     }
 
+    /// The same for outputs that take the place of their inputs.
+    pub fn in_place(self) -> OutputPlan<'a> {
+        OutputPlan { is_new: false, ..self }
+    }
+
     /// The same for a job with these ranges.
     pub fn within(self, ranges: Vec<(Vec<u8>, Vec<u8>)>) -> OutputPlan<'a> {
         OutputPlan { ranges, ..self }

@@ -642,9 +642,8 @@ fn files_end_behind_large_indexes_and_at_size_but_never_within_a_key() {
 #[test]
 fn files_that_come_on_top_of_others_count_for_the_size_of_blocks() {
     let entries: Vec<_> = (0..200).map(|row| (1, row, 1 + u64::from(row), Some(400))).collect();
-    for (plan, is_new) in
-        [(OutputPlan::for_l0(TARGET, &[], None), true), (OutputPlan::for_level(TARGET, Vec::new()), false)]
-    {
+    let l0 = || OutputPlan::for_l0(TARGET, &[], None);
+    for (plan, is_new) in [(l0(), true), (l0().in_place(), false), (OutputPlan::for_level(TARGET, Vec::new()), false)] {
         let place = Place::new();
         let result = place.with_env(Compression::None, &|_| false, |env| {
             merge(&mut VecIter::new(versions(&entries)), VersionGc::new(&[], SeqNo(1000)), &plan, env).unwrap()

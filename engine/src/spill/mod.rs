@@ -133,9 +133,11 @@ impl SpilledRuns {
         self.generation
     }
 
-    /// Bytes of all files.
-    fn file_bytes(&self) -> u64 {
-        self.runs.iter().flat_map(|run| &run.files).map(|file| file.meta().file_bytes).sum()
+    /// The same for files of a store that has these files, too: they are to become part of it.
+    fn within<'a>(&self, env: &MergeEnv<'a>) -> MergeEnv<'a> {
+        let held: u64 = self.runs.iter().flat_map(|run| &run.files).map(|file| file.meta().file_bytes).sum();
+        let of_store = env.block_bytes.clone();
+        MergeEnv { block_bytes: Arc::new(move |added| of_store(held + added)), ..env.clone() }
     }
 
     /// Bytes written since the last call.
@@ -148,9 +150,7 @@ impl SpilledRuns {
         let mut input = Distinct::new(input);
         let plan = OutputPlan::for_l0(file_bytes, &[], None);
         let own_from = plan.share_below;
-        let (held, of_store) = (self.file_bytes(), env.block_bytes.clone());
-        let env = MergeEnv { block_bytes: Arc::new(move |added| of_store(held + added)), ..env.clone() };
-        let written = merge(&mut input, all_versions(), &plan.apart(&self.alone), &env)?;
+        let written = merge(&mut input, all_versions(), &plan.apart(&self.alone), &self.within(env))?;
         self.written_bytes += written.stats.bytes_written;
         for meta in written.outputs {
             if !meta.is_shared() && meta.raw_bytes >= own_from {
@@ -249,10 +249,7 @@ impl SpilledRuns {
     fn merge_from(&mut self, first: usize, tier: u32, file_bytes: u64, env: &MergeEnv<'_>, last: bool) -> Result<()> {
         let void = &self.void;
         let is_dropped = |index| void.contains(&index) || (env.is_dropped)(index);
-        // What is written takes the place of what is held.
-        let (held, of_store) = (self.file_bytes(), env.block_bytes.clone());
-        let block_bytes = Arc::new(move |_| of_store(held));
-        let env = MergeEnv { is_dropped: Arc::new(is_dropped), block_bytes, ..env.clone() };
+        let env = MergeEnv { is_dropped: Arc::new(is_dropped), ..self.within(env) };
         let (ssts, obsolete_files, alone) = (&self.ssts, &self.obsolete_files, self.alone.as_slice());
         let mut merge = Merge { ssts, obsolete_files, alone, void, file_bytes, env: &env, last, written_bytes: 0 };
         self.generation += 1;
@@ -468,7 +465,7 @@ impl Merge<'_> {
             input.number = Some(LAST_NUMBER);
         }
         let gc = if last { newest_versions() } else { all_versions() };
-        let plan = OutputPlan::for_l0(self.file_bytes, &[], None).apart(self.alone);
+        let plan = OutputPlan::for_l0(self.file_bytes, &[], None).in_place().apart(self.alone);
         let merged = merge(&mut input, gc, &plan, self.env)?;
         self.written_bytes += merged.stats.bytes_written;
         let distinct = last || input.distinct;

@@ -6,7 +6,7 @@
 //!
 //! Invariant: nothing of the file is believed before its checksum is verified.
 //!
-//! Rejected: the whole index in memory (at 16 KiB a block it is a thousandth of the data).
+//! Rejected: the whole index in memory (at 16 KiB a block it is a thousandth of the data, at 8 twice that).
 
 use std::path::Path;
 use std::sync::Arc;
