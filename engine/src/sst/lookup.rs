@@ -4,7 +4,7 @@
 //! nothing and takes one reference (of the data block it returns a value from).
 //!
 //! A filter earns its memory by the keys that it denies: only then is it counted as used, and one that is not in memory is
-//! read only where [`filter_loading`](super::filter_loading) says that look-ups often find nothing. So the filters of the last
+//! read only where [`filter_use`](super::filter_use) says that look-ups often find nothing. So the filters of the last
 //! level, where most keys are found, leave a full cache to the data.
 //!
 //! Invariant: a filter that denies a key is believed; one that admits it decides nothing.
@@ -56,12 +56,18 @@ impl Sst {
         let Some(handle) = filter else {
             return Ok(Some(true));
         };
+        if !self.filter_use.is_asked() {
+            return Ok(None);
+        }
         let told = self.ask_cached(handle, hash)?;
-        if told.is_some() || !self.filter_loading.pays() {
+        if let Some(admits) = told {
+            self.filter_use.told(admits);
+        }
+        if told.is_some() || !self.filter_use.pays() {
             return Ok(told);
         }
         let admits = self.load_filter(handle)?.may_contain(hash);
-        self.filter_loading.learn(admits);
+        self.filter_use.learn(admits);
         Ok(Some(admits))
     }
 
@@ -131,7 +137,7 @@ impl Sst {
         let (first, exact) = block.lower_bound(key);
         if !exact {
             if told.is_none() {
-                self.filter_loading.learn(false);
+                self.filter_use.learn(false);
             }
             // The separator lies below the next block's first key, so the key is not there either.
             return Ok(None);

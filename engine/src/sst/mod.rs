@@ -20,7 +20,7 @@
 mod block;
 mod block_compressor;
 mod carve;
-mod filter_loading;
+mod filter_use;
 mod deferred;
 mod extent;
 mod filter;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::deferred::LargeRow;
-use super::filter_loading::FilterLoading;
+use super::filter_use::FilterUse;
 use super::footer::{FOOTER_BYTES, FOOTER_BYTES_MAX, Footer};
 use super::frame::{self, Handle};
 use super::iter::{IterMemory, ReadAhead, SstIter};
@@ -65,7 +65,7 @@ pub struct Sst {
     pub(super) meta: SstMeta,
     /// Its data key, if it is encrypted.
     pub(super) cipher: Option<Cipher>,
-    pub(super) filter_loading: FilterLoading,
+    pub(super) filter_use: FilterUse,
     /// Dropped last: the file may be removed from then on.
     _life: Option<NameKeeper>,
 }
@@ -130,7 +130,7 @@ impl Sst {
             stamp,
             meta,
             cipher,
-            filter_loading: FilterLoading::default(),
+            filter_use: FilterUse::default(),
             _life: life,
         };
         Ok(Arc::new(sst))
