@@ -48,6 +48,7 @@ mod meter;
 mod oltp;
 mod online;
 mod options;
+mod pace;
 mod page;
 mod paths;
 mod progress;

@@ -43,8 +43,8 @@ use self::workload::Bench;
 use crate::options::Site;
 use crate::page::{to_html, to_markdown};
 
-use crate::paths;
 use crate::redmine;
+use crate::{pace, paths};
 use anyhow::{Context, Result};
 use std::fs;
 
@@ -120,7 +120,7 @@ fn perform(text: &str, args: How) -> Result<()> {
         minutes(left(&plan, &store)),
         store.folder().display()
     );
-    go_on(&plan, &mut store, &mut Bench { lab })?;
+    go_on(&plan, &mut store, &mut Bench { lab, pace: pace::Usual::default() })?;
     report(&store, plan)
 }
 

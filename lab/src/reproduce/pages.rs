@@ -133,12 +133,15 @@ fn published(tables: &BTreeMap<String, Published>) -> Section {
 
 fn left_out(results: &Results) -> Section {
     use super::watch::{OTHERS_MOST, STOLEN_MOST};
+    use crate::pace;
     let mut section = Section::new("What is left out");
     section.text(format!(
-        "A measurement with an error is left out, and one in which the hypervisor took {:.0} % of the processors or other processes had \
-         {:.0} %. Where nothing else was measured, the figure stands in parentheses.",
+        "A measurement with an error is left out, and one in which the hypervisor took {:.0} % of the processors, other processes had \
+         {:.0} %, or the machine did a known piece of work at less than {:.2} of its usual pace before or after. Where nothing else was \
+         measured, the figure stands in parentheses.",
         STOLEN_MOST * 100.0,
-        OTHERS_MOST * 100.0
+        OTHERS_MOST * 100.0,
+        pace::LEAST
     ));
     let left_out = results.left_out();
     section.text(format!("{} of {} measurements are left out.", left_out.len(), results.records.len()));

@@ -15,6 +15,7 @@ use super::experiment::Experiment;
 use super::plan::Plan;
 use super::record::Record;
 use super::subject::Subject;
+use super::watch::compare_paces;
 use crate::engine::Kind;
 use crate::paths;
 use anyhow::{Context, Result, bail, ensure};
@@ -132,6 +133,7 @@ impl Store {
                 serde_json::from_str(&text).with_context(|| format!("{} has another form", path.display()))?;
             all.extend(some);
         }
+        compare_paces(all.iter_mut().map(|record| &mut record.watch));
         Ok(all)
     }
 

@@ -1,11 +1,13 @@
 //! What the machine and a server did in each second: processors, device, memory, files, rows.
 //!
 //! The processors' states are the whole machine's; the device is the one that the server's data lie on. What neither the server nor
-//! the lab with its children had of the processors is others' work: with what the hypervisor took it decides whether a measurement
-//! counts ([`Watched::disturbed`]).
+//! the lab with its children had of the processors is others' work: with what the hypervisor took, and the machine's [pace](mod@pace)
+//! before and after, it decides whether a measurement counts ([`Watched::disturbed`]).
 
 use crate::kernel::{self, Device, Processors};
+use crate::pace;
 use crate::server::Instance;
+use crate::stats::median;
 use anyhow::Result;
 use mysql::prelude::Queryable;
 use serde::{Deserialize, Serialize};
@@ -51,6 +53,19 @@ pub struct Watched {
     /// Shares of the processors over the time that is measured: what the hypervisor took, and what other processes had.
     pub stolen: f64,
     pub others: f64,
+    /// The machine's [pace](mod@pace), the slower one of before and after. 0: not known.
+    #[serde(default)]
+    pub pace: f64,
+    /// That over the usual one of the run, once all of it is known.
+    #[serde(skip)]
+    pub of_usual: Option<f64>,
+}
+
+/// Sets each pace beside the usual one, the median of all.
+pub fn compare_paces<'a>(all: impl IntoIterator<Item = &'a mut Watched>) {
+    let mut known: Vec<&mut Watched> = all.into_iter().filter(|watched| watched.pace > 0.0).collect();
+    let usual = median(&known.iter().map(|watched| watched.pace).collect::<Vec<f64>>());
+    known.iter_mut().for_each(|watched| watched.of_usual = Some(watched.pace / usual));
 }
 
 impl Watched {
@@ -66,7 +81,8 @@ impl Watched {
         } else if self.others >= OTHERS_MOST {
             Some(format!("other processes had {:.0} % of the processors", self.others * 100.0))
         } else {
-            None
+            let of_usual = self.of_usual.filter(|of_usual| *of_usual < pace::LEAST)?;
+            Some(format!("the machine had {of_usual:.2} of its usual pace"))
         }
     }
 }
@@ -268,5 +284,16 @@ mod tests {
         assert!(watched(0.039, 0.149).disturbed().is_none());
         assert!(watched(0.04, 0.0).disturbed().unwrap().contains("hypervisor"));
         assert!(watched(0.0, 0.15).disturbed().unwrap().contains("other processes"));
+    }
+
+    #[test]
+    fn a_slow_machine_disturbs() {
+        let mut all: Vec<Watched> =
+            [100.0, 84.0, 101.0, 0.0, 99.0].map(|pace| Watched { pace, ..Watched::default() }).into();
+        compare_paces(&mut all);
+        let why: Vec<Option<String>> = all.iter().map(Watched::disturbed).collect();
+        assert!(why[1].as_ref().unwrap().contains("0.84 of its usual pace"), "{why:?}");
+        assert_eq!(why.iter().flatten().count(), 1, "an unknown pace disturbs nothing: {why:?}");
+        compare_paces(&mut []);
     }
 }

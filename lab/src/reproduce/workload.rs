@@ -19,7 +19,7 @@ use crate::report::Run;
 use crate::sbtest;
 use crate::server::{Instance, PATIENCE, Server};
 use crate::sysbench::{self, Call, Size};
-use crate::{linkbench, redmine, tpcc};
+use crate::{linkbench, pace, redmine, tpcc};
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use std::collections::BTreeMap;
@@ -40,6 +40,7 @@ pub const SCALE_SETTING: &str = "scale";
 /// Does the steps with private servers in the lab's folder.
 pub struct Bench {
     pub lab: PathBuf,
+    pub pace: pace::Usual,
 }
 
 impl Runner for Bench {
@@ -129,13 +130,14 @@ fn conditions(plan: &Plan, subject: usize, place: &Place, memory_mb: u64) -> Res
 }
 
 impl Bench {
-    fn load(&self, plan: &Plan, subject: usize, data: &Place) -> Result<Vec<Record>> {
+    fn load(&mut self, plan: &Plan, subject: usize, data: &Place) -> Result<Vec<Record>> {
         let settings = &plan.settings;
         let memory_mb = if settings.load_memory_mb > 0 { settings.load_memory_mb } else { settings.memory_mb };
         let conditions = conditions(plan, subject, data, memory_mb)?;
         let instance = plan.subjects[subject].instance(&self.lab)?;
         instance.reset()?;
         let mut server = instance.start(&conditions)?;
+        let pace = self.pace.settled();
         let (watch, meter) = (Watch::begin(server.pid(), &[], &instance)?, Meter::begin(server.pid(), &instance)?);
         let mut seen = match fill(plan, &self.lab, &instance, data) {
             // Whether an engine can hold the application is part of the question; that the baseline can is not.
@@ -149,7 +151,8 @@ impl Bench {
         settle(server.pid())?;
         server.ensure_alive()?;
         let usage = meter.end()?;
-        let watch = watch.end(0)?;
+        let mut watch = watch.end(0)?;
+        watch.pace = pace.min(pace::now());
         // What was left to be done belongs to the load; its rate is that of the loaders.
         seen.further.insert("settled s".into(), usage.stolen_series.len() as f64);
         let run = finished(plan, "load", seen, usage, &server, &conditions, 1)?;
@@ -173,7 +176,7 @@ impl Bench {
 
     #[allow(clippy::too_many_arguments)]
     fn measure(
-        &self,
+        &mut self,
         plan: &Plan,
         subject: usize,
         round: u32,
@@ -210,7 +213,7 @@ impl Bench {
                 }
                 let warmup = if window == 1 { plan.settings.warmup } else { 0 };
                 let (seen, usage, watch) =
-                    watched(&mut server, warmup, plan.settings.seconds, u64::from(window), &mut driver)?;
+                    self.watched(&mut server, warmup, plan.settings.seconds, u64::from(window), &mut driver)?;
                 let run = finished(plan, "run", seen, usage, &server, &conditions, round)?;
                 let subject = plan.subjects[subject].id().to_string();
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
@@ -231,28 +234,32 @@ impl Bench {
         server.stop()?;
         Ok(records)
     }
-}
 
-/// Warm-up and measurement.
-fn watched(
-    server: &mut Server,
-    warmup: u64,
-    seconds: u64,
-    window: u64,
-    driver: &mut Driver,
-) -> Result<(Seen, Usage, Watched)> {
-    let instance = server.instance().clone();
-    let mut watch = Watch::begin(server.pid(), &driver.companions(), &instance)?;
-    let began = Instant::now();
-    let warm = if warmup > 0 { driver.drive(warmup, 0, &Control::default())? } else { Seen::default() };
-    watch.measure()?;
-    let before = began.elapsed().as_secs_f64().round() as usize;
-    let meter = Meter::begin(server.pid(), &instance)?;
-    let seen = driver.drive(seconds, window, &Control::default())?;
-    server.ensure_alive()?;
-    let usage = meter.end()?;
-    let watch = watch.end(before)?;
-    Ok((seen.after(&warm), usage, watch))
+    /// Warm-up and measurement.
+    fn watched(
+        &mut self,
+        server: &mut Server,
+        warmup: u64,
+        seconds: u64,
+        window: u64,
+        driver: &mut Driver,
+    ) -> Result<(Seen, Usage, Watched)> {
+        let instance = server.instance().clone();
+        // Between windows the load does not rest.
+        let pace = if window > 1 { pace::now() } else { self.pace.settled() };
+        let mut watch = Watch::begin(server.pid(), &driver.companions(), &instance)?;
+        let began = Instant::now();
+        let warm = if warmup > 0 { driver.drive(warmup, 0, &Control::default())? } else { Seen::default() };
+        watch.measure()?;
+        let before = began.elapsed().as_secs_f64().round() as usize;
+        let meter = Meter::begin(server.pid(), &instance)?;
+        let seen = driver.drive(seconds, window, &Control::default())?;
+        server.ensure_alive()?;
+        let usage = meter.end()?;
+        let mut watch = watch.end(before)?;
+        watch.pace = pace.min(pace::now());
+        Ok((seen.after(&warm), usage, watch))
+    }
 }
 
 /// Shuts the server down and starts it; puts it under load for so many seconds, kills it and starts it again. The milliseconds of both
