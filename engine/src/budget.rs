@@ -12,7 +12,7 @@
 //! Invariant: the cache keeps at least half of its budget, so that a tiny one still caches.
 //!
 //! Rejected: taking off the slots that no block uses, too. A cache that gives up blocks has more of them, and would give
-//! up more and more.
+//! up more and more; `sst/gather.rs` has spans run empty instead.
 
 use crate::compact::merge::{FLUSH_BUFFER_BYTES, merge_buffer_bytes};
 

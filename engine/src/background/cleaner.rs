@@ -13,11 +13,12 @@ use crate::io::Mode;
 use crate::options::Durability;
 use crate::parts::Core;
 use crate::reencryption::Change;
+use crate::sst::gather;
 
 /// Least bytes for which a full disk is asked again.
 const PROBE_BYTES_MIN: u64 = 64 << 10;
 
-/// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, prepares log segments,
+/// Housekeeping: deletes files nobody needs, resizes the block cache to what its budget leaves it, gathers its blocks, prepares log segments,
 /// syncs the log once per second where commits do not, leaves a witness behind the last sync, measures how fast the log
 /// grows, tells what nobody else is there to tell (a stop that was met under locks, space that writers find again, a backlog
 /// that slows them), does the chore of the layer above.
@@ -36,6 +37,7 @@ pub(super) fn clean_loop(core: &Core, chores: &Chores) {
         core.journal.log.tell_stopped();
         core.tree.read_points.tick(core.options.clock.now_us());
         core.share_memory();
+        gather(&core.tree.ssts.cache);
         leftover.remove_files(core);
         let limit = core.settings.log_bytes_max();
         if core.journal.log.end().0 > core.tree.states.load().active.min_lsn().0 + limit {

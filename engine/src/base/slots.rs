@@ -5,13 +5,16 @@
 //! takes a slot of the span with the lowest address that has one, so that spans at high addresses run empty; an empty
 //! span goes back to the system. As nearly all blocks have about one size, what one gives up fits the next.
 //!
+//! Where sizes change, as when files of smaller blocks take the place of others, spans of the former size keep a few slots each
+//! for long. [`sparse`] names those whose pieces would fit into the free slots of the others, for who can copy them.
+//!
 //! Slots lie a cache line further apart than their size: at multiples of a page, the headers of all blocks would compete
 //! for a few sets of the processor's caches.
 //!
 //! Rejected: the allocator. Each of its heaps grows to the most it ever held at once, and the blocks of a cache wander
 //! from heap to heap: the memory of a cache came to twice its budget.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,6 +90,21 @@ impl Slots {
         sizes.map(|(n, class)| class.lock().as_ref().map_or(0, |class| unused_of(n, class))).sum()
     }
 
+    /// Of each size as many spans as its free slots would fill, those at the highest addresses: `take` fills the lowest.
+    fn sparse(&self) -> Sparse {
+        let mut sparse = HashSet::new();
+        for (n, class) in self.classes.iter().enumerate() {
+            let class = class.lock();
+            let Some(class) = class.as_ref() else { continue };
+            let free: usize = class.open.iter().map(|at| class.spans[at].free.len()).sum();
+            let spans = free / (SPAN / stride((n + 1) * STEP));
+            // One that is empty is kept by `give`, and others need not make way for it.
+            let emptied = class.open.iter().rev().take(spans);
+            sparse.extend(emptied.filter(|_| class.open.len() > 1));
+        }
+        Sparse(sparse)
+    }
+
     /// Takes back a slot that `take` gave for this size.
     fn give(&self, start: NonNull<u8>, size: usize) {
         let mut guard = self.classes[size / STEP - 1].lock();
@@ -112,6 +130,21 @@ impl Slots {
 /// Bytes of memory held for blocks that no block uses: what a span has left.
 pub fn unused_bytes() -> usize {
     SLOTS.unused_bytes()
+}
+
+/// Spans that would run empty if what lies in them were copied: the copies fit into others.
+pub struct Sparse(HashSet<usize>);
+
+impl Sparse {
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Those of this moment.
+pub fn sparse() -> Sparse {
+    SLOTS.sparse()
 }
 
 /// Pieces from this size on hold one large value each: they are counted together, and the block cache does not keep them.
@@ -153,6 +186,11 @@ impl Buf {
             LARGE_BYTES.fetch_add(memory.size(), Ordering::Relaxed);
         }
         Buf { start: memory.start(), len, own: Some(memory) }
+    }
+
+    /// Whether it lies in one of these spans.
+    pub fn lies_in(&self, sparse: &Sparse) -> bool {
+        self.own.is_none() && sparse.0.contains(&(self.start.as_ptr().addr() & !(SPAN - 1)))
     }
 
     /// Bytes of memory it occupies.
@@ -249,5 +287,32 @@ mod tests {
         }
         assert_eq!(spans(), 1);
         assert_eq!(slots.unused_bytes(), SPAN / stride(SLOT_MAX) * stride(SLOT_MAX));
+    }
+
+    #[test]
+    fn what_lies_in_sparse_spans_fits_into_the_others() {
+        let slots = Slots { classes: [const { Mutex::new(None) }; SLOT_MAX / STEP] };
+        let size = SLOT_MAX;
+        let a_span = SPAN / stride(size);
+        let span_of = |slot: &NonNull<u8>| slot.as_ptr().addr() & !(SPAN - 1);
+        let taken: Vec<NonNull<u8>> = (0..8 * a_span).map(|_| slots.take(size)).collect();
+        assert!(slots.sparse().0.is_empty(), "all are full");
+        // Two in three go, all over: the rest would fill less than three of the eight spans.
+        let (mut kept, gone): (Vec<_>, Vec<_>) = taken.into_iter().enumerate().partition(|(n, _)| n % 3 == 0);
+        gone.into_iter().for_each(|(_, slot)| slots.give(slot, size));
+        let before = slots.unused_bytes();
+        let sparse = slots.sparse();
+        assert_eq!(sparse.0.len(), 5);
+        // Copied one after the other, each is outside of them.
+        for (_, slot) in kept.iter_mut().filter(|(_, slot)| sparse.0.contains(&span_of(slot))) {
+            let copy = slots.take(size);
+            assert!(!sparse.0.contains(&span_of(&copy)));
+            slots.give(std::mem::replace(slot, copy), size);
+        }
+        assert!(slots.unused_bytes() <= before / 4, "{} bytes of {before}", slots.unused_bytes());
+        // What is left over fills no span.
+        assert!(slots.unused_bytes() <= 2 * SPAN);
+        kept.into_iter().for_each(|(_, slot)| slots.give(slot, size));
+        assert!(slots.sparse().0.is_empty(), "one empty span is kept");
     }
 }

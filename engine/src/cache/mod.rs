@@ -202,6 +202,41 @@ impl<V: Clone> Cache<V> {
         drop(dropped);
     }
 
+    /// Puts copies, of the same charge, in place of resident values: of those for which `is_meant` is true. `is_same` tells whether a
+    /// value is still the one that was copied. No use of the blocks; returns how many were replaced.
+    pub fn replace_copied(
+        &self,
+        is_meant: impl Fn(&V) -> bool,
+        copy: impl Fn(&V) -> V,
+        is_same: impl Fn(&V, &V) -> bool,
+    ) -> usize {
+        /// So many at a time: copying is done outside of the lock, and what is copied has its memory twice meanwhile.
+        const AT_ONCE: usize = 64;
+        let mut replaced = 0;
+        for shard in &self.shards {
+            let meant: Vec<Key> = {
+                let state = shard.state.read();
+                state.map.iter().filter(|(_, entry)| is_meant(&entry.value)).map(|(key, _)| *key).collect()
+            };
+            for keys in meant.chunks(AT_ONCE) {
+                let mut values: Vec<(Key, V, V)> = {
+                    let state = shard.state.read();
+                    let present = keys.iter().filter_map(|key| Some((*key, state.map.get(key)?.value.clone())));
+                    present.collect::<Vec<_>>().into_iter().map(|(key, value)| (key, copy(&value), value)).collect()
+                };
+                let mut state = shard.state.write();
+                for (key, copied, value) in &mut values {
+                    if let Some(entry) = state.map.get_mut(key).filter(|entry| is_same(&entry.value, value)) {
+                        std::mem::swap(&mut entry.value, copied);
+                        replaced += 1;
+                    }
+                }
+                drop(state);
+            }
+        }
+        replaced
+    }
+
     /// Drops all blocks of a file (which was deleted).
     pub fn erase_file(&self, file: FileNo) {
         for shard in &self.shards {

@@ -120,6 +120,16 @@ impl Filter {
         Ok(Filter { probes, bits: Buf::from(body) })
     }
 
+    /// The memory that it lies in.
+    pub fn data(&self) -> &Buf {
+        &self.bits
+    }
+
+    /// The same in other memory.
+    pub fn copied(&self) -> Filter {
+        Filter { probes: self.probes, bits: Buf::from(&self.bits[..]) }
+    }
+
     /// False if no key with this hash was added.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {

@@ -61,6 +61,16 @@ impl Block {
         self.at.rows as usize
     }
 
+    /// The memory that it lies in.
+    pub(in crate::sst) fn data(&self) -> &Buf {
+        &self.data
+    }
+
+    /// The same in other memory, held by no value.
+    pub(in crate::sst) fn copied(&self) -> Block {
+        Block { data: Buf::from(&self.data[..]), at: self.at, pins: AtomicU32::new(0) }
+    }
+
     /// The number of values that hold it.
     pub(in crate::sst) fn pins(&self) -> &AtomicU32 {
         &self.pins
