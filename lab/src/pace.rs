@@ -65,8 +65,13 @@ impl Usual {
         pace
     }
 
+    /// A pace over the usual one, once that is known.
+    pub fn share(&self, pace: f64) -> Option<f64> {
+        (self.seen.len() >= Usual::ENOUGH).then(|| pace / median(&self.seen))
+    }
+
     fn is_usual(&self, pace: f64) -> bool {
-        self.seen.len() < Usual::ENOUGH || pace >= LEAST * median(&self.seen)
+        self.share(pace).is_none_or(|share| share >= LEAST)
     }
 }
 

@@ -54,6 +54,11 @@ const METRICS: &[Metric] = &[
     Metric { name: "written_mb_s", title: "MB written/s", of: |r| r.second(r.run.usage.write_bytes as f64 / MIB) },
     Metric { name: "read_mb_s", title: "MB read/s", of: |r| r.second(r.run.usage.read_bytes as f64 / MIB) },
     Metric { name: "cpu_us_tx", title: "server CPU us/tx", of: |r| r.each(r.run.usage.cpu_us as f64) },
+    Metric {
+        name: "server_share",
+        title: "server's processor time, % of an operation",
+        of: |r| over(r.each(r.run.usage.cpu_us as f64)? / 1e4, r.further("op s")?),
+    },
     Metric { name: "cpu_user", title: "CPU user, %", of: |r| r.mean(|w| &w.user) },
     Metric { name: "cpu_system", title: "CPU system, %", of: |r| r.mean(|w| &w.system) },
     Metric { name: "cpu_wait", title: "CPU waiting, %", of: |r| r.mean(|w| &w.wait) },

@@ -56,7 +56,7 @@ pub struct Watched {
     /// The machine's [pace](mod@pace), the slower one of before and after. 0: not known.
     #[serde(default)]
     pub pace: f64,
-    /// That over the usual one of the run, once all of it is known.
+    /// That over the usual one, of the run so far or of all of it.
     #[serde(skip)]
     pub of_usual: Option<f64>,
 }
