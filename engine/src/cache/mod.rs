@@ -219,18 +219,19 @@ impl<V: Clone> Cache<V> {
                 state.map.iter().filter(|(_, entry)| is_meant(&entry.value)).map(|(key, _)| *key).collect()
             };
             for keys in meant.chunks(AT_ONCE) {
-                let mut values: Vec<(Key, V, V)> = {
+                let present: Vec<(Key, V)> = {
                     let state = shard.state.read();
-                    let present = keys.iter().filter_map(|key| Some((*key, state.map.get(key)?.value.clone())));
-                    present.collect::<Vec<_>>().into_iter().map(|(key, value)| (key, copy(&value), value)).collect()
+                    keys.iter().filter_map(|key| Some((*key, state.map.get(key)?.value.clone()))).collect()
                 };
+                let mut copies: Vec<V> = present.iter().map(|(_, value)| copy(value)).collect();
                 let mut state = shard.state.write();
-                for (key, copied, value) in &mut values {
+                for ((key, value), copied) in present.iter().zip(&mut copies) {
                     if let Some(entry) = state.map.get_mut(key).filter(|entry| is_same(&entry.value, value)) {
                         std::mem::swap(&mut entry.value, copied);
                         replaced += 1;
                     }
                 }
+                // Before what is replaced is freed.
                 drop(state);
             }
         }
