@@ -24,6 +24,9 @@ me=chroot
 chroots=${STRATA_CHROOTS:-/var/cache/strata/chroots}
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 rustup_home=${RUSTUP_HOME:-$HOME/.rustup}
+# Where earlier-server.sh puts what it takes.
+earlier=/var/cache/strata/archive
+earlier_list=/etc/apt/sources.list.d/strata-earlier-server.list
 # Takes the place of the folder of that name inside.
 apart=(server plugin mtr-results deb)
 
@@ -132,7 +135,14 @@ make_root() {
     mv "$chroots/$suite.new" "$chroots/$suite"
   fi
   [ -f "$chroots/$suite/.complete" ] || enter "$chroots/$suite" apt-get -qq update 8>&-
-  enter "$chroots/$suite" scripts/setup.sh 8>&-
+  local rc=0
+  enter "$chroots/$suite" scripts/setup.sh 8>&- || rc=$?
+  # Here an earlier version of the server does as well, where the newest one's source is not to be had.
+  if [ $rc = 3 ]; then
+    rc=0
+    enter "$chroots/$suite" bash -c 'scripts/earlier-server.sh && scripts/setup.sh' 8>&- || rc=$?
+  fi
+  [ $rc = 0 ] || return $rc
   : >"$chroots/$suite/.complete"
   exec 8>&-
 }
@@ -152,6 +162,12 @@ case $cmd in
     root=$(mktemp -d "$chroots/fresh.XXXXXX")
     trap 'rm -rf --one-file-system "$root"' EXIT
     cp -a "$chroots/$suite.base/." "$root/"
+    # What earlier-server.sh keeps for this release.
+    if [ -d "$chroots/$suite$earlier" ]; then
+      mkdir -p "$root$(dirname "$earlier")"
+      cp -al "$chroots/$suite$earlier" "$root$earlier"
+      cp "$chroots/$suite$earlier_list" "$root$earlier_list"
+    fi
     enter "$root" "$@"
     ;;
   remove) rm -rf --one-file-system "${chroots:?}/$suite" "$chroots/$suite.base" "$chroots/$suite.lock" "$chroots/$suite.log" ;;
