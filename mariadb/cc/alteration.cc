@@ -98,7 +98,7 @@ bool Alteration::find_keys(THD *thd, const TABLE *table, const Alter_inplace_inf
     return true;
   for (const Alter_drop &drop : info->alter_info->drop_list)
     if (drop.type == Alter_drop::FOREIGN_KEY)
-      dropped_.push_back(drop.name);
+      dropped_.push_back(dropped_name(drop));
   Dummy_error_handler quiet;
   thd->push_internal_handler(&quiet);
   int error= keys_.collect_added(thd, table, info->alter_info);

@@ -110,6 +110,18 @@ inline bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b)
 #endif
 }
 
+inline bool same_name(const char *a, const char *b) { return same_name(LEX_CSTRING{a, strlen(a)}, LEX_CSTRING{b, strlen(b)}); }
+
+/* What ALTER TABLE drops. 11.5 made a string with its length of it. */
+inline const char *dropped_name(const Alter_drop &drop)
+{
+#if MYSQL_VERSION_ID >= 110500
+  return drop.name.str;
+#else
+  return drop.name;
+#endif
+}
+
 /* A name of a database or table in small letters. */
 inline void lower_name(char (&to)[SAFE_NAME_LEN + 1], const char *name)
 {

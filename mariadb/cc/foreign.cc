@@ -255,7 +255,7 @@ bool ForeignKeys::has_column(const LEX_CSTRING &name) const
 {
   for (const StrataForeignKey &key : keys_)
     for (uint32_t i= 0; i < key.column_count; i++)
-      if (!my_strcasecmp(system_charset_info, key.columns[i], name.str))
+      if (same_name(key.columns[i], name.str))
         return true;
   return false;
 }

@@ -122,14 +122,14 @@ constexpr alter_table_operations CONCERNS_KEYS=
 
 bool is_named(const LEX_CSTRING &name, const Field &field)
 {
-  return !my_strcasecmp(system_charset_info, name.str, field.field_name.str);
+  return strata::same_name(name, field.field_name);
 }
 
 /* Does the statement drop the key, which is one of the table's own? */
 bool goes(const FOREIGN_KEY_INFO *key, const Alter_inplace_info *info)
 {
   for (const Alter_drop &drop : info->alter_info->drop_list)
-    if (drop.type == Alter_drop::FOREIGN_KEY && !my_strcasecmp(system_charset_info, drop.name, key->foreign_id->str))
+    if (drop.type == Alter_drop::FOREIGN_KEY && strata::same_name(strata::dropped_name(drop), key->foreign_id->str))
       return true;
   return false;
 }
