@@ -83,6 +83,7 @@ build_root() {
   rm -rf "$tests/plugin/strata" "$tests/plugin/strata_innodb" "$tests/suite/strata"
   cp -r "$top/mysql-test/plugin/strata" "$tests/plugin/strata"
   cp -r "$top/mysql-test/suite/strata" "$tests/suite/strata"
+  add_series
   # The same overlay for InnoDB, less what Strata says about its own results.
   cp -r "$top/mysql-test/plugin/strata" "$tests/plugin/strata_innodb"
   find "$tests/plugin/strata_innodb" \( -name '*.rdiff' -o -name '*.result' -o -name disabled.def \) -delete
@@ -93,6 +94,36 @@ build_root() {
   # shellcheck disable=SC2016
   find "$tests/plugin/strata_innodb" -name suite.opt \
     -exec sed -i 's/--plugin-load-add=\$HA_STRATA_SO//' {} +
+}
+
+# What the server's series alone has (tests), and what it answers otherwise than the first one that the suite was made with (differences
+# of results): mysql-test/series/SERIES.
+add_series() {
+  local f dir=$top/mysql-test/series/${MARIADB_VERSION%.*}
+  for f in "$dir"/*; do
+    case $f in
+      *.test) cp "$f" "$tests/suite/strata/t/" ;;
+      *.result) cp "$f" "$tests/suite/strata/r/" ;;
+      *.rdiff) patch -s "$tests/suite/strata/r/$(basename "$f" .rdiff).result" "$f" || die "$f does not fit any more" ;;
+    esac
+  done
+}
+
+# Takes the results that a run has recorded into the checkout: of another series than the first what differs.
+keep_recorded() {
+  local f name dir=$top/mysql-test/series/${MARIADB_VERSION%.*} of_all=$top/mysql-test/suite/strata/r
+  for f in "$tests"/suite/strata/r/*.result; do
+    name=$(basename "$f" .result)
+    if [ -f "$dir/$name.test" ]; then
+      cp "$f" "$dir/"
+    elif [ -d "$dir" ]; then
+      diff -u --label "r/$name.result" --label "series/${MARIADB_VERSION%.*}" "$of_all/$name.result" "$f" >"$dir/$name.rdiff" ||
+        continue
+      rm "$dir/$name.rdiff"
+    else
+      cp "$f" "$of_all/"
+    fi
+  done
 }
 
 # One run at a time in one tree: results are taken from it.
@@ -512,10 +543,10 @@ case $cmd in
     run own STRATA --suite=strata "${extra[@]}" "${only[@]}"
     # With --record: bring the results home.
     if [[ " ${extra[*]} " == *" --record "* ]]; then
-      cp -v "$tests"/suite/strata/r/*.result "$top/mysql-test/suite/strata/r/"
+      keep_recorded
     fi
     if [ ${#only[@]} -eq 0 ]; then
-      mapfile -t only < <(cd "$top/mysql-test/suite/strata/t" && printf '%s\n' *.test | sed 's/^/strata./; s/\.test$//')
+      mapfile -t only < <(cd "$tests/suite/strata/t" && printf '%s\n' *.test | sed 's/^/strata./; s/\.test$//')
       verdict own-STRATA strict "${only[@]}"
     else
       verdict own-STRATA strict

@@ -149,6 +149,9 @@ bool fits_server();
 /* What the optimizer is told of the engine once, at its start. */
 void install_costs(handlerton *hton);
 
+/* Are values vectors? (11.7.) They look like VARBINARY, but the server fills them up to their length when it copies them. */
+inline bool is_vector(const Type_handler *type) { return !strcmp(type->name().ptr(), "vector"); }
+
 /* Will the server make a table of its own for an index of vectors? It has a column for references to rows of this one. */
 inline bool has_vector_index(const TABLE_SHARE *share)
 {

@@ -47,7 +47,6 @@ int error_of_failure(int result, THD *thd)
   case STRATA_DISK_FULL: return with_details(HA_ERR_DISK_FULL);
   case STRATA_NO_TABLE: return HA_ERR_NO_SUCH_TABLE;
   case STRATA_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
-  case STRATA_KEY_TOO_LONG: return HA_ERR_INDEX_COL_TOO_LONG;
   case STRATA_ROW_TOO_LONG: return HA_ERR_TO_BIG_ROW;
   case STRATA_SAME: return HA_ERR_RECORD_IS_THE_SAME;
   case STRATA_AUTOINC_EXHAUSTED: return HA_ERR_AUTOINC_READ_FAILED;

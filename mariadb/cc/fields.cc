@@ -207,6 +207,8 @@ int Definition::describe(TABLE *table, bool temporary, const ha_table_option_str
     def_.flags|= STRATA_TABLE_TEMPORARY;
   if (share->table_type == TABLE_TYPE_SEQUENCE)
     def_.flags|= STRATA_TABLE_NO_ROLLBACK;
+  if (has_vector_index(share))
+    def_.flags|= STRATA_TABLE_SHORT_REFERENCES;
   if (share->tabledef_version.length == sizeof def_.version)
     memcpy(def_.version, share->tabledef_version.str, sizeof def_.version);
   def_.compression= options ? (int32_t) options->compression - 1 : -1;

@@ -103,6 +103,14 @@ struct ha_table_option_struct
 };
 
 namespace strata {
+
+/* Has the table the option TTL? */
+inline bool rows_expire(const TABLE_SHARE *share)
+{
+  const ha_table_option_struct *options= share->option_struct;
+  return options && options->ttl && *options->ttl;
+}
+
 /* handlerton::check_version */
 int check_version(handlerton *hton, const char *path, const LEX_CUSTRING *version, ulonglong create_id);
 } // namespace strata

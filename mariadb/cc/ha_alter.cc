@@ -95,7 +95,8 @@ bool can_change_collation(const Field &field, const CHARSET_INFO *to)
 bool ha_strata::can_convert_nocopy(const Field &field, const Column_definition &to) const
 {
   enum_field_types from_type= field.real_type(), to_type= to.real_field_type();
-  if (field.compression_method() || to.compression_method())
+  if (field.compression_method() || to.compression_method() || strata::is_vector(field.type_handler()) ||
+      strata::is_vector(to.type_handler()))
     return false;
   if (is_integer(from_type) && is_integer(to_type))
     return true;
@@ -238,6 +239,11 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   bool rebuilds= drops_past || (asked & REBUILDS) || (create_info->used_fields & HA_CREATE_USED_ENGINE) ||
                  (options && table->s->option_struct && options->compression != table->s->option_struct->compression) ||
                  ((asked & ALTER_VIRTUAL_GCOL_EXPR) && strata::changes_kept(table, altered, info));
+  /* The table that the server has for an index of vectors refers to the rows: by their hidden ids, which others would have, or by
+     their keys, which must not become longer. */
+  const bool has_vector_index= strata::has_vector_index(table->s);
+  if (has_vector_index && (rebuilds || strata::rows_expire(altered->s) || (asked & (ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH))))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (has_options_of_its_own(table, rebuilds))
   {
     info->unsupported_reason= "a partition has options of its own";
@@ -256,7 +262,7 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) ||
+  if (has_vector_index || table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) ||
       !may_rebuild(altered, info, alteration->converts()) || checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Rows are numbered in their order, so that none may come between. A DELETE meanwhile would be of the past that goes. */

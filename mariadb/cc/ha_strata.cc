@@ -224,9 +224,14 @@ int ha_strata::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info
   warn_of_key(form->s->option_struct);
   if (int error= strata::wait_for_earlier_commits(ha_thd()))
     return error;
-  /* Of a row with versions the server makes another one when it goes. */
-  if (form->versioned() && form->s->option_struct && form->s->option_struct->ttl && *form->s->option_struct->ttl)
-    return strata::unsupported_option("TTL of a table with system versions");
+  if (strata::rows_expire(form->s))
+  {
+    /* Of a row with versions the server makes another one when it goes, and in an index of vectors it takes out what refers to it. */
+    if (form->versioned())
+      return strata::unsupported_option("TTL of a table with system versions");
+    if (strata::has_vector_index(form->s))
+      return strata::unsupported_option("TTL of a table with a VECTOR index");
+  }
   strata::ForeignKeys keys;
   if (int error= keys.collect(ha_thd(), name, form->s, create_info))
     return error;

@@ -187,7 +187,11 @@ typedef struct {
 } StrataIndex;
 
 enum { STRATA_TIME_BYTES = 7 }; /* of a TIMESTAMP(6): seconds since 1970, the highest byte first, and millionths */
-enum { STRATA_TABLE_TEMPORARY = 1, STRATA_TABLE_NO_ROLLBACK = 2 /* sequences: writes are at once durable-ordered and visible */ };
+enum {
+  STRATA_TABLE_TEMPORARY = 1,
+  STRATA_TABLE_NO_ROLLBACK = 2,     /* sequences: writes are at once durable-ordered and visible */
+  STRATA_TABLE_SHORT_REFERENCES = 4 /* references have at most 256 bytes; a row whose key is longer is refused */
+};
 typedef struct {
   uint32_t column_count; const StrataColumn *columns;
   uint32_t index_count; const StrataIndex *indexes;

@@ -24,7 +24,7 @@ pub struct CursorHandle {
     pub table: Arc<Table>,
     pub(crate) cursor: UnsafeCell<RowCursor>,
     session: Cell<*const SessionHandle>,
-    row_id: Arc<AtomicU64>,
+    position_id: Arc<AtomicU64>,
     position_key: UnsafeCell<Vec<u8>>,
 }
 
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn strata_cursor_new(table: *mut TableHandle, out: *mut *m
         let table = unsafe { reference(table)? }.table.clone();
         let cursor = RowCursor::new(&table);
         let handle = Box::new(CursorHandle {
-            row_id: cursor.shared_row_id(),
+            position_id: cursor.position_id(),
             cursor: UnsafeCell::new(cursor),
             session: Cell::new(std::ptr::null()),
             position_key: UnsafeCell::default(),
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn strata_position(cursor: *mut CursorHandle, record: *con
         // nobody back.
         unsafe {
             let out = std::slice::from_raw_parts_mut(out, table.ref_length());
-            let row_id = handle.row_id.load(Ordering::Relaxed);
+            let row_id = handle.position_id.load(Ordering::Relaxed);
             table.position(record_of(table, record)?, row_id, &mut *handle.position_key.get(), out)?;
         }
         Ok(code::OK)

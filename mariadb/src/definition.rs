@@ -21,6 +21,7 @@ const INDEX_LONG_HASH: u32 = 2;
 const INDEX_WITHOUT_OVERLAPS: u32 = 4;
 const TABLE_TEMPORARY: u32 = 1;
 const TABLE_NO_ROLLBACK: u32 = 2;
+const TABLE_SHORT_REFERENCES: u32 = 4;
 
 /// Translates a definition.
 pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<TableDef> {
@@ -53,6 +54,7 @@ pub unsafe fn table_def(def: *const CTableDef, calls: &CCallbacks) -> Result<Tab
         autoinc_column: number(def.autoinc_column, columns.len(), "auto-increment column")?.map(|c| c as u32),
         temporary: def.flags & TABLE_TEMPORARY != 0,
         no_rollback: def.flags & TABLE_NO_ROLLBACK != 0,
+        short_references: def.flags & TABLE_SHORT_REFERENCES != 0,
         version: def.version,
         compression: match def.compression {
             -1 => None,

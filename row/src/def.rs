@@ -296,6 +296,8 @@ pub struct TableDef {
     pub temporary: bool,
     /// Sequence: writes are not undone by rollback.
     pub no_rollback: bool,
+    /// The server keeps references to rows in a column of 256 bytes ([`SHORT_REFERENCE`]): rows with longer keys are refused.
+    pub short_references: bool,
     /// `tabledef_version` of the server.
     pub version: [u8; 16],
     /// COMPRESSION= option: `None` default.
@@ -321,6 +323,7 @@ impl TableDef {
             autoinc_column: None,
             temporary: false,
             no_rollback: false,
+            short_references: false,
             version: [0; 16],
             compression: None,
             encryption: Encryption::default(),

@@ -5,7 +5,6 @@
 
 use crate::foreign::{Fault, Reference};
 use crate::keycode::CodecError;
-use crate::kv::limits::KEY_BYTES_MAX;
 use crate::kv::{self, Engine};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -159,7 +158,7 @@ impl Error {
 impl From<CodecError> for Error {
     fn from(e: CodecError) -> Error {
         match e {
-            CodecError::TooLong { bytes } => Error::KeyTooLong { bytes, limit: KEY_BYTES_MAX },
+            CodecError::TooLong { bytes, limit } => Error::KeyTooLong { bytes, limit },
             CodecError::Image(what) | CodecError::Definition(what) => Error::Invalid(what),
             CodecError::Corrupt(what) => Error::corruption(what),
         }

@@ -15,7 +15,7 @@ use crate::foreign::{Related, Relations};
 use crate::history::History;
 use crate::index::entries::Written;
 use crate::integrity::links::Links;
-use crate::keycode::{KeyCodec, prefix_end_in_place};
+use crate::keycode::{KeyCodec, REFERENCE_LENGTH, prefix_end_in_place};
 use crate::kv::{Engine, IndexId, SeqNo};
 use crate::row_versions::RowVersions;
 use crate::rowcode::{ColumnSet, Record, RowCodec};
@@ -358,8 +358,8 @@ impl Table {
     /// Bytes of a row reference: a two-byte length and the clustered key without its index id.
     pub fn ref_length(&self) -> usize {
         match self.def.primary {
-            Some(_) => 2 + self.clustered.max_key_bytes() - IndexId::LEN,
-            None => 2 + 8,
+            Some(_) => REFERENCE_LENGTH + self.clustered.max_key_bytes() - IndexId::LEN,
+            None => REFERENCE_LENGTH + 8,
         }
     }
 

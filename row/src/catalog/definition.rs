@@ -55,6 +55,7 @@ impl TableMeta {
             autoinc_column: self.autoinc_column,
             temporary: self.temporary,
             no_rollback: self.no_rollback,
+            short_references: false,
             version: self.version,
             compression: self.compression,
             encryption: self.encryption,

@@ -42,9 +42,9 @@ impl Bulk {
         self.txn.owner()
     }
 
-    /// Adds a row. On a duplicate nothing of it is added.
-    pub fn insert(&mut self, table: &Table, record: Record<'_>) -> Result<()> {
-        let apart = self.encode(table, record)?;
+    /// Adds a row; gives its hidden id, 0 where rows have none. On a duplicate nothing of it is added.
+    pub fn insert(&mut self, table: &Table, record: Record<'_>) -> Result<u64> {
+        let (apart, row_id) = self.encode(table, record)?;
         put_row(&mut self.txn, &self.row.0, &self.row.1, &apart)?;
         for (key, value) in &self.others.entries[..self.others.count] {
             self.txn.put(key, value)?;
@@ -52,7 +52,7 @@ impl Bulk {
         if self.row.0 > self.top {
             self.top.clone_from(&self.row.0);
         }
-        Ok(())
+        Ok(row_id)
     }
 
     /// Ends the fill: everything is durable on return.
@@ -63,8 +63,8 @@ impl Bulk {
         Ok(table.engine().sync()?)
     }
 
-    /// Makes the row's entries, and looks for others with its unique values.
-    fn encode<'r>(&mut self, table: &Table, record: Record<'r>) -> Result<Apart<'r>> {
+    /// Makes the row's entries, and looks for others with its unique values. Its hidden id too, 0 where rows have none.
+    fn encode<'r>(&mut self, table: &Table, record: Record<'r>) -> Result<(Apart<'r>, u64)> {
         let row_id = match table.def.primary {
             Some(_) => 0,
             None => table.state.next_row_id(&|| self.txn.owner().is_interrupted())?,
@@ -80,7 +80,7 @@ impl Bulk {
             let (txn, found, to) = (&self.txn, &mut self.found, &mut self.others);
             index.entries(record, row_id, &mut Collecting { txn, found, index, to })?;
         }
-        Ok(apart)
+        Ok((apart, row_id))
     }
 }
 

@@ -103,8 +103,8 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Inserts a row.
-    pub fn insert(&mut self, record: Record<'_>) -> Result<()> {
+    /// Inserts a row. Its hidden row id, 0 where rows have none.
+    pub fn insert(&mut self, record: Record<'_>) -> Result<u64> {
         if self.table.state.meta.no_rollback {
             return self.autonomous(record, None);
         }
@@ -116,9 +116,9 @@ impl Writer<'_> {
         }
     }
 
-    fn insert_once(&mut self, record: Record<'_>) -> Result<()> {
+    fn insert_once(&mut self, record: Record<'_>) -> Result<u64> {
         self.undoing(|w, mark| match (w.insert_entries(record), w.is_related()) {
-            (Ok(()), true) => rows::written(w.session, w.table, None, Some(record)),
+            (Ok(row_id), true) => rows::written(w.session, w.table, None, Some(record)).map(|()| row_id),
             (Err(error), true) => w.refused(error, mark, None, record),
             (written, false) => written,
         })
@@ -127,7 +127,7 @@ impl Writer<'_> {
     /// Replaces the row `old` by `new`.
     pub fn update(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {
         if self.table.state.meta.no_rollback {
-            return self.autonomous(new, Some(old.row_id)).map(|()| Updated::Changed);
+            return self.autonomous(new, Some(old.row_id)).map(|_| Updated::Changed);
         }
         match self.update_once(old, new) {
             Err(Error::Duplicate(index)) if self.table.expires() => {
@@ -215,7 +215,7 @@ impl Writer<'_> {
 
     /// A write of a table without rollback: visible at once, outside of the transaction. Such tables (sequences) have one
     /// row and no secondary index.
-    fn autonomous(&mut self, record: Record<'_>, row_id: Option<u64>) -> Result<()> {
+    fn autonomous(&mut self, record: Record<'_>, row_id: Option<u64>) -> Result<u64> {
         if !self.table.written.is_empty() {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }
@@ -226,7 +226,8 @@ impl Writer<'_> {
         };
         self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
         self.table.row.encode(record, &mut self.buffers.row_value);
-        self.write_now((self.buffers.row_key.clone(), Some(self.buffers.row_value.clone())), is_new)
+        self.write_now((self.buffers.row_key.clone(), Some(self.buffers.row_value.clone())), is_new)?;
+        Ok(row_id)
     }
 
     /// The server hands out a sequence's values up to the mark in its row once the mark is written, also to transactions of
@@ -269,7 +270,8 @@ impl Writer<'_> {
         }
     }
 
-    pub(crate) fn insert_entries(&mut self, record: Record<'_>) -> Result<()> {
+    /// The row's hidden id, 0 where rows have none.
+    pub(crate) fn insert_entries(&mut self, record: Record<'_>) -> Result<u64> {
         let table = self.table;
         let row_id = self.new_row_id()?;
         table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
@@ -294,7 +296,7 @@ impl Writer<'_> {
                 |entry: &ChangeRoom, claimed| come(self.session, [&entry.key, &entry.value], claimed, index, found);
             index.entries(record, row_id, &mut Each { entry, take })?;
         }
-        Ok(())
+        Ok(row_id)
     }
 
     pub(crate) fn update_entries(&mut self, old: Former<'_>, new: Record<'_>) -> Result<Updated> {

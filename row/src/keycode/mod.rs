@@ -61,6 +61,12 @@ use crate::def::{IndexKind, TableDef};
 use crate::rowcode::layout::Layout;
 use crate::rowcode::{ColumnSet, Record};
 
+/// Bytes of a reference that tell its length.
+pub(crate) const REFERENCE_LENGTH: usize = 2;
+
+/// Bytes of a reference that the server has room for in the table of an index of vectors (`mhnsw_hlindex_table_def`).
+pub(crate) const SHORT_REFERENCE: usize = 256;
+
 /// Most parts of a key, suffix included: twice the server's limit for an index.
 pub const PARTS_MAX: usize = 64;
 
@@ -105,12 +111,18 @@ pub struct KeyCodec {
     own: usize,
     record_bytes: usize,
     bytes_max: usize,
+    /// Longest key of a row in bytes.
+    limit: usize,
     /// Some step has unpack data.
     unpacks: bool,
     /// Its own part is a term, and its values hold what is stored with that in the place of unpack data.
     has_terms: bool,
     /// The clustered key, in order; empty if it is the id and the suffix as it is.
     pieces: Vec<Piece>,
+}
+
+fn checked(key: &[u8], limit: usize) -> Result<()> {
+    if key.len() > limit { Err(CodecError::TooLong { bytes: key.len(), limit }) } else { Ok(()) }
 }
 
 impl KeyCodec {
@@ -198,6 +210,10 @@ impl KeyCodec {
             return Err(CodecError::Definition(format!("{} key parts, at most {PARTS_MAX} are possible", steps.len())));
         }
         let bytes: usize = steps.iter().map(|step| step.bytes_max).sum();
+        let limit = match clustered && def.short_references {
+            true => IndexId::LEN + SHORT_REFERENCE - REFERENCE_LENGTH,
+            false => KEY_BYTES_MAX,
+        };
         Ok(KeyCodec {
             id,
             clustered_id,
@@ -206,7 +222,8 @@ impl KeyCodec {
             unique,
             own,
             record_bytes: def.record_bytes as usize,
-            bytes_max: (IndexId::LEN + bytes).min(KEY_BYTES_MAX),
+            bytes_max: (IndexId::LEN + bytes).min(limit),
+            limit,
             has_terms,
             unpacks: steps.iter().any(|step| step.unpack != Unpack::None),
             steps,
@@ -240,8 +257,8 @@ impl KeyCodec {
         self.steps.len()
     }
 
-    /// Upper bound of the length of a key in bytes, suffix included. Encoders refuse what is longer than the engine's
-    /// limit, so this is never more.
+    /// Upper bound of the length of a key in bytes, suffix included. Encoders of rows refuse what is longer than the engine's
+    /// limit, or than a short reference has room for, so this is never more.
     pub fn max_key_bytes(&self) -> usize {
         self.bytes_max
     }
@@ -255,7 +272,7 @@ impl KeyCodec {
         for step in steps {
             step.encode(record, row_id, out);
         }
-        self.checked(out)
+        checked(out, self.limit)
     }
 
     /// Index id and own parts of a row, without suffix: what a unique index locks and looks up to find a duplicate.
@@ -266,7 +283,7 @@ impl KeyCodec {
             // A row id among the own parts is that of a clustered index, which has no use for this call.
             step.encode(record, 0, out);
         }
-        self.checked(out)
+        checked(out, KEY_BYTES_MAX)
     }
 
     /// Index id and leading parts with these values, as [`Layout::carried`] has them, of columns of another table that compare
@@ -288,7 +305,7 @@ impl KeyCodec {
                 return Ok(None);
             }
         }
-        self.checked(out)?;
+        checked(out, KEY_BYTES_MAX)?;
         Ok(Some(in_key.unwrap_or(out.len())))
     }
 
@@ -328,7 +345,7 @@ impl KeyCodec {
         let suffix = if self.unique { &mut *value } else { &mut *key };
         self.steps[self.own..].iter().for_each(|step| step.encode(record, row_id, suffix));
         value.extend_from_slice(payload);
-        self.checked(key)
+        checked(key, KEY_BYTES_MAX)
     }
 
     /// Appends the unpack data of a row; nothing if the key says it all.
@@ -368,7 +385,7 @@ impl KeyCodec {
         if !image.is_empty() {
             return Err(CodecError::Image(format!("index {}: {} bytes after the last part", self.id, image.len())));
         }
-        self.checked(out)?;
+        checked(out, KEY_BYTES_MAX)?;
         Ok(found)
     }
 
@@ -537,10 +554,6 @@ impl KeyCodec {
     fn begin(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.id.prefix());
-    }
-
-    fn checked(&self, out: &[u8]) -> Result<()> {
-        if out.len() > KEY_BYTES_MAX { Err(CodecError::TooLong { bytes: out.len() }) } else { Ok(()) }
     }
 
     /// A record of another table is a bug of the caller.

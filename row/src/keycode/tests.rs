@@ -453,6 +453,25 @@ fn nothing_is_stored_for_unpacking_that_the_key_says() {
     assert_eq!(value(&codec, &row(b"abc   "), 0), [3]);
 }
 
+/// A search for a longer one finds none, and is no error.
+#[test]
+fn with_short_references_a_row_with_a_longer_key_is_refused() {
+    let specs = [Spec { size: 600, order: Some(testkit::Order::Binary), ..NAME }];
+    let mut def = small(&specs, false, &[]);
+    let row = |n: usize| Row::new(&specs, &def, vec![text(&vec![1; n])]);
+    let codec = |def: &TableDef| KeyCodec::new(def, Some(0), IndexId(16), IndexId(16)).unwrap();
+    let (short, long, mut out) = (row(150), row(300), Vec::new());
+    assert!(codec(&def).encode_record(long.record(), 0, &mut out).is_ok());
+    def.short_references = true;
+    let codec = codec(&def);
+    let limit = IndexId::LEN + SHORT_REFERENCE - REFERENCE_LENGTH;
+    assert_eq!(codec.max_key_bytes(), limit);
+    assert!(codec.encode_record(short.record(), 0, &mut out).is_ok());
+    let refused = codec.encode_record(long.record(), 0, &mut out);
+    assert!(matches!(refused, Err(CodecError::TooLong { bytes, limit: told }) if bytes > limit && told == limit));
+    assert!(codec.encode_own_parts(long.record(), &mut out).is_ok());
+}
+
 #[test]
 fn more_than_the_engine_takes_is_refused() {
     let long = Spec { size: 10_000, order: Some(testkit::Order::Binary), ..NAME };
@@ -465,7 +484,7 @@ fn more_than_the_engine_takes_is_refused() {
     let mut out = Vec::new();
     assert!(codec.encode_record(row(9000).record(), 0, &mut out).is_ok());
     let refused = codec.encode_record(row(10_000).record(), 0, &mut out);
-    assert!(matches!(refused, Err(CodecError::TooLong { bytes }) if bytes > KEY_BYTES_MAX));
+    assert!(matches!(refused, Err(CodecError::TooLong { bytes, limit: KEY_BYTES_MAX }) if bytes > KEY_BYTES_MAX));
 }
 
 #[test]

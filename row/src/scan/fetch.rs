@@ -16,8 +16,6 @@ use crate::kv::{self, GrantKind, LockMode, SeqNo};
 use crate::kv::{ValueBuf, ValueOut};
 use crate::session::Session;
 use crate::table::Table;
-use std::sync::atomic::Ordering;
-
 /// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fetched {
@@ -71,7 +69,7 @@ impl RowCursor {
         }
         if scan.clustered {
             if self.table.def.primary.is_none() {
-                self.row_id.store(self.table.clustered.row_id(self.cursor.key())?, Ordering::Relaxed);
+                self.row_ids.read(self.table.clustered.row_id(self.cursor.key())?);
             }
             let value = if self.table.has_blobs {
                 keep(&mut self.row_value, &self.cursor);
@@ -95,7 +93,7 @@ impl RowCursor {
             return Ok(Fetched::Reject);
         }
         if hidden {
-            self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
+            self.row_ids.read(self.table.clustered.row_id(&self.current)?);
         }
         if let Some(condition) = &mut self.condition {
             scan.codec.decode_into(self.cursor.key(), self.cursor.value(), record, None)?;

@@ -32,6 +32,7 @@ pub mod write;
 
 pub use seek::Seek;
 
+use self::position::RowIds;
 use crate::def::Index;
 use crate::error::Result;
 use crate::index::WriteBuffers;
@@ -43,7 +44,7 @@ use crate::kv::{self, IndexId, LockMode, ReadPoint, SeqNo};
 use crate::rowcode::ColumnSet;
 use crate::table::Table;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Fetched of the server's condition on an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,9 +146,7 @@ pub struct RowCursor {
     entry_value: ValueBuf,
     /// Clustered key of the row read last.
     current: Vec<u8>,
-    /// Hidden id of that row; 0 if none was read, or the table has none. Shared: the server's condition may ask for the
-    /// position of the entry under test while a read is running.
-    row_id: Arc<AtomicU64>,
+    row_ids: RowIds,
     row_value: ValueBuf,
     /// `row_value` is the row at `current`, read last: whoever writes it compares with these bytes.
     has_row: bool,
@@ -189,7 +188,7 @@ impl RowCursor {
             entry_key: Vec::new(),
             entry_value: ValueBuf::default(),
             current: Vec::new(),
-            row_id: Arc::default(),
+            row_ids: RowIds::default(),
             row_value: ValueBuf::default(),
             has_row: false,
             has_blobs: table.has_blobs,
@@ -211,9 +210,9 @@ impl RowCursor {
         &self.table
     }
 
-    /// The hidden id of the row read last, or of the entry under test in a condition; see [`Table::position`].
-    pub fn shared_row_id(&self) -> Arc<AtomicU64> {
-        self.row_id.clone()
+    /// The hidden id of the row read, inserted or changed last, or of the entry under test in a condition; see [`Table::position`].
+    pub fn position_id(&self) -> Arc<AtomicU64> {
+        self.row_ids.position.clone()
     }
 
     /// How rows are read from now on: without locks (`None`), or locking each row returned. Rows of a table without rollback
@@ -300,13 +299,13 @@ impl RowCursor {
 
     fn forget_row(&mut self) {
         self.has_row = false;
-        self.row_id.store(0, Ordering::Relaxed);
+        self.row_ids.read(0);
     }
 
     /// `current` was just found: tells its hidden id.
     fn note_row(&mut self) -> Result<()> {
         if self.table.def.primary.is_none() {
-            self.row_id.store(self.table.clustered.row_id(&self.current)?, Ordering::Relaxed);
+            self.row_ids.read(self.table.clustered.row_id(&self.current)?);
         }
         Ok(())
     }

@@ -5,12 +5,34 @@
 
 use super::RowCursor;
 use crate::error::{Error, Result};
+use crate::keycode::REFERENCE_LENGTH;
 use crate::kv::IndexId;
 use crate::rowcode::Record;
 use crate::session::Session;
 use crate::table::Table;
 use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Hidden ids of rows; 0 if there is no such row, or rows have a clustered key.
+#[derive(Default)]
+pub(super) struct RowIds {
+    /// Of the row read last, which an update or delete changes.
+    pub read: u64,
+    /// Of the row read, inserted or changed last, whichever was later, which has its position told. Shared: the server's
+    /// condition may ask for the position of the entry under test while a read is running.
+    pub position: Arc<AtomicU64>,
+}
+
+impl RowIds {
+    /// A row was read.
+    #[inline]
+    pub fn read(&mut self, id: u64) {
+        self.read = id;
+        self.position.store(id, Relaxed);
+    }
+}
 
 impl RowCursor {
     /// Reads the row of a reference; false if it is gone.
@@ -39,7 +61,7 @@ impl RowCursor {
     pub(crate) fn current_row_id(&self) -> Result<u64> {
         match self.table.def.primary {
             Some(_) => Ok(0),
-            None => match self.row_id.load(Relaxed) {
+            None => match self.row_ids.read {
                 0 => Err(Error::invalid("no row was read that could be changed")),
                 id => Ok(id),
             },
@@ -63,7 +85,7 @@ impl Table {
         }
         self.clustered.encode_record(record, row_id, key)?;
         let key = key.get(IndexId::LEN..).unwrap_or_default();
-        let end = 2 + key.len();
+        let end = REFERENCE_LENGTH + key.len();
         if end > out.len() || key.len() > usize::from(u16::MAX) {
             return Err(Error::invalid("a clustered key is longer than a row reference"));
         }

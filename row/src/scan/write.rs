@@ -6,6 +6,8 @@
 //! A fill leaves out rows that have expired already: nobody would see them, and until they are purged they would stand in the way of others with
 //! their unique values, which a fill, past locks and sessions, could not have give way.
 
+use std::sync::atomic::Ordering;
+
 use super::RowCursor;
 use crate::error::Result;
 use crate::index::bulk::Bulk;
@@ -14,16 +16,18 @@ use crate::rowcode::Record;
 use crate::session::Session;
 
 impl RowCursor {
-    /// Inserts a row.
+    /// Inserts a row, whose position can be told from then on. The row read last stays the one that an update changes: parts of
+    /// a period are inserted before that.
     pub fn insert(&mut self, session: &mut Session, record: Record<'_>) -> Result<()> {
         if self.unready {
             self.note_write(session);
         }
-        match &mut self.bulk {
+        let row_id = match &mut self.bulk {
             Some(_) if self.expires && self.table.has_expired_already(record, session.horizon()) => return Ok(()),
             Some(bulk) => bulk.insert(&self.table, record)?,
             None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record)?,
-        }
+        };
+        self.tell_position(row_id);
         session.rows().inserted();
         Ok(())
     }
@@ -35,7 +39,15 @@ impl RowCursor {
         if updated == Updated::Changed {
             writer.session.rows().updated();
         }
+        self.tell_position(self.row_ids.read);
         Ok(updated)
+    }
+
+    /// The row with this hidden id, if it has one, is the one whose position is told.
+    fn tell_position(&self, row_id: u64) {
+        if self.table.def.primary.is_none() {
+            self.row_ids.position.store(row_id, Ordering::Relaxed);
+        }
     }
 
     /// Deletes the row read last.

@@ -399,6 +399,49 @@ fn hidden_row_ids_find_their_rows_again() {
     t.session.statement_end();
 }
 
+/// The server asks for the position of a row that it has just written (indexes of vectors), and changes the row read last after it
+/// has inserted others (parts of a period).
+#[test]
+fn a_written_row_has_its_position_told_and_the_row_read_last_is_changed() {
+    for bulk in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let table = made(&store, "./db/h", definition(true));
+        let mut t = Client::new(&store, &table);
+        if bulk {
+            t.cursor.bulk_begin(&t.session).unwrap();
+        }
+        let mut reference = vec![0; table.ref_length()];
+        let references: Vec<Vec<u8>> = (0..4)
+            .map(|i| {
+                let row = row(1, i, Some("x"), Some(i));
+                t.insert(&row).unwrap();
+                t.position(&row.record(), &mut reference);
+                reference.clone()
+            })
+            .collect();
+        t.locking(Some(LockMode::Exclusive));
+        for (i, reference) in (0..).zip(&references) {
+            assert!(t.cursor.read_position(&mut t.session, reference, &mut t.record).unwrap());
+            assert_eq!(Row::read(&t.record), row(1, i, Some("x"), Some(i)));
+        }
+        assert!(t.cursor.read_position(&mut t.session, &references[2], &mut t.record).unwrap());
+        t.insert(&row(7, 7, Some("y"), Some(70))).unwrap();
+        let (before, after) = (row(1, 2, Some("x"), Some(2)), row(5, 2, Some("z"), Some(2)));
+        let (old, new) = (before.record(), after.record());
+        t.cursor.update(&mut t.session, unsafe { Record::new(&old) }, unsafe { Record::new(&new) }).unwrap();
+        t.position(&new, &mut reference);
+        assert_eq!(reference, references[2]);
+        assert!(t.cursor.read_position(&mut t.session, &references[2], &mut t.record).unwrap());
+        assert_eq!(Row::read(&t.record), after);
+        t.session.statement_end();
+        t.commit();
+        t.check();
+        assert_eq!(t.scan(None, true).unwrap().len(), 5);
+        t.session.statement_end();
+    }
+}
+
 /// A new table that a client is filling.
 fn filling(dir: &Path) -> (Arc<Store>, Arc<Table>, Client) {
     let (store, table) = fresh(dir);

@@ -248,7 +248,7 @@ impl Client {
         count(&mut self.cursor, &mut self.session, &mut self.record, index)
     }
     pub fn position(&self, record: &[u8], out: &mut [u8]) {
-        let id = self.cursor.shared_row_id().load(std::sync::atomic::Ordering::Relaxed);
+        let id = self.cursor.position_id().load(std::sync::atomic::Ordering::Relaxed);
         let record = unsafe { Record::new(record) };
         self.cursor.table().position(record, id, &mut Vec::new(), out).unwrap();
     }
