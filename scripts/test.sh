@@ -173,7 +173,7 @@ step_workload() {
   lab_step linkbench --engines innodb,strata --nodes 2000 --cache-mb 64 --warmup 1 --seconds 2 --kill 1
   local experiment dir=$top/target/reproduce-tiny
   for experiment in tpcc-memory linkbench scale; do
-    STRATA_LAB_DIR=$dir lab_step reproduce "$experiment" --scale tiny --fresh
+    STRATA_LAB_DIR=$dir lab_step reproduce "$experiment" --scale tiny --fresh --engines innodb,strata
   done
   # Figures of seconds are for no page of ours.
   mkdir -p "$dir/tree"
