@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// The error of a transaction that was the victim of a deadlock.
 pub const DEADLOCK: u16 = 1213;
+/// The error of a transaction that would change a row of which its snapshot has an older version. With snapshot isolation, the servers' default
+/// from 11.6.2 on.
+pub const SNAPSHOT_CONFLICT: u16 = 1020;
 /// The error of a statement that waited too long for a lock.
 pub const LOCK_WAIT: u16 = 1205;
 
@@ -34,7 +37,7 @@ pub trait Client: Send {
 
     /// Whether it is tried again after this error.
     fn again(&self, code: u16) -> bool {
-        code == DEADLOCK
+        code == DEADLOCK || code == SNAPSHOT_CONFLICT
     }
 
     /// Remembers what came of a transaction. Its latency ends before.

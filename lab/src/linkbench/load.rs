@@ -6,7 +6,7 @@
 use super::graph::{Count, Graph};
 use super::schema::{LINK_COLUMNS, Layout, NODE_TYPE, TABLES, push_bytes, push_link, statements};
 use super::{DATABASE, graph};
-use crate::drive::{DEADLOCK, LOCK_WAIT, Seen};
+use crate::drive::{DEADLOCK, LOCK_WAIT, SNAPSHOT_CONFLICT, Seen};
 use crate::server::Instance;
 use crate::stats::{Latencies, Seconds};
 use anyhow::{Context, Result, ensure};
@@ -23,7 +23,7 @@ const BATCH: usize = 1024;
 /// What a series may hold, in seconds.
 const SECONDS_MAX: u64 = 7 * 86_400;
 /// A deadlock; a lock that was waited for too long.
-pub const AGAIN: [u16; 2] = [DEADLOCK, LOCK_WAIT];
+pub const AGAIN: [u16; 3] = [DEADLOCK, LOCK_WAIT, SNAPSHOT_CONFLICT];
 
 /// How the tables are filled.
 #[derive(Clone, Copy, Debug)]
