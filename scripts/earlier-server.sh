@@ -7,8 +7,9 @@
 #   earlier-server.sh    status 3 where the pool has no earlier version with its source
 #
 # The versions are those of the package's own changelog, newest first, as far as they belong to the same series. Of the first whose
-# source is there that and all packages that its description (.dsc) names are taken; set-up sees whether these suffice. They lie in $STRATA_CACHE/archive (/var/cache/strata), and
-# /etc/apt/sources.list.d/strata-earlier-server.list names that folder. A second call finds it.
+# source is there that and all packages that its description (.dsc) names are taken; set-up sees whether these suffice. They lie in
+# $STRATA_CACHE/archive (/var/cache/strata), and /etc/apt/sources.list.d/strata-earlier-server.list names that folder. A second call
+# finds it.
 set -euo pipefail
 me='earlier-server'
 # shellcheck source=scripts/lib.sh
@@ -26,6 +27,8 @@ fetch() { /usr/lib/apt/apt-helper download-file "$1" "$2" >/dev/null 2>&1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 arch=$(dpkg --print-architecture)
+# Single quotes: apt fills it in.
+# shellcheck disable=SC2016
 site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | sort -u | grep -v security | head -n 1)
 pool=$site/pool/main/m/mariadb
 newest=$(apt-cache madison mariadb-common | awk -F' *[|] *' '{ print $2 }' | sort -Vru | head -n 1)

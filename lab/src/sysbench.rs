@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 /// The database that holds sysbench's tables.
 pub const DATABASE: &str = "sbtest";
-/// ER_LOCK_DEADLOCK and, with snapshot isolation, ER_CHECKREAD, the only errors that a client has to expect; ER_XA_RBDEADLOCK, the same at the end of an XA transaction;
-/// and ER_XAER_RMFAIL, when the transaction that was the victim is ended before it is rolled back.
+/// ER_LOCK_DEADLOCK and, with snapshot isolation, ER_CHECKREAD, the only errors that a client has to expect; ER_XA_RBDEADLOCK, the
+/// same at the end of an XA transaction; and ER_XAER_RMFAIL, when the transaction that was the victim is ended before it is rolled back.
 const IGNORED: &str = "1213,1020,1614,1399";
 /// Scripts around a packaged one, see there.
 const XA_SCRIPT: &str = include_str!("xa.lua");

@@ -22,7 +22,7 @@ use std::time::Instant;
 const BATCH: usize = 1024;
 /// What a series may hold, in seconds.
 const SECONDS_MAX: u64 = 7 * 86_400;
-/// A deadlock; a lock that was waited for too long.
+/// A deadlock; a lock that was waited for too long; a row that has changed since the snapshot.
 pub const AGAIN: [u16; 3] = [DEADLOCK, LOCK_WAIT, SNAPSHOT_CONFLICT];
 
 /// How the tables are filled.

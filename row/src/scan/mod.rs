@@ -210,7 +210,7 @@ impl RowCursor {
         &self.table
     }
 
-    /// The hidden id of the row read, inserted or changed last, or of the entry under test in a condition; see [`Table::position`].
+    /// The hidden id of the row read, inserted, changed or deleted last, or of the entry under test in a condition; see [`Table::position`].
     pub fn position_id(&self) -> Arc<AtomicU64> {
         self.row_ids.position.clone()
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct RowIds {
     /// Of the row read last, which an update or delete changes.
     pub read: u64,
-    /// Of the row read, inserted or changed last, whichever was later, which has its position told. Shared: the server's
+    /// Of the row read, inserted, changed or deleted last, whichever was later, which has its position told. Shared: the server's
     /// condition may ask for the position of the entry under test while a read is running.
     pub position: Arc<AtomicU64>,
 }

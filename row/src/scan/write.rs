@@ -55,6 +55,7 @@ impl RowCursor {
         let (mut writer, old) = self.writer(session, record)?;
         writer.delete(old)?;
         writer.session.rows().deleted();
+        self.tell_position(self.row_ids.read);
         Ok(())
     }
 

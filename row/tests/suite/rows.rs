@@ -434,6 +434,11 @@ fn a_written_row_has_its_position_told_and_the_row_read_last_is_changed() {
         assert_eq!(reference, references[2]);
         assert!(t.cursor.read_position(&mut t.session, &references[2], &mut t.record).unwrap());
         assert_eq!(Row::read(&t.record), after);
+        t.insert(&row(8, 8, Some("y"), Some(80))).unwrap();
+        t.cursor.delete(&mut t.session, unsafe { Record::new(&new) }).unwrap();
+        t.position(&new, &mut reference);
+        assert_eq!(reference, references[2]);
+        assert!(!t.cursor.read_position(&mut t.session, &references[2], &mut t.record).unwrap());
         t.session.statement_end();
         t.commit();
         t.check();
