@@ -296,7 +296,7 @@ pub struct TableDef {
     pub temporary: bool,
     /// Sequence: writes are not undone by rollback.
     pub no_rollback: bool,
-    /// The server keeps references to rows in a column of 256 bytes ([`SHORT_REFERENCE`]): rows with longer keys are refused.
+    /// The server keeps references to rows in a column of 256 bytes ([`crate::keycode::SHORT_REFERENCE`]): rows with longer keys are refused.
     pub short_references: bool,
     /// `tabledef_version` of the server.
     pub version: [u8; 16],
