@@ -242,7 +242,8 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
   /* The table that the server has for an index of vectors refers to the rows: by their hidden ids, which others would have, or by
      their keys, which must not become longer. */
   const bool has_vector_index= strata::has_vector_index(table->s);
-  if (has_vector_index && (rebuilds || strata::rows_expire(altered->s) || (asked & (ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH))))
+  if (has_vector_index && (rebuilds || strata::rows_expire(altered->s) ||
+                           (asked & (ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH))))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (has_options_of_its_own(table, rebuilds))
   {
@@ -262,8 +263,9 @@ enum_alter_inplace_result ha_strata::in_place(TABLE *altered, Alter_inplace_info
     if (!strata::error_message(&why))
       info->unsupported_reason= thd_strmake(ha_thd(), why.ptr(), why.length());
   }
-  if (has_vector_index || table->s->table_type == TABLE_TYPE_SEQUENCE || !alteration->describe(ha_thd(), table, altered, info, true) ||
-      !may_rebuild(altered, info, alteration->converts()) || checks_rows(*alteration))
+  if (has_vector_index || table->s->table_type == TABLE_TYPE_SEQUENCE ||
+      !alteration->describe(ha_thd(), table, altered, info, true) || !may_rebuild(altered, info, alteration->converts()) ||
+      checks_rows(*alteration))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* Rows are numbered in their order, so that none may come between. A DELETE meanwhile would be of the past that goes. */
   if (strata_alter_check(strata::store, table_, alteration->get()) == STRATA_OK)

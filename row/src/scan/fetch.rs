@@ -16,6 +16,7 @@ use crate::kv::{self, GrantKind, LockMode, SeqNo};
 use crate::kv::{ValueBuf, ValueOut};
 use crate::session::Session;
 use crate::table::Table;
+
 /// What becomes of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fetched {

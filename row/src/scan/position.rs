@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Default)]
 pub(super) struct RowIds {
     /// Of the row read last, which an update or delete changes.
-    pub read: u64,
+    pub last_read: u64,
     /// Of the row read, inserted, changed or deleted last, whichever was later, which has its position told. Shared: the server's
     /// condition may ask for the position of the entry under test while a read is running.
     pub position: Arc<AtomicU64>,
@@ -29,7 +29,13 @@ impl RowIds {
     /// A row was read.
     #[inline]
     pub fn read(&mut self, id: u64) {
-        self.read = id;
+        self.last_read = id;
+        self.position.store(id, Relaxed);
+    }
+
+    /// A row was written; the row read last stays what it is.
+    #[inline]
+    pub fn written(&self, id: u64) {
         self.position.store(id, Relaxed);
     }
 }
@@ -61,7 +67,7 @@ impl RowCursor {
     pub(crate) fn current_row_id(&self) -> Result<u64> {
         match self.table.def.primary {
             Some(_) => Ok(0),
-            None => match self.row_ids.read {
+            None => match self.row_ids.last_read {
                 0 => Err(Error::invalid("no row was read that could be changed")),
                 id => Ok(id),
             },

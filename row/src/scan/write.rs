@@ -6,8 +6,6 @@
 //! A fill leaves out rows that have expired already: nobody would see them, and until they are purged they would stand in the way of others with
 //! their unique values, which a fill, past locks and sessions, could not have give way.
 
-use std::sync::atomic::Ordering;
-
 use super::RowCursor;
 use crate::error::Result;
 use crate::index::bulk::Bulk;
@@ -27,7 +25,7 @@ impl RowCursor {
             Some(bulk) => bulk.insert(&self.table, record)?,
             None => Writer { table: &self.table, session, buffers: &mut self.buffers }.insert(record)?,
         };
-        self.tell_position(row_id);
+        self.row_ids.written(row_id);
         session.rows().inserted();
         Ok(())
     }
@@ -39,15 +37,8 @@ impl RowCursor {
         if updated == Updated::Changed {
             writer.session.rows().updated();
         }
-        self.tell_position(self.row_ids.read);
+        self.row_ids.written(self.row_ids.last_read);
         Ok(updated)
-    }
-
-    /// The row with this hidden id, if it has one, is the one whose position is told.
-    fn tell_position(&self, row_id: u64) {
-        if self.table.def.primary.is_none() {
-            self.row_ids.position.store(row_id, Ordering::Relaxed);
-        }
     }
 
     /// Deletes the row read last.
@@ -55,7 +46,7 @@ impl RowCursor {
         let (mut writer, old) = self.writer(session, record)?;
         writer.delete(old)?;
         writer.session.rows().deleted();
-        self.tell_position(self.row_ids.read);
+        self.row_ids.written(self.row_ids.last_read);
         Ok(())
     }
 
