@@ -18,6 +18,7 @@ mod transfers;
 
 use crate::crash::{check_tables_of, fail_if};
 use crate::engine::Kind;
+use crate::held;
 use crate::leaks;
 use crate::matrix::ONE_PHASE;
 use crate::options::Trial;
@@ -345,6 +346,12 @@ impl Shards {
                 let record = SpiderRecord::read(&mut head)?;
                 let ended = end_all(&self.cluster.shards(), &record.decided(), lives)?;
                 SpiderRecord::forget(&mut head)?;
+                drop(head);
+                if !lives {
+                    // It keeps the ids that it found in its record when it started, and would refuse a transaction that gets one of them.
+                    self.cluster.head_server()?.shut_down()?;
+                    self.cluster.start_head()?;
+                }
                 Ok(ended)
             }
         }
@@ -357,6 +364,10 @@ impl Shards {
         }
         Held::read(&self.cluster.shards(), wrong)?.verify(&mut self.writers, wrong);
         if self.args.coordinator == Who::Spider {
+            let kept = held::recovered(&mut self.cluster.head()?.connect(None)?)?;
+            if !kept.is_empty() {
+                wrong.push(format!("the Spider server keeps these ids: {kept:?}"));
+            }
             let query = "SELECT COUNT(*), CAST(SUM(balance) AS SIGNED) FROM account";
             let sum: Option<(u32, i64)> =
                 self.cluster.head()?.connect(Some(transfers::DATABASE))?.query_first(query)?;
