@@ -103,6 +103,8 @@ enter() {
     set -euo pipefail
     root=$1 top=$2 binds=$3
     shift 3
+    # The root has to be a mount: programs look for it in /proc/mounts, and change how it is shared.
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     for ((; binds > 0; binds -= 2)); do
       mkdir -p "$root$2"

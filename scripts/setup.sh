@@ -43,7 +43,7 @@ esac
 # All of these come from one source package and must be of one version.
 server_pkgs=(mariadb-server mariadb-server-core mariadb-client libmariadb-dev
   libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb mariadb-backup)
-tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils netbase sysbench)
+tool_pkgs=(gcc g++ make binutils git perl patch dpkg-dev xz-utils zstd netbase sysbench)
 # The rocksdb crate compiles RocksDB, and makes its bindings with libclang.
 bench_pkgs=(gcc g++ make git clang libclang-dev)
 # Opens the pages that the lab makes; the fonts are for their text.

@@ -138,8 +138,8 @@ step_backup() {
   tools
   lab_step backup --rounds 5 --threads 2 --position
 }
-# Ends a source under load and promotes a replica, four times, each in its way.
-step_failover() { lab_step failover --rounds 4 --max-seconds 0.5 --threads 2; }
+# Ends a source under load and promotes a replica, five times, each in its way.
+step_failover() { lab_step failover --rounds 5 --max-seconds 0.5 --threads 2; }
 # Ends servers at each step of a transaction over several of them: by the lab's coordinator, and by Spider where it is installed; then
 # TPC-C over two.
 step_spider() {

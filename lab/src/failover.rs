@@ -11,12 +11,13 @@
 //!
 //! Rounds take turns: the source ends at any moment; or when it waits for replicas that no longer receive, so that there certainly is
 //! something to take back; or while one replica has stopped to receive, so that the other one must be promoted; or at any moment, and
-//! once more while it recovers. At the end the comparison itself is tried.
+//! once more while it recovers; or when it waits, and once more while it takes back what waited (Strata ends itself at a step of that;
+//! the server rolls back first and cuts its log afterwards). At the end the comparison itself is tried.
 
 use crate::copies::differences;
 use crate::crash::{check_tables_of, fail_if, join_all};
 use crate::drive::Control;
-use crate::engine::Conditions;
+use crate::engine::{Conditions, Kind};
 use crate::held;
 use crate::leaks;
 use crate::ledger::{self, Writer};
@@ -69,11 +70,21 @@ enum Way {
     Behind,
     /// At any moment, and again while it recovers.
     Twice,
+    /// As `Waiting`, and again while it takes back what waited.
+    TakingBack,
+}
+
+/// How a server ends that recovers.
+enum Again {
+    After(Duration),
+    /// By itself, at a step of the engine.
+    At(String),
 }
 
 impl Way {
     fn of(round: u32) -> Way {
-        [Way::Waiting, Way::Behind, Way::Twice, Way::AnyMoment][(round as usize + 3) % 4]
+        let ways = [Way::Waiting, Way::Behind, Way::Twice, Way::TakingBack, Way::AnyMoment];
+        ways[(round as usize + ways.len() - 1) % ways.len()]
     }
 
     fn words(self) -> &'static str {
@@ -82,7 +93,13 @@ impl Way {
             Way::Waiting => "while commits waited for replicas",
             Way::Behind => "while one replica was behind",
             Way::Twice => "at any moment and while recovering",
+            Way::TakingBack => "while commits waited for replicas and while taking them back",
         }
+    }
+
+    /// Whether no replica receives what the source commits at its end.
+    fn waits(self) -> bool {
+        matches!(self, Way::Waiting | Way::TakingBack)
     }
 }
 
@@ -224,7 +241,7 @@ impl Trio {
         let mut wrong = Vec::new();
         ledger::verify(&self.sides[self.source].instance, &mut self.writers, &mut wrong)?;
         fail_if("on the promoted replica", &wrong)?;
-        let again = (way == Way::Twice).then(|| Duration::from_millis(self.rng.random_range(0..800)));
+        let again = self.again(way);
         let second = self.moment();
         let (afterwards, taken_back) = self.loaded(|trio| {
             let taken_back = trio.come_back(old, round, again)?;
@@ -233,7 +250,7 @@ impl Trio {
         })?;
         self.taken_back += u32::from(taken_back);
         ensure!(
-            taken_back || way != Way::Waiting,
+            taken_back || !way.waits(),
             "the old source took nothing back, though commits waited for replicas that received nothing"
         );
         self.verify()?;
@@ -252,6 +269,16 @@ impl Trio {
             if taken_back { "; the old source took the end of its log back" } else { "" }
         );
         Ok(())
+    }
+
+    fn again(&mut self, way: Way) -> Option<Again> {
+        match way {
+            Way::AnyMoment | Way::Waiting | Way::Behind => None,
+            Way::TakingBack if self.args.trial.engine == Kind::Strata => {
+                Some(Again::At(format!("rolled-back:{}", self.rng.random_range(1..=3))))
+            }
+            Way::TakingBack | Way::Twice => Some(Again::After(Duration::from_millis(self.rng.random_range(0..800)))),
+        }
     }
 
     /// Does something while the source is loaded; how many transactions of ledger and TPC-C were acknowledged meanwhile. Sessions that
@@ -293,13 +320,13 @@ impl Trio {
         let stopped = match way {
             Way::AnyMoment | Way::Twice => 0,
             Way::Behind => 1,
-            Way::Waiting => 2,
+            Way::Waiting | Way::TakingBack => 2,
         };
         for number in self.others().into_iter().take(stopped) {
             self.sides[number].connect()?.query_drop("STOP SLAVE IO_THREAD")?;
         }
         match way {
-            Way::Waiting => wait_until("a commit waits for a replica", || {
+            Way::Waiting | Way::TakingBack => wait_until("a commit waits for a replica", || {
                 Ok(status(&mut conn, "Rpl_semi_sync_master_wait_sessions")? > 0)
             })?,
             // The other one goes ahead.
@@ -355,14 +382,24 @@ impl Trio {
     }
 
     /// Starts the old source as a replica; whether it took something back.
-    fn come_back(&mut self, old: usize, round: u32, again: Option<Duration>) -> Result<bool> {
+    fn come_back(&mut self, old: usize, round: u32, again: Option<Again>) -> Result<bool> {
         let instance = self.sides[old].instance.clone();
         let conditions = self.conditions(old, round);
         let told = said(&instance.log());
-        if let Some(moment) = again {
-            let recovering = instance.launch(&conditions)?;
-            std::thread::sleep(moment);
-            recovering.kill()?;
+        match again {
+            None => {}
+            Some(Again::After(moment)) => {
+                let recovering = instance.launch(&conditions)?;
+                std::thread::sleep(moment);
+                recovering.kill()?;
+            }
+            Some(Again::At(step)) => {
+                let mut recovering = instance.launch_to_crash(&conditions, Some(&step))?;
+                // It may not come to that step so often.
+                if recovering.wait_ready(PATIENCE).is_ok() {
+                    recovering.kill()?;
+                }
+            }
         }
         self.servers[old] = instance.launch(&conditions)?;
         self.servers[old].wait_ready(PATIENCE).context("the old source's restart")?;
@@ -464,9 +501,9 @@ mod tests {
     }
 
     #[test]
-    fn four_rounds_go_all_ways() {
-        let ways: Vec<Way> = (1..=4).map(Way::of).collect();
-        assert_eq!(ways, [Way::Waiting, Way::Behind, Way::Twice, Way::AnyMoment]);
-        assert_eq!(Way::of(5), Way::Waiting);
+    fn five_rounds_go_all_ways() {
+        let ways: Vec<Way> = (1..=5).map(Way::of).collect();
+        assert_eq!(ways, [Way::Waiting, Way::Behind, Way::Twice, Way::TakingBack, Way::AnyMoment]);
+        assert_eq!(Way::of(6), Way::Waiting);
     }
 }

@@ -148,6 +148,10 @@ Ddl::Ddl(THD *thd) : ddl_()
     return;
   ddl_.checks= !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   ddl_.wait_us= lock_wait_us(thd);
+  /* The temporary tables of a session that ends are dropped without a statement. What thd->lex has is of its last one, and its lists are
+     in memory that has been given back. */
+  if (!thd->query())
+    return;
   ddl_.drops_database= thd_sql_command(thd) == SQLCOM_DROP_DB;
   /* InnoDB asks a strict session only, and none that adds a key in place. */
   ddl_.strict= thd->is_strict_mode() && (ddl_.checks || thd_sql_command(thd) != SQLCOM_ALTER_TABLE);

@@ -403,6 +403,7 @@ int strata_consistent_snapshot(StrataSession *session, uint32_t isolation); /* S
    the server has recovered already. */
 int strata_settle_prepared(StrataStore *store, const char *binlog_index, const char *tc_log, int is_over);
 void strata_binlog_rotated(StrataStore *store); /* another file is written from now on, or in a moment */
+/* While the server decides at a start, a rollback takes place at the next call of strata_prepared_list, which is when its log is as it is to be. */
 int strata_prepared_list(StrataStore *store, void (*emit)(void *ctx, const uint8_t *xid, size_t len), void *ctx);
 int strata_commit_by_xid(StrataStore *store, const uint8_t *xid, size_t len);   /* STRATA_NO_XID if unknown */
 int strata_rollback_by_xid(StrataStore *store, const uint8_t *xid, size_t len);

@@ -24,9 +24,13 @@
 //! disk: the server does not ask again about a transaction that it has decided about, and its later runs give the number to
 //! others.
 //!
+//! What the server has rolled back is put off until it has decided about all: see [`undone`].
+//!
 //! Rejected: to leave this to the administrator in each case (it is what other engines do that can be absent: the server
 //! refuses to start, and `--tc-heuristic-recover` treats all transactions alike); to write the binary log's place with each
 //! commit, as InnoDB does (bytes and instructions for each transaction, where one note for each file is enough).
+
+pub mod undone;
 
 use crate::binlog::{self, Unknown};
 use parking_lot::Mutex;
@@ -162,20 +166,20 @@ impl Start<'_> {
     }
 }
 
-/// Decides about transactions that the server has prepared, unless it will do so itself; `tell` gets lines for the error
+/// Decides about transactions that the server has prepared, unless it will do so itself: whether it will. `tell` gets lines for the error
 /// log, with their severity. See the module.
 ///
 /// Errors: the store's, and of a damaged note.
-pub fn settle(store: &Store, start: &Start<'_>, tell: &dyn Fn(c_int, &str)) -> Result<()> {
+pub fn settle(store: &Store, start: &Start<'_>, tell: &dyn Fn(c_int, &str)) -> Result<bool> {
     let engine = store.engine();
     let found = engine.prepared().into_iter();
     let open: Vec<_> = found.filter_map(|xid| own_number(&xid).map(|number| (xid, number))).collect();
     if open.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let wanted: HashSet<u64> = open.iter().map(|(_, (_, number))| *number).collect();
     let answer = match start.judge(store.decision_log()?.as_ref()) {
-        Ok(Judge::Server) => return Ok(()),
+        Ok(Judge::Server) => return Ok(true),
         Ok(Judge::Logs(last)) => binlog::complete(&last, &wanted).map(|found| (last, found)),
         Err(why) => Err(why),
     };
@@ -213,7 +217,7 @@ pub fn settle(store: &Store, start: &Start<'_>, tell: &dyn Fn(c_int, &str)) -> R
             }
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Tells the name of the binary log that the server writes now, if any.

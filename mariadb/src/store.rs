@@ -2,6 +2,7 @@
 
 use crate::collation::ServerLibrary;
 use crate::crash;
+use crate::decisions::undone::Undone;
 use crate::decisions::{self, Decisions, Start};
 use crate::definition::{foreign_keys, statement, table_def};
 use crate::fault;
@@ -39,6 +40,8 @@ pub struct StoreHandle {
     pub waits: Arc<Waits>,
     /// Where what becomes of prepared transactions is kept.
     pub decisions: Arc<Decisions>,
+    /// Rollbacks that the server's recovery asks for.
+    pub undone: Undone,
     /// The store's memory as the server counts it, if it does.
     pub memory: Option<Arc<Memory>>,
     /// Removes expired rows, once it is started.
@@ -187,6 +190,7 @@ pub unsafe extern "C" fn strata_open(
                     calls,
                     waits,
                     decisions,
+                    undone: Undone::default(),
                     memory,
                     purge: Mutex::default(),
                 })),
@@ -443,10 +447,11 @@ pub unsafe extern "C" fn strata_temporary_drop_all(store: *mut StoreHandle) -> c
     unsafe {
         on_store(store, |s| {
             // The server has decided about what a crash left prepared.
+            let undone = s.undone.end(&s.store);
             s.store.engine().end_recovery();
             let temporary = s.store.drop_temporary();
             drop_orphans(s)?;
-            temporary
+            temporary.and(undone)
         })
     }
 }
@@ -500,7 +505,10 @@ pub unsafe extern "C" fn strata_settle_prepared(
         on_store(store, |s| {
             let tc_log = path(tc_log).ok_or_else(|| Error::invalid("null pointer"))?;
             let start = Start { binlog_index: path(binlog_index), tc_log, is_over: is_over != 0 };
-            decisions::settle(&s.store, &start, &|severity, what| log(&s.calls, severity, what))
+            if decisions::settle(&s.store, &start, &|severity, what| log(&s.calls, severity, what))? {
+                s.undone.begin(&s.store);
+            }
+            Ok(())
         })
     }
 }
@@ -524,6 +532,7 @@ pub unsafe extern "C" fn strata_prepared_list(
 ) -> c_int {
     unsafe {
         on_store(store, |s| {
+            s.undone.listed(&s.store)?;
             for xid in s.store.engine().prepared() {
                 if let Some(emit) = emit {
                     emit(ctx, xid.as_ptr(), xid.len());
@@ -553,7 +562,7 @@ pub unsafe extern "C" fn strata_commit_by_xid(store: *mut StoreHandle, xid: *con
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strata_rollback_by_xid(store: *mut StoreHandle, xid: *const u8, len: usize) -> c_int {
-    unsafe { on_store(store, |s| known(s.store.engine().rollback_prepared(bytes(xid, len))?)) }
+    unsafe { on_store(store, |s| known(s.undone.roll_back(&s.store, bytes(xid, len))?)) }
 }
 
 #[cfg(test)]

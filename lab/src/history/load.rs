@@ -19,6 +19,7 @@ use super::rows::{DATABASE, Rows, absent, seen};
 use super::shared::{Kills, LONG, SLOTS, Shared};
 use super::{Action, Key, KeyKind, Outcome, Statement, Transaction, Value, Version};
 use crate::drive::{DEADLOCK, LOCK_WAIT, is_lost};
+use crate::engine::Kind;
 use crate::options::Isolation;
 use crate::server::Instance;
 use anyhow::{Context, Result, bail};
@@ -144,8 +145,10 @@ impl<'a> Session<'a> {
                 conn.query_drop(format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"))?;
                 let engine = self.instance.kind().id();
                 conn.query_drop(format!("SET SESSION {engine}_lock_wait_timeout = 1"))?;
-                if self.manner.first_wins {
-                    conn.query_drop(format!("SET SESSION {engine}_snapshot_isolation = ON"))?;
+                // On by default in 11.8, and off in 10.11.
+                if self.instance.kind() != Kind::Rocksdb {
+                    let value = if self.manner.first_wins { "ON" } else { "OFF" };
+                    conn.query_drop(format!("SET SESSION {engine}_snapshot_isolation = {value}"))?;
                 }
                 Ok(conn)
             };

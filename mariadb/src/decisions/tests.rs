@@ -1,5 +1,6 @@
 //! Tests of what becomes of transactions that a crash has left in doubt.
 
+use super::undone::Undone;
 use super::*;
 use crate::binlog::samples::{checkpoint, event, file, rotate, xid};
 use std::cell::RefCell;
@@ -310,4 +311,48 @@ fn each_file_is_noted_before_the_first_transaction_is_prepared_in_it() {
     world.write("bin.000002", file(2, false, true, &[]));
     decisions.before_prepare().unwrap();
     assert_eq!(noted(), Some((world.at("bin.000002"), 2)));
+}
+
+/// The server has transactions rolled back before it cuts them off its log. One that is undone durably before that would be one that the
+/// log has and the store has not.
+#[test]
+fn nothing_is_rolled_back_before_the_server_has_cut_its_log() {
+    let undone = Undone::default();
+    let mut world = crashed();
+    let index = world.index(&["bin.000003"]);
+    let decides = |world: &World| {
+        let start = Start { binlog_index: Some(&index), tc_log: &world.at("tc.log"), is_over: false };
+        settle(&world.store, &start, &|_, _| {}).unwrap()
+    };
+    for crash in [true, false] {
+        assert!(decides(&world));
+        undone.begin(&world.store);
+        undone.listed(&world.store).unwrap();
+        assert!(undone.roll_back(&world.store, &id(6)).unwrap());
+        assert!(!undone.roll_back(&world.store, &id(6)).unwrap(), "the server asks each engine, and counts");
+        assert!(!undone.roll_back(&world.store, &id(7)).unwrap());
+        if crash {
+            world = world.restart();
+            assert_eq!(world.prepared(), [id(5), id(6)]);
+        }
+    }
+    undone.listed(&world.store).unwrap();
+    assert_eq!(world.prepared(), [id(5)]);
+    // The server's recovery is over: users' transactions are rolled back at once.
+    world.leave(&id(8), &row(&id(8)));
+    assert!(undone.roll_back(&world.store, &id(8)).unwrap() && !undone.roll_back(&world.store, &id(9)).unwrap());
+    assert_eq!(world.restart().prepared(), [id(5)]);
+}
+
+/// Where the server lists nothing any more, its start is over at the latest when it calls for the tables of its last run.
+#[test]
+fn what_is_put_off_takes_place_at_the_end_of_the_start() {
+    let (undone, world) = (Undone::default(), crashed());
+    undone.begin(&world.store);
+    undone.end(&world.store).unwrap();
+    assert_eq!(world.prepared(), [id(5), id(6)], "nothing was asked for");
+    undone.begin(&world.store);
+    undone.roll_back(&world.store, &id(5)).unwrap();
+    undone.end(&world.store).unwrap();
+    assert_eq!(world.restart().prepared(), [id(6)]);
 }
