@@ -39,9 +39,13 @@ outside() {
   rm -f "$folder"/test/*
   cp "$deb" "$folder/test/first.deb"
   repack "$deb" "$folder/test/second.deb" "s/^Version: .*/Version: $version+b1/"
-  # Inside, the packages of the release are in target/deb, those of this machine's own too.
-  [ "$suite" != "$own" ] || { rm -rf "$top/target/$suite/deb/test" && mkdir -p "$top/target/$suite/deb" &&
-    cp -r "$folder/test" "$top/target/$suite/deb/"; }
+  # Inside, the packages of the release are in target/deb, those of this machine's own too. Where this is a chroot of that release
+  # already, they are one folder.
+  if [ "$suite" = "$own" ] && ! [ "$folder" -ef "$top/target/$suite/deb" ]; then
+    rm -rf "$top/target/$suite/deb/test"
+    mkdir -p "$top/target/$suite/deb"
+    cp -r "$folder/test" "$top/target/$suite/deb/"
+  fi
   "$top/scripts/chroot.sh" "$suite" fresh scripts/deb-test.sh --inside
   rm -rf "$folder/test" "$top/target/$suite/deb/test"
 }
