@@ -171,7 +171,7 @@ fn write(client: &mut Client, store: &Store, from: i64, rounds: i64) {
     for round in from..from + rounds {
         client.session.statement_begin(client.isolation, Duration::ZERO).unwrap();
         for c in 0..100 {
-            let bytes = row(c * 1000 + round, 0, Some("b"), None).record();
+            let bytes = row(c * 1_000_000 + round, 0, Some("b"), None).record();
             let row = unsafe { strata_row::rowcode::Record::new(&bytes) };
             let inserted = client.cursor.insert(&mut client.session, row);
             let wrong = inserted.err().filter(|e| !e.to_string().contains("checksum"));
