@@ -96,7 +96,7 @@ enter() {
     [ ! -d "$d" ] || binds=("$d" "$d" "${binds[@]}")
   done
   # /tmp is the machine's: there the regression tests of all servers agree about their ports.
-  binds=(/dev /dev /tmp /tmp "$top" "$top" "${binds[@]}")
+  binds=(/dev /dev /sys /sys /tmp /tmp "$top" "$top" "${binds[@]}")
   # Expanded there, not here.
   # shellcheck disable=SC2016
   unshare --mount --pid --fork --kill-child bash -c '
