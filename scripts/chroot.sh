@@ -164,11 +164,13 @@ case $cmd in
     root=$(mktemp -d "$chroots/fresh.XXXXXX")
     trap 'rm -rf --one-file-system "$root"' EXIT
     cp -a "$chroots/$suite.base/." "$root/"
-    # What earlier-server.sh keeps for this release.
-    if [ -d "$chroots/$suite$earlier" ]; then
+    # What earlier-server.sh keeps for this release; where this is a chroot of it already, here.
+    from=$chroots/$suite
+    if [ "${STRATA_IN_CHROOT:-}" = "$suite" ]; then from=; fi
+    if [ -d "$from$earlier" ]; then
       mkdir -p "$root$(dirname "$earlier")"
-      cp -al "$chroots/$suite$earlier" "$root$earlier"
-      cp "$chroots/$suite$earlier_list" "$root$earlier_list"
+      cp -al "$from$earlier" "$root$earlier"
+      cp "$from$earlier_list" "$root$earlier_list"
     fi
     enter "$root" "$@"
     ;;
