@@ -114,11 +114,11 @@ step_differ() { lab_step differ --seed 1 --programs 250 --seconds 300; }
 # The known phenomena of isolation, on Strata and InnoDB; then random histories,
 # with and without kills of the server.
 step_isolation() {
-  local levels=read-committed,repeatable-read,serializable both=()
+  local levels=read-committed,repeatable-read,serializable engines=()
   load_env
   # The scenarios have InnoDB's answers in the first series; in 11.8 it answers one of them as Strata does (g-single-write).
-  if [[ $MARIADB_VERSION != 10.11.* ]]; then both=(--engines strata); fi
-  lab_step anomalies --levels "read-uncommitted,$levels" "${both[@]}"
+  if [[ $MARIADB_VERSION != 10.11.* ]]; then engines=(--engines strata); fi
+  lab_step anomalies --levels "read-uncommitted,$levels" "${engines[@]}"
   lab_step isolation --level "$levels" --seconds 8
   lab_step isolation --level "$levels" --seconds 8 --kill 1
 }
