@@ -17,6 +17,7 @@
 //! types of the methods of [`Engine`](crate::Engine) that are made for a layer.
 
 pub use crate::base::backoff::Backoff;
+pub use crate::base::scratch::ScratchBuf;
 pub use crate::base::tally::{Tally, begin_counting, end_counting};
 pub use crate::base::value::{LargeValue, Unread, ValueBuf, ValueOut};
 pub use crate::base::{IndexId, SeqNo, codec, limits};

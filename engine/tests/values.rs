@@ -80,6 +80,22 @@ fn a_large_value_is_in_memory_once_at_most() {
             assert_eq!(engine.metrics().left_behind(), []);
         }
 
+        // Copied out of a memtable: a value in a buffer, which takes as much until it is released.
+        let (mut read, middle) = (ValueBuf::default(), vec![7; 3 * MIB / 2]);
+        engine.write(&[(key(8), Some(b"short".to_vec())), (key(9), Some(middle.clone()))], false).unwrap();
+        assert!(engine.get_at(&key(9), SeqNo::MAX, &mut read).unwrap() && *read == *middle);
+        let metrics = engine.metrics();
+        assert!((middle.len() as u64..3 * MIB as u64).contains(&metrics.value_buffer_bytes), "{metrics:?}");
+        assert_eq!(metrics.large_block_bytes, 0);
+        // A short one into the same buffer: the memory is still there.
+        assert!(engine.get_at(&key(8), SeqNo::MAX, &mut read).unwrap() && *read == *b"short");
+        engine.write(&[(key(8), None), (key(9), None)], false).unwrap();
+        engine.flush().unwrap();
+        assert!(engine.metrics().left_behind().iter().any(|(name, _)| *name == "memory_value_buffer_bytes"));
+        let mut other = std::mem::take(&mut read);
+        other.release();
+        assert_eq!(engine.metrics().left_behind(), []);
+
         // A scan, whose reader keeps the value it stands on.
         let (point, mut cursor) = (engine.read_point(), engine.cursor());
         let mut rows = 0;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What is held by transactions, cursors and sessions. All of it must be zero.
-const HELD: [&str; 9] = [
+const HELD: [&str; 10] = [
     "read_points",
     "locked_keys",
     "locked_intervals",
@@ -26,6 +26,7 @@ const HELD: [&str; 9] = [
     "memory_prepared_bytes",
     "memory_memtable_pinned_bytes",
     "memory_large_block_bytes",
+    "memory_value_buffer_bytes",
     "memory_read_ahead_bytes",
     "prepared_detached",
 ];

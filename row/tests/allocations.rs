@@ -1,5 +1,5 @@
-//! Statements that only read allocate nothing when their cursor has been used before and what they read is in memory. Counted
-//! are the allocations of the thread that reads.
+//! What statements take from memory. Those that only read allocate nothing when their cursor has been used before and what they read
+//! is in memory: counted are the allocations of the thread that reads. Those that write count what they make of a long row.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -124,4 +124,33 @@ fn cached_reads_allocate_nothing() {
         }
         check(&mut client, &format!("{place} and a memtable"));
     }
+}
+
+/// The only buffers of this length in the process.
+#[test]
+fn a_long_row_that_is_written_is_counted_until_the_statement_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), Options::default()).unwrap();
+    store.create_table("./db/t", &definition(false), 0).unwrap();
+    let table = store.open_table("./db/t", definition(false)).unwrap();
+    let mut client = Client::new(&store, &table);
+    let counted = || store.engine().metrics().value_buffer_bytes;
+    // The longest BLOB that is not left in the server's memory, so that the row is longer.
+    let long = |e| Row { d: Some(vec![1; u16::MAX.into()]), ..row(1, 0, Some("k"), Some(e)) };
+    client.insert(&long(1)).unwrap();
+    assert!(counted() > u64::from(u16::MAX), "{}", counted());
+    client.cursor.forget_values();
+    assert_eq!(counted(), 0);
+    client.write(&long(1), &long(2)).unwrap();
+    assert!(counted() > u64::from(u16::MAX), "{}", counted());
+    client.cursor.forget_values();
+    client.session.statement_end();
+    client.commit();
+    assert_eq!(counted(), 0);
+    // Who does not forget gives it back with the cursor.
+    client.insert(&Row { c: 2, ..long(3) }).unwrap();
+    assert!(counted() > 0);
+    client.commit();
+    drop(client);
+    assert_eq!(store.engine().metrics().left_behind(), []);
 }

@@ -10,6 +10,7 @@ mod ids;
 pub mod interrupt;
 pub mod limits;
 pub mod memory;
+pub mod scratch;
 pub mod slots;
 pub mod tally;
 pub mod value;

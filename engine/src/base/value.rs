@@ -9,9 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Result;
-
-/// Memory of a value that a reader keeps for the next, in bytes.
-const KEPT: usize = 64 << 10;
+use super::scratch::ScratchBuf;
 
 /// What a large value lies in.
 pub trait Bytes: Send + Sync {
@@ -88,7 +86,7 @@ impl ValueOut for Unread {
 /// A value that was read; empty at first.
 #[derive(Default)]
 pub struct ValueBuf {
-    copy: Vec<u8>,
+    copy: ScratchBuf,
     large: Option<LargeValue>,
 }
 
@@ -102,10 +100,7 @@ impl ValueBuf {
     #[inline]
     pub fn release(&mut self) {
         self.large = None;
-        self.copy.clear();
-        if self.copy.capacity() > KEPT {
-            self.copy = Vec::new();
-        }
+        self.copy.release();
     }
 }
 
@@ -115,8 +110,7 @@ impl ValueOut for ValueBuf {
     #[inline]
     fn copy(&mut self, value: &[u8]) {
         self.large = None;
-        self.copy.clear();
-        self.copy.extend_from_slice(value);
+        self.copy.copy(value);
     }
     fn hold(&mut self, value: LargeValue) {
         self.release();
@@ -137,6 +131,7 @@ impl Deref for ValueBuf {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scratch::KEPT;
     use super::*;
 
     struct Three;

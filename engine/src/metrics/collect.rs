@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::text::{Remarks, report};
 use super::{Metric, Metrics};
-use crate::base::{failure_counts, slots};
+use crate::base::{failure_counts, scratch, slots};
 use crate::cache::Holder;
 use crate::compact::throttle::{Admission, admission, memory_pressure, tree_pressure};
 use crate::parts::Core;
@@ -37,6 +37,7 @@ impl Metrics {
             prepared_bytes: committer.prepared_bytes(),
             large_block_bytes: slots::large_bytes() as u64,
             block_pinned_bytes: pinned_block_bytes(),
+            value_buffer_bytes: scratch::long_bytes() as u64,
             read_ahead_bytes: cache.held_bytes(Holder::ReadAhead),
             lock_bytes: locked.bytes,
             locked_keys: locked.keys,

@@ -75,6 +75,14 @@ static STORE: &[Declared] = &[
         |m| m.block_pinned_bytes,
     )
     .zero_at_rest(),
+    Declared::gauge(
+        Memory,
+        "memory_value_buffer_bytes",
+        Bytes,
+        "Buffers with copies of values that are read or written, of all stores of the process, without those of up to 64 KiB",
+        |m| m.value_buffer_bytes,
+    )
+    .zero_at_rest(),
     Declared::gauge(Memory, "memory_read_ahead_bytes", Bytes, "Buffers that scans read ahead into", |m| {
         m.read_ahead_bytes
     })
@@ -501,12 +509,13 @@ mod tests {
             cache_bytes: 1 << 11,
             block_pinned_bytes: 1 << 12,
             read_ahead_bytes: 1 << 13,
+            value_buffer_bytes: 1 << 14,
             ..Metrics::default()
         };
         let memory: Vec<u64> =
             sample.values().filter(|(metric, _)| metric.subsystem == Memory).map(|(_, value)| value).collect();
         assert_eq!(memory[0], sample.memory_bytes());
         assert_eq!(memory[1..].iter().sum::<u64>(), memory[0]);
-        assert_eq!(memory[0], (1 << 14) - 1);
+        assert_eq!(memory[0], (1 << 15) - 1);
     }
 }

@@ -44,6 +44,8 @@ pub struct Metrics {
     pub large_block_bytes: u64,
     /// Bytes of blocks that values hold which were read without a copy, of all stores of the process.
     pub block_pinned_bytes: u64,
+    /// Bytes of the buffers of more than 64 KiB that rows and values were copied into, of all stores of the process.
+    pub value_buffer_bytes: u64,
     /// Bytes of buffers that scans read ahead into.
     pub read_ahead_bytes: u64,
     /// Bytes of locks.
@@ -184,6 +186,7 @@ impl Metrics {
             + self.prepared_bytes
             + self.large_block_bytes
             + self.block_pinned_bytes
+            + self.value_buffer_bytes
             + self.read_ahead_bytes
             + self.lock_bytes
     }

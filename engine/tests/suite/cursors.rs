@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{DIR, Map, OnFailure, Rng, key, options, seeds, value, within};
+use crate::common::{DIR, Map, OnFailure, Rng, key, left_behind, options, seeds, value, within};
 use strata_engine::io::MemDisk;
 use strata_engine::layer::{Cursor, IndexId, ReadPoint, Txn};
 use strata_engine::{Engine, Options};
@@ -74,7 +74,7 @@ fn a_cursor_gives_up_flushed_memtables_with_its_next_step() {
         backward.close();
         seeker.close();
         drop(point);
-        assert_eq!(engine.metrics().left_behind(), []);
+        assert_eq!(left_behind(&engine), []);
     });
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
-use crate::common::{DIR, Hook, Rng, dump, hooked, key, options, value, within};
+use crate::common::{DIR, Hook, Rng, dump, hooked, key, left_behind, options, value, within};
 use strata_engine::internals::compact::merge::merge_buffer_bytes;
 use strata_engine::internals::metrics::Subsystem;
 use strata_engine::io::{Disk, MemDisk};
@@ -95,14 +95,14 @@ fn write_buffers_are_bounded_together_and_counted() {
         for (number, txn) in txns.iter_mut().enumerate() {
             if number % 2 == 0 { txn.commit() } else { txn.rollback() }.unwrap();
         }
-        assert_eq!(engine.metrics().left_behind(), []);
+        assert_eq!(left_behind(&engine), []);
         assert_eq!(dump(&engine, 1, 2).unwrap().len(), 700 * 6);
         // One that is dropped on the way, and one that never counted.
         txns[0].put(&key(1, 0), &vec![1; 100_000]).unwrap();
         txns[1].put(&key(1, 1), b"small").unwrap();
         assert!(engine.metrics().write_buffer_bytes >= 100_000);
         drop(txns);
-        assert_eq!(engine.metrics().left_behind(), []);
+        assert_eq!(left_behind(&engine), []);
     });
 }
 
@@ -235,7 +235,7 @@ fn scans_that_read_ahead_are_bounded_together_and_counted() {
         }
         // One buffer may be on its way over the bound.
         assert!((1 << 20..=CACHE / 4 + (256 << 10)).contains(&most), "{most} bytes are read ahead into");
-        assert!(engine.metrics().left_behind().iter().any(|(name, _)| *name == "memory_read_ahead_bytes"));
+        assert!(left_behind(&engine).iter().any(|(name, _)| *name == "memory_read_ahead_bytes"));
         for (number, cursor) in cursors.iter_mut().enumerate() {
             let mut rows = number * APART + 100;
             while cursor.valid() {
@@ -244,7 +244,7 @@ fn scans_that_read_ahead_are_bounded_together_and_counted() {
             assert_eq!(rows, 20_000, "scan {number}");
         }
         drop((cursors, point, txn));
-        assert_eq!(engine.metrics().left_behind(), []);
+        assert_eq!(left_behind(&engine), []);
     });
 }
 
@@ -253,8 +253,8 @@ fn scans_that_read_ahead_are_bounded_together_and_counted() {
 fn what_is_left_behind_is_told() {
     let engine = open(&MemDisk::new(), 2 << 20);
     engine.write(&[(key(1, 1), Some(vec![1]))], false).unwrap();
-    assert_eq!(engine.metrics().left_behind(), []);
-    let names = || engine.metrics().left_behind().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(left_behind(&engine), []);
+    let names = || left_behind(&engine).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let point = engine.read_point();
     assert_eq!(names(), ["read_points"]);
     drop(point);

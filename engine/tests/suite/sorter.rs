@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{DIR, Map, Rng, dump, key, no_orphans, options, value};
+use crate::common::{DIR, Map, Rng, dump, key, left_behind, no_orphans, options, value};
 use parking_lot::Mutex;
 use strata_engine::io::{FaultKind, MemDisk};
 use strata_engine::layer::{CrashPoint, IndexId, NotedKeys, SameKey};
@@ -60,7 +60,7 @@ fn entries_come_out_in_order_whether_they_fit_in_memory_or_not() {
         sorter.each(&quiet, each).unwrap();
         assert!(found == expected, "{count}");
         no_orphans(&engine, &disk);
-        let left = engine.metrics().left_behind();
+        let left = left_behind(&engine);
         assert!(left.is_empty(), "{left:?}");
     }
 }

@@ -11,8 +11,7 @@
 use super::entries::{Sink, Written};
 use super::{encode_row, put_row};
 use crate::error::{Error, Result};
-use crate::kv::ValueBuf;
-use crate::kv::{CrashPoint, LockOwner, SeqNo, Txn};
+use crate::kv::{CrashPoint, LockOwner, ScratchBuf, SeqNo, Txn, ValueBuf};
 use crate::rowcode::{Apart, Record};
 use crate::table::Table;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub struct Bulk {
     /// The greatest clustered key so far.
     top: Vec<u8>,
     /// Clustered key and row.
-    row: (Vec<u8>, Vec<u8>),
+    row: (Vec<u8>, ScratchBuf),
     others: Collected,
     found: ValueBuf,
 }

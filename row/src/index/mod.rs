@@ -28,10 +28,9 @@ pub mod limits;
 use crate::error::{Error, Result};
 use crate::integrity::rows;
 use crate::isolation::Waiting;
-use crate::kv::ValueBuf;
 use crate::kv::limits::VALUE_BYTES_MAX;
-use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Savepoint, Txn, WriteOp};
-use crate::rowcode::{APART_FROM, Apart, Record};
+use crate::kv::{self, CrashPoint, Engine, GrantKind, LockMode, Savepoint, ScratchBuf, Txn, ValueBuf, WriteOp};
+use crate::rowcode::{Apart, Record};
 use crate::session::Session;
 use crate::table::Table;
 use entries::{Change, ChangeRoom, Rewrite, Sink, Written};
@@ -40,7 +39,7 @@ use entries::{Change, ChangeRoom, Rewrite, Sink, Written};
 #[derive(Default)]
 pub struct WriteBuffers {
     row_key: Vec<u8>,
-    row_value: Vec<u8>,
+    row_value: ScratchBuf,
     old_row_key: Vec<u8>,
     entry: ChangeRoom,
     found: ValueBuf,
@@ -49,17 +48,10 @@ pub struct WriteBuffers {
 impl WriteBuffers {
     /// Gives back what long values have left.
     pub fn release(&mut self) {
-        let WriteBuffers { row_key: _, row_value, old_row_key: _, entry, found } = self;
-        let ChangeRoom { key: _, value, old_key: _, old_value } = entry;
-        [row_value, value, old_value].into_iter().for_each(release);
+        // Keys, and the entries of indexes, have limits below what is given back.
+        let WriteBuffers { row_key: _, row_value, old_row_key: _, entry: _, found } = self;
+        row_value.release();
         found.release();
-    }
-}
-
-/// Gives back the memory of a buffer that has become long.
-pub(crate) fn release(buffer: &mut Vec<u8>) {
-    if buffer.capacity() > APART_FROM {
-        *buffer = Vec::new();
     }
 }
 
@@ -225,8 +217,8 @@ impl Writer<'_> {
             None => self.new_row_id()?,
         };
         self.table.clustered.encode_record(record, row_id, &mut self.buffers.row_key)?;
-        self.table.row.encode(record, &mut self.buffers.row_value);
-        self.write_now((self.buffers.row_key.clone(), Some(self.buffers.row_value.clone())), is_new)?;
+        self.buffers.row_value.fill(|out| self.table.row.encode(record, out));
+        self.write_now((self.buffers.row_key.clone(), Some(self.buffers.row_value.to_vec())), is_new)?;
         Ok(row_id)
     }
 
@@ -376,8 +368,8 @@ impl Writer<'_> {
 }
 
 /// Encodes a row, without its long values, and checks its size.
-pub(crate) fn encode_row<'r>(table: &Table, record: Record<'r>, out: &mut Vec<u8>) -> Result<Apart<'r>> {
-    let apart = table.row.encode_apart(record, out);
+pub(crate) fn encode_row<'r>(table: &Table, record: Record<'r>, out: &mut ScratchBuf) -> Result<Apart<'r>> {
+    let apart = out.fill(|out| table.row.encode_apart(record, out));
     let bytes = out.len() + apart.len();
     match bytes <= VALUE_BYTES_MAX {
         true => Ok(apart),
@@ -400,7 +392,7 @@ fn former_has_values(table: &Table, key: &[u8], stored: &[u8], bytes: &[u8], apa
         .row
         .decode(key, stored, &mut record, None)
         .map_err(|error| Error::from(error).read_at(table.engine(), key))?;
-    let mut was = Vec::new();
+    let mut was = ScratchBuf::default();
     // SAFETY: BLOBs lead into `stored`.
     let former = encode_row(table, unsafe { Record::new(&record) }, &mut was)?;
     Ok(match former.is_empty() {

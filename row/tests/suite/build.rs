@@ -414,7 +414,7 @@ fn what_does_not_fit_in_memory_is_in_files_until_the_build_is_over() {
     Build::commit(vec![build], &asked, crate::common::NEVER).unwrap();
     check(&store, &full);
     assert!(store.engine().metrics().work.spill_bytes > 0);
-    let left = store.engine().metrics().left_behind();
+    let left = crate::common::left_behind(store.engine());
     assert!(left.is_empty(), "{left:?}");
 }
 

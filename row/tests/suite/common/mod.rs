@@ -14,7 +14,7 @@ use strata_row::def::{Column, ColumnType, Index, KeyPart, TableDef};
 use strata_row::foreign::{KeyChange, Statement};
 use strata_row::isolation::{Isolation, Waiting};
 use strata_row::keycode::collations::{Binary, Latin1};
-use strata_row::kv::{LockMode, Options};
+use strata_row::kv::{Engine, LockMode, Options};
 use strata_row::rowcode::Record;
 use strata_row::scan::{RowCursor, Seek};
 use strata_row::session::Session;
@@ -316,4 +316,11 @@ pub fn alter_columns(
 pub fn made(store: &Arc<Store>, name: &str, def: TableDef) -> Arc<Table> {
     store.create_table(name, &def, 0).unwrap();
     store.open_table(name, def).unwrap()
+}
+
+/// What is left of transactions and cursors, but for what is counted for the whole process: other tests hold some of it.
+pub fn left_behind(engine: &Engine) -> Vec<(&'static str, u64)> {
+    let of_the_process = ["memory_large_block_bytes", "memory_block_pinned_bytes", "memory_value_buffer_bytes"];
+    let left = engine.metrics().left_behind();
+    left.into_iter().filter(|(name, _)| !of_the_process.contains(name)).collect()
 }
