@@ -32,7 +32,7 @@ impl ScratchBuf {
     #[inline]
     pub fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let result = fill(&mut self.bytes);
-        if self.bytes.capacity() > KEPT {
+        if self.bytes.capacity() > KEPT && self.bytes.capacity() != self.counted {
             self.count();
         }
         result
@@ -58,7 +58,8 @@ impl ScratchBuf {
     }
 
     /// Bytes of memory.
-    pub fn capacity(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
