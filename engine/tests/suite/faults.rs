@@ -139,6 +139,18 @@ fn script(engine: &Engine, journal: &mut Journal) {
     commit(engine, journal, some_writes(&mut rng, 2, 100));
 }
 
+/// What a store has in which it is none of the allowed ones: keys, and lengths of their values.
+fn differences(allowed: &[Map], found: &Map) -> String {
+    let rows = |map: &Map, other: &Map| -> Vec<_> {
+        let differ = map.iter().filter(|&(key, value)| other.get(key) != Some(value));
+        differ.map(|(key, value)| (key.clone(), value.len())).collect()
+    };
+    let texts = allowed.iter().enumerate().map(|(number, map)| {
+        format!("allowed {number} has beside it {:?}, it has {:?}", rows(map, found), rows(found, map))
+    });
+    texts.collect::<Vec<_>>().join("; ")
+}
+
 /// Opens what is left and compares.
 fn judge(disk: &MemDisk, journal: &Journal, case: &str) {
     let engine = open(disk).unwrap_or_else(|e| panic!("{case}: reopen: {e}; before: {:?}", journal.errors));
@@ -146,7 +158,13 @@ fn judge(disk: &MemDisk, journal: &Journal, case: &str) {
     let mut found = dump(&engine, 0, u32::MAX).unwrap();
     let void = |key: &Vec<u8>| journal.dropped.is_some() && IndexId::of(key).0 == GONE;
     allowed.iter_mut().chain([&mut found]).for_each(|map| map.retain(|key, _| !void(key)));
-    assert!(allowed.contains(&found), "{case}: not what was acknowledged; {:?}", journal.errors);
+    assert!(
+        allowed.contains(&found),
+        "{case}: not what was acknowledged; {:?}; {}; prepared {:?}",
+        journal.errors,
+        differences(&allowed, &found),
+        engine.prepared()
+    );
     for index in [INDEX, GONE] {
         engine.verify_index(IndexId(index)).unwrap();
     }
