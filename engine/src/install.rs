@@ -86,9 +86,11 @@ impl Installer {
         self.void.read().range(..=id.0).next_back().is_some_and(|(_, &last)| id.0 <= last)
     }
 
-    /// Fails if the manifest accepts nothing any more: work whose outcome cannot be recorded is not begun.
+    /// Fails if the manifest accepts nothing any more: work whose outcome cannot be recorded is not begun. The log has stopped
+    /// then, also if whoever met the failure (a segment of the log is announced without the installer) has not come so far: of
+    /// two commits, one after the other, the second must not get into the log when the first was refused.
     pub fn check(&self) -> Result<()> {
-        self.manifest.lock().check()
+        self.edit(|manifest| self.heed(manifest, manifest.check()))
     }
 
     /// See `Engine::require`. False if the store used it before.
@@ -245,5 +247,51 @@ impl Installer {
             self.log.stop((*cause).clone());
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::crypt::Keyring;
+    use crate::io::{Disk, FaultKind, MemDisk};
+    use crate::manifest::ObsoleteFiles;
+    use crate::state::{Mem, ReadState, chunk_pool};
+    use crate::wal::{LogOptions, Tail};
+
+    /// Somebody else has met the manifest's failure and not stopped the log yet, as a thread that makes a segment of the log may
+    /// be held up in between. Whoever is refused because of the manifest finds the log stopped.
+    #[test]
+    fn who_is_refused_by_the_manifest_finds_the_log_stopped() {
+        const SEAL_BYTES: u64 = 64 << 10;
+        let disk = MemDisk::new();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let (dir, log_dir) = (Path::new("/store"), Path::new("/store/log"));
+        shared.create_dir_all(log_dir).unwrap();
+        let options = LogOptions { segment_bytes: SEAL_BYTES, ..LogOptions::default() };
+        let marks = Marks::new(options.segment_bytes);
+        let version = Arc::new(Version::new([], &Arc::new(ObsoleteFiles::default())).unwrap());
+        let keys = Arc::new(Keyring::default());
+        let manifest = Arc::new(Manifest::create(shared.clone(), dir, &keys, marks, version.clone()).unwrap());
+        let log = Arc::new(Log::open(shared, log_dir, options, Tail::NEW, Box::new(|_| Ok(()))).unwrap());
+        let pool = chunk_pool(SEAL_BYTES);
+        let newest = ReadState { active: Mem::new(log.start(), SEAL_BYTES, &pool), sealed: Vec::new(), version };
+        let states = Arc::new(StateCell::new(newest, SeqNo(0), pool));
+        let installer = Installer::new(manifest.clone(), states, log.clone(), FileNo(1), [], SeqNo(0));
+        let announce = |number| {
+            let edit = VersionEdit { log_segments: Some(number), ..VersionEdit::default() };
+            manifest.append(&edit, &[]).map(drop)
+        };
+        announce(1).unwrap();
+        installer.check().unwrap();
+
+        // The manifest has room from before: the first operation is the write.
+        disk.fail_after(1, FaultKind::Other);
+        announce(2).unwrap_err();
+        log.check().unwrap();
+        assert!(matches!(installer.check(), Err(Error::Poisoned(_))));
+        log.append(b"a commit").unwrap_err();
     }
 }
