@@ -33,6 +33,11 @@ pub struct Conditions {
     pub strata_extra: Vec<String>,
 }
 
+/// Connections that every server lets in.
+pub const CONNECTIONS_MIN: u32 = 400;
+/// Connections beside those of a load: the lab's own.
+const MORE_CONNECTIONS: u32 = 20;
+
 /// The least memory for a load that is not measured, in MiB.
 const LOAD_MB: u64 = 64;
 
@@ -41,6 +46,15 @@ impl Conditions {
     /// little memory lie as they do where the data have outgrown it.
     pub fn for_load(&self) -> Conditions {
         Conditions { budget_mb: self.budget_mb.max(LOAD_MB), ..self.clone() }
+    }
+
+    /// For servers that so many sessions connect to at once. An option that was asked for stays.
+    pub fn for_sessions(mut self, sessions: u32) -> Conditions {
+        let most = sessions + MORE_CONNECTIONS;
+        if most > CONNECTIONS_MIN {
+            self.extra.insert(0, format!("max_connections={most}"));
+        }
+        self
     }
 
     /// The part of the budget that an LSM engine gets for memtables, in MiB.
@@ -314,6 +328,14 @@ mod tests {
 
     fn conditions(budget_mb: u64) -> Conditions {
         Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra: vec![], strata_extra: vec![] }
+    }
+
+    /// Many sessions connect, and what the caller asked for counts, as it stands behind.
+    #[test]
+    fn servers_have_room_for_the_sessions_of_a_load() {
+        let asked = Conditions { extra: vec!["max_connections=1000".into()], ..conditions(16) };
+        assert_eq!(asked.clone().for_sessions(380).extra, asked.extra);
+        assert_eq!(asked.for_sessions(500).extra, ["max_connections=520", "max_connections=1000"]);
     }
 
     #[test]

@@ -66,18 +66,21 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Loads the tables for scripts of these names.
-    pub fn set(scripts: &[String], tables: &TableArgs<512>) -> Result<Stage> {
+    /// Loads the tables for scripts of these names and so many sessions.
+    pub fn set(scripts: &[String], tables: &TableArgs<512>, sessions: u32) -> Result<Stage> {
         paths::need_program("sysbench")?;
         let scripts = chosen(scripts)?;
         let lab = tables.given.comparison.site.folder()?;
-        Ok(Stage { scripts, tables: tables.load(&lab)?, lab })
+        Ok(Stage { scripts, tables: tables.load(&lab, sessions)?, lab })
     }
 }
 
 /// The command `oltp`.
 pub fn run(args: Args) -> Result<()> {
-    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables)?;
+    let Stage { scripts, lab, tables } = {
+        let most = args.threads.iter().copied().max().unwrap_or(1);
+        Stage::set(&args.scripts, &args.tables, most)?
+    };
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", tables.size.tables, tables.size.rows, args.seconds);

@@ -39,11 +39,11 @@ pub struct Tables {
 }
 
 impl<const MB: u64> TableArgs<MB> {
-    /// Loads the tables for each engine and saves them; what an earlier call saved may do.
-    pub fn load(&self, lab: &Path) -> Result<Tables> {
+    /// Loads the tables, for so many sessions at once, for each engine and saves them; what an earlier call saved may do.
+    pub fn load(&self, lab: &Path, sessions: u32) -> Result<Tables> {
         let tables = Tables {
             instances: self.given.comparison.instances(lab)?,
-            conditions: self.given.conditions(),
+            conditions: self.given.conditions().for_sessions(sessions),
             size: Size { tables: self.tables, rows: self.rows },
             saved: format!(
                 "sbtest-{}-{}{}",

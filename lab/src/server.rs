@@ -7,7 +7,7 @@
 //! it, so that each round of a comparison starts from the same bytes.
 
 use crate::encryption;
-use crate::engine::{Conditions, DiskSize, Kind};
+use crate::engine::{CONNECTIONS_MIN, Conditions, DiskSize, Kind};
 use crate::memory_group::MemoryGroup;
 use crate::options::Site;
 use crate::paths;
@@ -323,7 +323,7 @@ impl Instance {
             "performance_schema=OFF".into(),
             "character-set-server=utf8mb4".into(),
             "collation-server=utf8mb4_general_ci".into(),
-            "max_connections=400".into(),
+            format!("max_connections={CONNECTIONS_MIN}"),
             "thread_cache_size=200".into(),
             "table_open_cache=4000".into(),
             "max_prepared_stmt_count=200000".into(),

@@ -51,7 +51,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     paths::need_program("sysbench")?;
     let lab = args.tables.given.comparison.site.folder()?;
-    let tables = args.tables.load(&lab)?;
+    let tables = args.tables.load(&lab, args.threads)?;
     let bench = Bench {
         tables: &tables,
         call: Call {

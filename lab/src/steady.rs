@@ -61,7 +61,7 @@ pub struct Args {
 
 /// The command `steady`.
 pub fn run(args: Args) -> Result<()> {
-    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables)?;
+    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables, args.threads)?;
     let size = tables.size;
     let title = format!("Steady writes, {} sessions, {} x {} rows", args.threads, size.tables, size.rows);
     let mut report = Report::new(&lab, &title)?.with(STEADY);

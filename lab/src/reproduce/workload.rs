@@ -29,8 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Less memory than this no engine can do with, in MiB.
 const MEMORY_LEAST: u64 = 8;
-/// Connections that are not the workload's: the lab's own.
-const MORE_CONNECTIONS: u32 = 20;
 /// Seed of LinkBench's graph.
 const GRAPH_SEED: u64 = 1;
 
@@ -126,10 +124,10 @@ fn conditions(plan: &Plan, subject: usize, place: &Place, memory_mb: u64) -> Res
         Some(other) => bail!("the binary log is on or off, not {other}"),
     }
     let most = plan.axis(Axis::Connections).iter().filter_map(Value::number).fold(0.0, f64::max) as u32;
-    let connections = most.max(2 * plan.settings.sessions).max(plan.settings.loaders) + MORE_CONNECTIONS;
-    extra.push(format!("max_connections={}", connections.max(400)));
+    let sessions = most.max(2 * plan.settings.sessions).max(plan.settings.loaders);
     let isolation = plan.settings.isolation()?;
-    Ok(Conditions { budget_mb: memory_mb.max(MEMORY_LEAST), isolation, extra, strata_extra: Vec::new() })
+    let conditions = Conditions { budget_mb: memory_mb.max(MEMORY_LEAST), isolation, extra, strata_extra: Vec::new() };
+    Ok(conditions.for_sessions(sessions))
 }
 
 impl Bench {

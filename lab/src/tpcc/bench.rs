@@ -122,6 +122,7 @@ pub fn run(args: Args) -> Result<()> {
     );
     let ways = if args.beside_plain { vec![asked, PLAIN] } else { vec![asked] };
     let given = Comparison { encrypted: false, ..args.comparison.clone() }.conditions(args.course.budget_mb(raw_mb));
+    let given = given.for_sessions(args.threads);
     let conditions_of = |way: Way| way.conditions(&given);
     let instances = args.comparison.instances(&lab)?;
     if args.foreign_keys {
