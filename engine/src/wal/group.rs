@@ -184,7 +184,11 @@ impl Log {
                 }
                 // Somebody may have stopped the log meanwhile.
                 Err(e) if buffer.poison.is_none() => {
-                    buffer.poison = Some(Arc::new(e));
+                    // A segment could not be announced, as the manifest has stopped: the cause is that one's.
+                    buffer.poison = Some(match e {
+                        Error::Poisoned(cause) => cause,
+                        other => Arc::new(other),
+                    });
                     self.poisoned.store(true, Ordering::Release);
                 }
                 Err(_) => {}

@@ -684,6 +684,26 @@ fn the_first_failure_stops_the_log_for_good() {
     assert!(clean);
 }
 
+/// A segment is made by who writes the log, and the manifest, which has stopped, does not take note of it: the log stops for the same
+/// cause, told once.
+#[test]
+fn a_manifest_that_has_stopped_stops_the_log() {
+    let disk = new_disk();
+    let announce = |number| match number {
+        1 => Ok(()),
+        _ => Err(Error::Poisoned(Arc::new(Error::io("write", Path::new("/MANIFEST"), std::io::Error::other("torn"))))),
+    };
+    let log = Log::open(as_disk(&disk), dir(), options(1), Tail::NEW, Box::new(announce)).unwrap();
+    let refused = (0..).find_map(|i| {
+        log.append(&record(2 * i + 1, 3000)).unwrap();
+        log.sync(log.end()).err()
+    });
+    let told = refused.unwrap().to_string();
+    assert!(told.ends_with("earlier failure: write /MANIFEST: torn"), "{told}");
+    assert_eq!(told.matches("earlier failure").count(), 1, "{told}");
+    assert_eq!(log.append(b"later").unwrap_err().to_string(), told);
+}
+
 #[test]
 fn preparing_ahead_may_fail_without_harm() {
     let disk = new_disk();
