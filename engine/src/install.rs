@@ -87,8 +87,8 @@ impl Installer {
     }
 
     /// Fails if the manifest accepts nothing any more: work whose outcome cannot be recorded is not begun. The log has stopped
-    /// then, also if whoever met the failure (a segment of the log is announced without the installer) has not come so far: of
-    /// two commits, one after the other, the second must not get into the log when the first was refused.
+    /// when this returns, even if the thread that met the failure has not stopped it yet (a segment of the log is announced
+    /// past the installer): of two commits in turn the second must not get into the log when the first was refused.
     pub fn check(&self) -> Result<()> {
         self.edit(|manifest| self.heed(manifest, manifest.check()))
     }

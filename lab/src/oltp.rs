@@ -77,10 +77,8 @@ impl Stage {
 
 /// The command `oltp`.
 pub fn run(args: Args) -> Result<()> {
-    let Stage { scripts, lab, tables } = {
-        let most = args.threads.iter().copied().max().unwrap_or(1);
-        Stage::set(&args.scripts, &args.tables, most)?
-    };
+    let most = args.threads.iter().copied().max().unwrap_or(1);
+    let Stage { scripts, lab, tables } = Stage::set(&args.scripts, &args.tables, most)?;
     // Scripts that have tables of their own have no use for XA.
     let ways = |script: &str| if args.xa && !MORE.contains(&script) { vec![false, true] } else { vec![false] };
     let title = format!("sysbench, {} x {} rows, {} s", tables.size.tables, tables.size.rows, args.seconds);

@@ -39,7 +39,8 @@ pub struct Tables {
 }
 
 impl<const MB: u64> TableArgs<MB> {
-    /// Loads the tables, for so many sessions at once, for each engine and saves them; what an earlier call saved may do.
+    /// Loads the tables for each engine and saves them; what an earlier call saved may do. The servers have room for so many
+    /// sessions at once.
     pub fn load(&self, lab: &Path, sessions: u32) -> Result<Tables> {
         let tables = Tables {
             instances: self.given.comparison.instances(lab)?,

@@ -104,7 +104,8 @@ pub fn run(args: Args) -> Result<()> {
     let lab = args.comparison.site.folder()?;
     let graph = Graph::new(args.nodes, args.seed);
     let raw_mb = graph.raw_bytes().div_ceil(1 << 20);
-    let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb)).for_sessions(2 * args.requesters);
+    let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
+    let conditions = conditions.for_sessions((2 * args.requesters).max(args.load_threads + 1));
     let bench = Bench { access: Access::new(&graph), graph, raw_mb, args };
     let title = format!("LinkBench, {} nodes, {} requesters", bench.args.nodes, bench.args.requesters);
     let mut report = Report::new(&lab, &title)?.in_full();

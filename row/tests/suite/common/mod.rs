@@ -318,7 +318,8 @@ pub fn made(store: &Arc<Store>, name: &str, def: TableDef) -> Arc<Table> {
     store.open_table(name, def).unwrap()
 }
 
-/// What is left of transactions and cursors, but for long values in buffers: they are counted for the whole process, and other tests hold some.
+/// What is left of transactions and cursors, but for long values in buffers: they are counted for the whole process, and
+/// other tests hold some.
 pub fn left_behind(engine: &Engine) -> Vec<(&'static str, u64)> {
     let left = engine.metrics().left_behind();
     left.into_iter().filter(|(name, _)| *name != "memory_value_buffer_bytes").collect()
