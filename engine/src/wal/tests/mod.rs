@@ -1,4 +1,7 @@
-//! Tests of the log as a whole: verdicts from text, random histories with crashes, damage, failures, stored bytes.
+//! Tests of the log as a whole: verdicts from text, random histories with crashes, damage.
+
+mod failures;
+mod stored;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,14 +11,13 @@ use proptest::prelude::*;
 
 use super::format::{self, UnitFault, UnitHeader};
 use super::read::{Event, FileSource, Source, walk};
-use super::testtext::{check_doc_example, check_fixture, run_cases};
-use super::unsealing::Unsealing;
+use super::testtext::run_cases;
 use super::verdict::{EpochStart, Sighting};
 use super::*;
-use crate::base::{Error, KeyVersion, Lsn, Result};
+use crate::base::{Error, Lsn, Result};
+use crate::crypt::Keyring;
 use crate::crypt::testing::ring;
-use crate::crypt::{KeyHeader, Keyring, Purpose};
-use crate::io::{AlignedBuf, Disk, FaultKind, MemDisk, Mode};
+use crate::io::{Disk, MemDisk, Mode};
 
 const PAGE: u64 = 4096;
 const SEGMENT: u64 = 8 * PAGE;
@@ -643,82 +645,6 @@ fn the_buffer_is_bounded() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().1.len(), 801);
 }
 
-#[test]
-fn the_first_failure_stops_the_log_for_good() {
-    let mut clean = false;
-    for n in 1.. {
-        let disk = new_disk();
-        let log = open(&disk, 1, Tail::NEW).unwrap();
-        disk.fail_after(n, if n % 2 == 0 { FaultKind::StorageFull } else { FaultKind::Other });
-        let mut synced = 0;
-        let mut failed = false;
-        for i in 0..40 {
-            let outcome = log.append(&record(i, 1500)).and_then(|span| log.sync(span.end));
-            match outcome {
-                Ok(()) => {
-                    assert!(!failed, "success after failure {n}");
-                    synced = i + 1;
-                }
-                Err(e) => {
-                    let Error::Poisoned(cause) = &e else { panic!("{e}") };
-                    assert_eq!(cause.is_disk_full(), n % 2 == 0);
-                    assert!(!e.is_disk_full(), "a stopped store is no full disk");
-                    failed = true;
-                }
-            }
-        }
-        assert_eq!(log.poison().is_some(), failed);
-        if failed {
-            assert!(matches!(log.write(Lsn(0)), Err(Error::Poisoned(_))));
-            assert!(matches!(log.seal(), Err(Error::Poisoned(_))));
-        }
-        for seed in 0..4 {
-            let (_, found) = read(&disk.crash(seed), Lsn(0)).unwrap();
-            assert!(found.len() >= synced);
-        }
-        if disk.clear_fault() {
-            clean = true;
-            break;
-        }
-    }
-    assert!(clean);
-}
-
-/// A segment is made by who writes the log, and the manifest, which has stopped, does not take note of it: the log stops for the same
-/// cause, told once.
-#[test]
-fn a_manifest_that_has_stopped_stops_the_log() {
-    let disk = new_disk();
-    let announce = |number| match number {
-        1 => Ok(()),
-        _ => Err(Error::Poisoned(Arc::new(Error::io("write", Path::new("/MANIFEST"), std::io::Error::other("torn"))))),
-    };
-    let log = Log::open(as_disk(&disk), dir(), options(1), Tail::NEW, Box::new(announce)).unwrap();
-    let refused = (0..).find_map(|i| {
-        log.append(&record(2 * i + 1, 3000)).unwrap();
-        log.sync(log.end()).err()
-    });
-    let told = refused.unwrap().to_string();
-    assert!(told.ends_with("earlier failure: write /MANIFEST: torn"), "{told}");
-    assert_eq!(told.matches("earlier failure").count(), 1, "{told}");
-    assert_eq!(log.append(b"later").unwrap_err().to_string(), told);
-}
-
-#[test]
-fn preparing_ahead_may_fail_without_harm() {
-    let disk = new_disk();
-    let log = open(&disk, 1, Tail::NEW).unwrap();
-    disk.set_capacity(Some(SEGMENT));
-    assert!(log.prepare_next().unwrap_err().is_disk_full());
-    log.append(b"a").unwrap();
-    log.sync(log.end()).unwrap();
-    disk.set_capacity(None);
-    log.prepare_next().unwrap();
-    log.append(&record(1, 40_000)).unwrap();
-    log.sync(log.end()).unwrap();
-    assert_eq!(read(&disk, Lsn(0)).unwrap().1.len(), 2);
-}
-
 #[derive(Clone, Debug)]
 enum Op {
     Append(usize),
@@ -911,66 +837,4 @@ fn a_recovery_reads_the_log_once() {
     let read = disk.counters().bytes_read - before;
     // All segments are looked at twice, for epochs and for what poses as one; the last one is read.
     assert!(read <= segment_bytes + 12 * (64 << 10), "{read} bytes were read");
-}
-
-fn example() -> MemDisk {
-    let disk = new_disk();
-    let options = LogOptions { segment_bytes: 4 * PAGE, ..options(0x1122_3344_5566_7788) };
-    let tail = Tail { cut: Lsn(9 * PAGE), next_segment_start: Lsn(12 * PAGE) };
-    let log = Log::open(as_disk(&disk), dir(), options, tail, Box::new(|_| Ok(()))).unwrap();
-    log.sync(log.end()).unwrap();
-    log.append(b"hello").unwrap();
-    log.append(b"log").unwrap();
-    log.sync(log.end()).unwrap();
-    log.append(&record(0, 5000)).unwrap();
-    log.seal().unwrap();
-    disk
-}
-
-#[test]
-fn stored_bytes_stay_the_same() {
-    let bytes = example().content(&format::segment_path(dir(), 3)).unwrap();
-    check_fixture("v1/wal/000000000003.log", &bytes);
-    let mut found = Vec::new();
-    let disk: Arc<dyn Disk> = Arc::new(crate::io::PosixDisk::default());
-    let folder = super::testtext::engine_path("fixtures/v1/wal");
-    let tail = scan(&place(&disk, &folder, 4 * PAGE, &ring()), Lsn(12 * PAGE), &mut |start, _, bytes| {
-        found.push((start.0, bytes.to_vec()));
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(tail, Tail { cut: Lsn(16 * PAGE), next_segment_start: Lsn(16 * PAGE) });
-    let expected =
-        [(13 * PAGE + 48, b"hello".to_vec()), (13 * PAGE + 48 + 7, b"log".to_vec()), (14 * PAGE + 48, record(0, 5000))];
-    assert!(found == expected);
-}
-
-#[test]
-fn the_documented_example_is_what_is_written() {
-    let bytes = example().content(&format::segment_path(dir(), 3)).unwrap();
-    let page = PAGE as usize;
-    check_doc_example("wal.md", "### First unit", &bytes[..56]);
-    check_doc_example("wal.md", "### Second unit", &bytes[page..page + 60]);
-}
-
-#[test]
-fn the_documented_encrypted_unit_is_what_is_written() {
-    let key = KeyVersion { id: 1, version: 1 };
-    let salt = std::array::from_fn(|i| i as u8);
-    let data_key = KeyHeader::example(key, b" master key 1 1", salt, Purpose::Log);
-    check_doc_example("encryption.md", "### Key header", &data_key.0.encode());
-    let mut unit = format::UnitBuf::new(AlignedBuf::zeroed(4096), Lsn(53248), Lsn(65536)).encrypted();
-    for record in [&b"hello"[..], b"log"] {
-        unit.begin_record();
-        let (prefix, _) = format::frame_prefixes(&[], &format::Body::Plain(record));
-        unit.push(prefix.as_slice());
-        unit.push(record);
-    }
-    let bytes = unit.seal(0x1122_3344_5566_7788, Lsn(53248), 4, Some(&data_key));
-    check_doc_example("encryption.md", "### Encrypted unit", &bytes[..48 + 48 + 12 + 16]);
-    let (header, payload) = format::decode_unit(bytes, Some(Lsn(53248))).unwrap();
-    let keys = ring();
-    let mut unsealing = Unsealing::new(&keys);
-    let opened = unsealing.payload(&header, payload, &|| (PathBuf::new(), 0)).unwrap();
-    assert_eq!(opened, b"\x05\0hello\x03\0log");
 }
