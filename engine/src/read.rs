@@ -305,7 +305,8 @@ pub(crate) fn add_sources(reach: &Reach<'_>, spare: &mut Vec<IterMemory>, out: &
             sources::Source::Mem(mem) if mem.table.is_empty() => continue,
             sources::Source::Mem(mem) => Source::Mem(mem.table.iter_at(*read)),
             sources::Source::Files(run, files) => {
-                let memory = spare.pop().unwrap_or_default();
+                let mut memory = spare.pop().unwrap_or_default();
+                memory.end_at(keys.end);
                 if files.len() == 1 {
                     Source::Sst(ssts.reader(&run.files(state)[files.start])?.iter_in(memory, HINTS))
                 } else {

@@ -17,6 +17,7 @@ use super::{Cached, Sst};
 use crate::base::Result;
 use crate::base::slots::Buf;
 use crate::cache::{Queue, SECOND_FORM};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A block that was asked for so often before is decompressed for good.
@@ -56,16 +57,53 @@ impl Sst {
         if handle.len as usize >= LARGE {
             return self.read_large(handle);
         }
-        let offset = offset_of_compressed(handle.offset);
-        if let Some((Cached::Compressed(bytes), uses)) = self.cache.get_second(self.no, offset) {
-            let block = self.parse(handle, self.decompress(handle, &bytes)?)?;
-            if uses >= DECOMPRESS_FROM && block.bytes().len() < LARGE {
-                self.cache.erase(self.no, offset);
-                self.cache_rows(handle, &block, Some(Queue::Main));
-            }
+        if let Some(block) = self.load_compressed(handle)? {
             return Ok(block);
         }
         self.with_framed(handle, ahead, forward, |framed| self.admit(handle, framed, true))
+    }
+
+    /// The same; if it has to be read from disk, so are the blocks of the entries `next` of the index partition, which lie behind
+    /// it: in one go, into the cache, in the form they have on disk.
+    #[cold]
+    pub(super) fn load_run(&self, handle: Handle, index: &Block, next: Range<u32>) -> Result<Arc<Block>> {
+        if next.is_empty() || handle.len as usize >= LARGE {
+            return self.load_data(handle, None, true);
+        }
+        if let Some(block) = self.load_compressed(handle)? {
+            return Ok(block);
+        }
+        let start = handle.offset;
+        let end = self.entry(index, next.end - 1)?.0.end();
+        frame::with_bytes(&*self.file, start, (end - start) as usize, |bytes| {
+            let framed = |block: Handle| &bytes[(block.offset - start) as usize..(block.end() - start) as usize];
+            let block = self.admit(handle, framed(handle), true)?;
+            for entry in next {
+                let handle = self.entry(index, entry)?.0;
+                self.cache_compressed(handle, framed(handle));
+            }
+            Ok(block)
+        })
+    }
+
+    /// A data block whose compressed form is in the cache.
+    fn load_compressed(&self, handle: Handle) -> Result<Option<Arc<Block>>> {
+        let offset = offset_of_compressed(handle.offset);
+        let Some((Cached::Compressed(bytes), uses)) = self.cache.get_second(self.no, offset) else { return Ok(None) };
+        let unpacked = self.decompress(handle, &bytes).and_then(|rows| self.parse(handle, rows));
+        // It may have come there unread: what is damaged is read from disk the next time.
+        let block = unpacked.inspect_err(|_| self.cache.erase(self.no, offset))?;
+        let is_wanted = uses >= DECOMPRESS_FROM;
+        if (is_wanted || self.cache.has_room()) && block.bytes().len() < LARGE {
+            self.cache.erase(self.no, offset);
+            self.cache_rows(handle, &block, is_wanted.then_some(Queue::Main));
+        }
+        Ok(Some(block))
+    }
+
+    fn cache_compressed(&self, handle: Handle, framed: &[u8]) {
+        let (bytes, charge) = compressed(framed);
+        self.cache.insert(self.no, offset_of_compressed(handle.offset), bytes, charge);
     }
 
     /// A data block for a bulk reader: from the cache, but without a trace there; else through its own read-ahead, if it
@@ -99,8 +137,7 @@ impl Sst {
         if fill && self.cache.has_room() {
             self.cache_rows(handle, &block, None);
         } else if fill && framed.len() < LARGE {
-            let (bytes, charge) = compressed(framed);
-            self.cache.insert(self.no, offset_of_compressed(handle.offset), bytes, charge);
+            self.cache_compressed(handle, framed);
         }
         Ok(block)
     }

@@ -1,15 +1,20 @@
 //! The cursor over one SST, and read-ahead.
 //!
 //! Read-ahead begins by itself once a cursor has walked from one block that it had to read from disk into the next, and
-//! ends with a seek. Its windows grow from 16 to 256 KiB: a range of somewhat more rows than a block has costs two reads, a long
-//! scan one for many blocks, and a range within a block nothing extra. Thousands of sessions may scan at once: what all such
-//! cursors read ahead into is counted, and beyond a quarter of the block cache none begins and none grows.
+//! ends with a seek. Its windows grow from 16 to 256 KiB: a long scan costs one read for many blocks, and a range within a
+//! block nothing extra. Thousands of sessions may scan at once: what all such cursors read ahead into is counted, and beyond a
+//! quarter of the block cache none begins and none grows.
+//!
+//! Where the end of the user's range is known ([`IterMemory::end_at`]), no window goes beyond it, as far as the index partition
+//! at hand tells. And the first block is read together with those behind it in which the range goes on, up to 16 KiB, which
+//! go into the cache: most ranges cost one read, and who has looked at both ends of one, to estimate it, has read it.
 //!
 //! Inside a block a step is an increment and the assembly of the key: eight bytes for the head, a copy of the tail if
 //! there is one; the prefix is copied once per block. Values are never copied, and large ones read only when they are loaded
 //! ([`super::deferred`]) if the user wants it so. The cursor keeps its block, its index
 //! partition and their positions, so a seek that lands in the same block asks the cache for nothing.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::block::Block;
@@ -19,14 +24,14 @@ use super::large::LARGE;
 use super::reader::Sst;
 use super::{BlockCache, Cached, PinnedValue, ReadHints};
 use crate::base::value::{DeferredValue, LargeValue};
-use crate::base::{Kind, Result, SeqNo, tally};
+use crate::base::{IndexId, Kind, Result, SeqNo, tally};
 use crate::cache::{Held, Holder};
 use crate::io::{AlignedBuf, File};
 use crate::iter::VersionIter;
 
 /// The first window of a reader that was announced as one, in bytes.
 pub const AHEAD_MIN: u64 = 64 << 10;
-/// The first window of another one: most ranges end in what it holds.
+/// The first window of another one, and what is read at first of a range with a known end: most ranges end in what it holds.
 const AHEAD_FIRST: u64 = 16 << 10;
 /// The largest of a reader that was not announced as one: there may be many of them.
 const AHEAD_MAX_DETECTED: u64 = 256 << 10;
@@ -47,6 +52,8 @@ pub(super) struct ReadAhead {
     window: u64,
     window_min: u64,
     window_max: u64,
+    /// No window that goes forward needs more of the file than is before this offset.
+    until: u64,
     /// Of one of many: the count, and what all may have together.
     of_many: Option<(Held<Cached>, u64)>,
 }
@@ -54,7 +61,16 @@ pub(super) struct ReadAhead {
 impl ReadAhead {
     /// A window of `window` bytes at first and of `window_max` at most.
     pub fn new(window: u64, window_max: u64) -> ReadAhead {
-        ReadAhead { buf: None, start: 0, end: 0, window, window_min: window, window_max, of_many: None }
+        ReadAhead {
+            buf: None,
+            start: 0,
+            end: 0,
+            window,
+            window_min: window,
+            window_max,
+            until: u64::MAX,
+            of_many: None,
+        }
     }
 
     /// Bytes of memory it has.
@@ -96,7 +112,7 @@ impl ReadAhead {
                 };
             }
             let (from, to) = if forward {
-                (handle.offset, (handle.offset + self.window).min(data_end).max(handle.end()))
+                (handle.offset, (handle.offset + self.window).min(data_end).min(self.until).max(handle.end()))
             } else {
                 (handle.end().saturating_sub(self.window).min(handle.offset), handle.end())
             };
@@ -132,6 +148,16 @@ impl ReadAhead {
 pub struct IterMemory {
     key: Vec<u8>,
     passed: Vec<u8>,
+    /// See `end_at`; empty if nothing is known.
+    upper: Vec<u8>,
+}
+
+impl IterMemory {
+    /// Who moves the cursor forward wants no keys from this one on; empty: all may be wanted. It ends read-ahead, not the cursor.
+    pub fn end_at(&mut self, upper: &[u8]) {
+        self.upper.clear();
+        self.upper.extend_from_slice(upper);
+    }
 }
 
 /// A cursor over the versions of one SST.
@@ -159,6 +185,8 @@ pub struct SstIter {
     key_len: usize,
     /// For the key that `next_key` leaves, if it goes on in another block.
     passed: Vec<u8>,
+    /// As in [`IterMemory`].
+    upper: Vec<u8>,
 }
 
 impl SstIter {
@@ -187,12 +215,13 @@ impl SstIter {
             key: memory.key,
             key_len: 0,
             passed: memory.passed,
+            upper: memory.upper,
         }
     }
 
     /// Ends the cursor; what it had grown is for another one. Read-ahead's buffer is not kept: few cursors need one.
     pub fn into_memory(self) -> IterMemory {
-        IterMemory { key: self.key, passed: self.passed }
+        IterMemory { key: self.key, passed: self.passed, upper: self.upper }
     }
 
     /// The current value with the block that holds it. Requires `valid()`.
@@ -240,10 +269,16 @@ impl SstIter {
                 match self.sst.cached_rows(handle)? {
                     Some(block) => block,
                     None => {
-                        let reads_ahead = self.in_order >= IN_ORDER && self.ahead.may_read(&self.sst.cache);
-                        let ahead = reads_ahead.then_some(&mut self.ahead);
+                        let is_first = self.in_order < IN_ORDER;
                         self.in_order += 1;
-                        self.sst.load_data(handle, ahead, forward)?
+                        if is_first {
+                            let next = if forward { self.range_goes_on(entry, handle)? } else { 0..0 };
+                            self.sst.load_run(handle, &self.index, next)?
+                        } else {
+                            self.ahead.until = if forward { self.range_ends()? } else { u64::MAX };
+                            let ahead = self.ahead.may_read(&self.sst.cache).then_some(&mut self.ahead);
+                            self.sst.load_data(handle, ahead, forward)?
+                        }
                     }
                 }
             };
@@ -259,6 +294,32 @@ impl SstIter {
             self.key[..prefix.len()].copy_from_slice(prefix);
         }
         Ok(())
+    }
+
+    /// The entries behind this one in whose blocks the user's range goes on, as far as they are not in the cache and end within
+    /// 16 KiB of where the block at hand begins.
+    fn range_goes_on(&self, entry: u32, handle: Handle) -> Result<Range<u32>> {
+        let (mut next, mut end) = (entry + 1..entry + 1, handle.end());
+        // Up to the end of an index: nobody said how much of it is wanted.
+        if self.upper.len() > IndexId::LEN {
+            let last = self.index.lower_bound(&self.upper).0.min(self.index.rows() - 1) as u32;
+            while next.end <= last {
+                let block = self.sst.entry(&self.index, next.end)?.0;
+                let follows = block.offset >= end && block.end() <= handle.offset + AHEAD_FIRST;
+                if !follows || self.sst.residence(block).is_some() {
+                    break;
+                }
+                (next.end, end) = (next.end + 1, block.end());
+            }
+        }
+        Ok(next)
+    }
+
+    /// Where the last block ends that may have keys of the user's range; beyond all, if the index partition at hand does not know.
+    fn range_ends(&self) -> Result<u64> {
+        let last = self.index.lower_bound(&self.upper).0;
+        let known = !self.upper.is_empty() && last < self.index.rows();
+        Ok(if known { self.sst.entry(&self.index, last as u32)?.0.end() } else { u64::MAX })
     }
 
     /// A block with a large value is given up before another is read, and at the end of the file.

@@ -210,3 +210,49 @@ fn cursors_show_their_read_point_through_flushes() {
         });
     }
 }
+
+/// The end that a cursor is opened with comes to the files: a range of several blocks is one read. Where nobody said how much is
+/// wanted, it is two.
+#[test]
+fn a_cursor_with_an_end_reads_its_range_at_once() {
+    within("range", 60, || {
+        let disk = MemDisk::new();
+        let open = || {
+            let options =
+                Options { block_cache_bytes: 8 << 20, sst_bytes: 64 << 10, ..options(Arc::new(disk.clone())) };
+            Engine::open(Path::new(DIR), options).unwrap()
+        };
+        let mut rng = Rng::new(3);
+        let engine = open();
+        for k in 0..KEYS {
+            // Some 300 bytes, a quarter of which is left when they are compressed.
+            let random: Vec<u8> = (0..8).flat_map(|_| rng.next().to_le_bytes()).collect();
+            engine.write(&[(key(1, k), Some([random, vec![b'v'; 250]].concat()))], false).unwrap();
+        }
+        let (lower, upper) = bounds();
+        engine.flush().unwrap();
+        engine.compact_range(&lower, &upper).unwrap();
+        engine.close().unwrap();
+        drop(engine);
+
+        let mut reads = Vec::new();
+        for end in [key(1, 1600), upper.to_vec()] {
+            let engine = open();
+            let (none, point) = (engine.begin(), engine.read_point());
+            let mut cursor = engine.cursor();
+            // Opens the file, and has its index in the cache.
+            cursor.open(&none, point.seq(), &lower, &upper).unwrap();
+            cursor.seek_ge(&none, &key(1, 1499)).unwrap();
+            cursor.open(&none, point.seq(), &key(1, 1520), &end).unwrap();
+            let before = disk.counters().reads;
+            cursor.seek_ge(&none, &key(1, 1520)).unwrap();
+            for _ in 1520..1599 {
+                cursor.next(&none).unwrap();
+            }
+            assert_eq!(cursor.key(), key(1, 1599));
+            reads.push(disk.counters().reads - before);
+            cursor.close();
+        }
+        assert_eq!(reads, [1, 2]);
+    });
+}

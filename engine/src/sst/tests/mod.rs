@@ -14,6 +14,8 @@ use crate::crypt::testing::ring;
 use crate::io::{Disk, MemDisk, Mode, PosixDisk};
 use crate::iter::VersionIter;
 
+mod ahead;
+
 /// Key, sequence number, kind, value.
 type Row = (Vec<u8>, u64, Kind, Vec<u8>);
 
@@ -387,36 +389,6 @@ fn misses_read_no_data_and_hits_stay_in_the_cache() {
         iter.next().unwrap();
     }
     assert!(cache.len() <= sst.top.rows(), "a bulk reader leaves no data blocks");
-}
-
-/// A range of some rows more than a block has would cost a read for each block, one within a block a long one.
-#[test]
-fn what_a_range_reads_grows_with_what_it_walks_over() {
-    let bed = Bed::new();
-    // Eight rows to a block, each of which is stored plain: 4 KiB.
-    let rows: Vec<Row> = (0..1600).map(|i| (key(&format!("{i:06}")), 3, Kind::Put, vec![b'v'; 500])).collect();
-    let options = SstOptions { compression: Compression::None, block_bytes: 4200, ..SstOptions::default() };
-    bed.write(&rows, options);
-    for (walked, most_reads, most_bytes) in [(1, 1, 8 << 10), (9, 2, 28 << 10), (30, 2, 28 << 10), (800, 6, 600 << 10)]
-    {
-        for forward in [true, false] {
-            let cache = Cache::new(64 << 20);
-            let sst = bed.open(&cache).unwrap();
-            (0..sst.top.rows() as u32).for_each(|partition| drop(sst.index(partition).unwrap()));
-            let mut iter = sst.iter(ReadHints::default());
-            let before = bed.memory.counters();
-            iter.seek_ge(&rows[if forward { 404 } else { 1204 }].0).unwrap();
-            for _ in 0..walked {
-                if forward { iter.next().unwrap() } else { iter.prev().unwrap() }
-            }
-            let after = bed.memory.counters();
-            let (reads, bytes) = (after.reads - before.reads, after.bytes_read - before.bytes_read);
-            assert!(
-                reads <= most_reads && bytes <= most_bytes,
-                "{walked} rows, forward {forward}: {reads} reads of {bytes} bytes"
-            );
-        }
-    }
 }
 
 /// A filter that is not in memory is read where keys are absent, and not where they are found.
