@@ -36,6 +36,7 @@ pub use crate::read::{IndexStats, RangeCount, RangeEstimate};
 pub use crate::read_point::ReadPoint;
 pub use crate::renewal::{Moment, Renewal};
 pub use crate::sorter::{NotedKeys, Sorter, Tick};
+pub use crate::sst::hold_for_scan;
 pub use crate::txn::{Cursor, Txn};
 pub use crate::write::{WriteOp, WriteRoom, Written};
 pub use crate::write_buffer::Savepoint;

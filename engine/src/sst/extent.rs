@@ -9,7 +9,7 @@
 use super::block::Block;
 use super::frame::Handle;
 use super::reader::Sst;
-use super::{Cached, Residence};
+use super::{Cached, Residence, handoff};
 use crate::base::Result;
 
 /// What of an SST lies before a key, or between two.
@@ -73,12 +73,12 @@ impl Sst {
         self.residence(handle)
     }
 
-    /// Looks at a data block if it is cached, leaving no trace in the cache.
-    fn peek_rows<R>(&self, handle: Handle, look: impl FnOnce(&Block) -> R) -> Option<R> {
+    /// Looks at a data block if it is cached, leaving no trace in the cache, or held by the thread.
+    fn peek_rows<R>(&self, handle: Handle, look: impl Fn(&Block) -> R) -> Option<R> {
         let seen = self.cache.peek_with(self.no, handle.offset, |cached| match cached {
             Cached::Rows(block) => Some(look(block)),
             _ => None,
         });
-        seen.flatten()
+        seen.flatten().or_else(|| handoff::look_at(self, handle.offset, look))
     }
 }

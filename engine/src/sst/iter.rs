@@ -22,7 +22,7 @@ use super::deferred::{LargeRow, LargeRowRef};
 use super::frame::{self, Handle, aligned};
 use super::large::LARGE;
 use super::reader::Sst;
-use super::{BlockCache, Cached, PinnedValue, ReadHints};
+use super::{BlockCache, Cached, PinnedValue, ReadHints, handoff};
 use crate::base::value::{DeferredValue, LargeValue};
 use crate::base::{IndexId, Kind, Result, SeqNo, tally};
 use crate::cache::{Held, Holder};
@@ -268,18 +268,14 @@ impl SstIter {
             } else {
                 match self.sst.cached_rows(handle)? {
                     Some(block) => block,
-                    None => {
-                        let is_first = self.in_order < IN_ORDER;
-                        self.in_order += 1;
-                        if is_first {
-                            let next = if forward { self.range_goes_on(entry, handle)? } else { 0..0 };
-                            self.sst.load_run(handle, &self.index, next)?
-                        } else {
-                            self.ahead.until = if forward { self.range_ends()? } else { u64::MAX };
-                            let ahead = self.ahead.may_read(&self.sst.cache).then_some(&mut self.ahead);
-                            self.sst.load_data(handle, ahead, forward)?
+                    None => match handoff::take(&self.sst, handle.offset) {
+                        Some(block) => block,
+                        None => {
+                            let block = self.load_rows(entry, handle, forward)?;
+                            handoff::offer(&self.sst, handle.offset, &block);
+                            block
                         }
-                    }
+                    },
                 }
             };
             self.entry = entry;
@@ -294,6 +290,19 @@ impl SstIter {
             self.key[..prefix.len()].copy_from_slice(prefix);
         }
         Ok(())
+    }
+
+    /// The block of an entry of the index partition at hand, which the cache does not have unpacked.
+    fn load_rows(&mut self, entry: u32, handle: Handle, forward: bool) -> Result<Arc<Block>> {
+        let is_first = self.in_order < IN_ORDER;
+        self.in_order += 1;
+        if is_first {
+            let next = if forward { self.range_goes_on(entry, handle)? } else { 0..0 };
+            return self.sst.load_run(handle, &self.index, next);
+        }
+        self.ahead.until = if forward { self.range_ends()? } else { u64::MAX };
+        let ahead = self.ahead.may_read(&self.sst.cache).then_some(&mut self.ahead);
+        self.sst.load_data(handle, ahead, forward)
     }
 
     /// The entries behind this one in whose blocks the user's range goes on, as far as they are not in the cache and end within

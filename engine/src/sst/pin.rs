@@ -43,6 +43,11 @@ impl BlockPin {
         BlockPin(block)
     }
 
+    /// What it holds.
+    pub(super) fn block(&self) -> &Arc<Block> {
+        &self.0
+    }
+
     fn cell(block: &Arc<Block>) -> &'static AtomicU64 {
         &PINNED[(Arc::as_ptr(block).addr() >> 7) % CELLS].0
     }

@@ -28,7 +28,7 @@ use crate::base::{Kind, Result, SeqNo};
 use crate::iter::{MergeIter, VisibleIter};
 use crate::parts::{Core, DEAD_RUN};
 use crate::read::{Reach, Source, add_sources, get_in};
-use crate::sst::IterMemory;
+use crate::sst::{IterMemory, let_go};
 use crate::state::{Mem, ReadState};
 use crate::write_buffer::{OpNo, Savepoint, WriteBuffer};
 
@@ -173,7 +173,7 @@ impl Cursor {
 
     /// Prepares to read keys in `[lower, upper)` at `read`, for which the caller holds a read point until `close`.
     pub fn open(&mut self, own: &Txn, read: SeqNo, lower: &[u8], upper: &[u8]) -> Result<()> {
-        self.close();
+        self.reset();
         self.flushes = self.core.tree.states.flushes();
         let pin = self.core.tree.states.pin();
         let (spare, merge) = (&mut self.spare, self.base.reopen(read, Some(lower), Some(upper)));
@@ -188,8 +188,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Lets go of memtables and files. The position is lost.
+    /// Lets go of memtables and files, and of what an estimate has left for it. The position is lost.
     pub fn close(&mut self) {
+        self.reset();
+        let_go();
+    }
+
+    fn reset(&mut self) {
         self.side = Side::Nowhere;
         if self.value.capacity() > KEPT_BYTES {
             self.value = Vec::new();

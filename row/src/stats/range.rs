@@ -64,17 +64,25 @@ impl Table {
         if lower >= upper {
             return Ok(0);
         }
-        let mut sizes = self.engine().range_estimate(&lower, &upper)?;
-        if sizes.is_blind && sizes.entries <= SHORT {
-            self.read_ends(own, &lower, &upper)?;
-            sizes = self.engine().range_estimate(&lower, &upper)?;
+        let sizes = self.engine().range_estimate(&lower, &upper)?;
+        if !sizes.is_blind || sizes.entries > SHORT {
+            return self.rows(own, &lower, &upper, sizes);
         }
+        kv::hold_for_scan(|| {
+            self.read_ends(own, &lower, &upper)?;
+            let sizes = self.engine().range_estimate(&lower, &upper)?;
+            self.rows(own, &lower, &upper, sizes)
+        })
+    }
+
+    /// The rows of a range of which the engine estimates these sizes.
+    fn rows(&self, own: &Txn, lower: &[u8], upper: &[u8], sizes: RangeEstimate) -> Result<u64> {
         let others = sizes.entries - sizes.largest_run;
         if sizes.exact && others == 0 && !own.has_writes() {
             return Ok(sizes.entries);
         }
         if sizes.entries <= FEW {
-            return self.walk(own, &lower, &upper);
+            return self.walk(own, lower, upper);
         }
         let look = if sizes.tombstones > sizes.entries / TOMBSTONE_PART {
             AMONG_TOMBSTONES
@@ -83,7 +91,7 @@ impl Table {
         } else {
             return Ok(live(&sizes));
         };
-        Ok(density::rows(self.engine(), &lower, &upper, sizes.entries, look)?.max(1))
+        Ok(density::rows(self.engine(), lower, upper, sizes.entries, look)?.max(1))
     }
 
     /// Reads the blocks in which a range begins and ends.

@@ -3,7 +3,7 @@
 use super::*;
 
 /// An SST of 1600 rows, eight to a block, each of which is stored plain: 4 KiB.
-fn of_small_blocks(bed: &Bed) -> Vec<Row> {
+pub(super) fn of_small_blocks(bed: &Bed) -> Vec<Row> {
     let rows: Vec<Row> = (0..1600).map(|i| (key(&format!("{i:06}")), 3, Kind::Put, vec![b'v'; 500])).collect();
     let options = SstOptions { compression: Compression::None, block_bytes: 4200, ..SstOptions::default() };
     bed.write(&rows, options);
@@ -44,7 +44,7 @@ fn ending(bed: &Bed, rows: &[Row], to: usize) -> SstIter {
     until(&sst, rows, to)
 }
 
-fn until(sst: &Arc<Sst>, rows: &[Row], to: usize) -> SstIter {
+pub(super) fn until(sst: &Arc<Sst>, rows: &[Row], to: usize) -> SstIter {
     let mut memory = IterMemory::default();
     memory.end_at(&rows.get(to).map_or(key("~"), |row| row.0.clone()));
     sst.iter_in(memory, ReadHints::default())

@@ -15,6 +15,7 @@ use crate::io::{Disk, MemDisk, Mode, PosixDisk};
 use crate::iter::VersionIter;
 
 mod ahead;
+mod handoff;
 
 /// Key, sequence number, kind, value.
 type Row = (Vec<u8>, u64, Kind, Vec<u8>);
