@@ -68,6 +68,7 @@ impl Table {
         if !sizes.is_blind || sizes.entries > SHORT {
             return self.rows(own, &lower, &upper, sizes);
         }
+        // The scan that follows needs the same blocks.
         kv::hold_for_scan(|| {
             self.read_ends(own, &lower, &upper)?;
             let sizes = self.engine().range_estimate(&lower, &upper)?;
