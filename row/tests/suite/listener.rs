@@ -103,6 +103,10 @@ fn script(store: &Arc<Store>) {
 }
 
 fn open(disk: &MemDisk, listener: &Arc<Listener>) -> Arc<Store> {
+    try_open(disk, listener).unwrap()
+}
+
+fn try_open(disk: &MemDisk, listener: &Arc<Listener>) -> strata_row::Result<Arc<Store>> {
     let options = Options {
         disk: Arc::new(disk.clone()),
         memtable_budget_bytes: 2 << 20,
@@ -111,7 +115,7 @@ fn open(disk: &MemDisk, listener: &Arc<Listener>) -> Arc<Store> {
         transaction_bytes: 1 << 10,
         ..Options::default()
     };
-    Store::open_listening(Path::new("/db"), options, listener.clone()).unwrap()
+    Store::open_listening(Path::new("/db"), options, listener.clone())
 }
 
 /// False if the script ended before the fault.
@@ -196,30 +200,47 @@ fn within(what: &'static str, body: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// A merge takes from the cache what it finds there, so each case opens the store anew: its cache has at most blocks of the catalog.
 #[test]
 fn a_listener_may_ask_for_the_status_when_a_merge_meets_damage() {
     within("a merge", || {
-        let (disk, listener) = (MemDisk::new(), Arc::new(Listener::default()));
-        let store = open(&disk, &listener);
-        listener.store.set(Arc::downgrade(&store)).unwrap();
+        let disk = MemDisk::new();
+        let store = open(&disk, &Arc::default());
         store.create_table("./db/a", &definition(false), 0).unwrap();
         let table = store.open_table("./db/a", definition(false)).unwrap();
-        let mut client = Client::new(&store, &table);
-        write(&mut client, &store, 0, 3);
-        store.engine().wait_idle().unwrap();
-        let files = disk.list(Path::new("/db")).unwrap().into_iter().map(|name| Path::new("/db").join(name));
-        let tables = files.filter(|path| path.extension().is_some_and(|e| e == "sst"));
-        // One of those that were merged may go meanwhile.
-        let largest = tables.max_by_key(|path| disk.content(path).map_or(0, |bytes| bytes.len())).unwrap();
-        disk.corrupt(&largest, 50);
-        let mut round = 3;
-        while !listener.lines().iter().any(|line| line.contains("compaction failed")) {
-            write(&mut client, &store, round, 1);
-            round += 1;
+        write(&mut Client::new(&store, &table), &store, 0, 3);
+        store.engine().compact_range(&[0; 4], &[255; 4]).unwrap();
+        drop((table, store));
+        // What the merge has replaced goes as a store opens.
+        drop(open(&disk, &Arc::default()));
+        let mut met = 0;
+        for path in disk.list(Path::new("/db")).unwrap().into_iter().map(|name| Path::new("/db").join(name)) {
+            if path.extension().is_some_and(|e| e == "sst") {
+                let bytes = disk.content(&path).unwrap().len() as u64;
+                met += (50..bytes).step_by(500).filter(|&at| merge_meets(&disk.copy(), &path, at)).count();
+            }
         }
-        assert!(listener.asked.load(Ordering::Relaxed) > 0);
-        assert_eq!(listener.stops.load(Ordering::Relaxed), 0, "damage of a table does not stop the store");
+        assert!(met > 0, "no merge met damage");
     });
+}
+
+/// Whether a merge meets the damage of the byte `at` of a file: what lies there may be in no block, or keep the store closed.
+fn merge_meets(disk: &MemDisk, file: &Path, at: u64) -> bool {
+    disk.corrupt(file, at);
+    let listener = Arc::new(Listener::default());
+    let Ok(store) = try_open(disk, &listener) else { return false };
+    listener.store.set(Arc::downgrade(&store)).unwrap();
+    let Ok(table) = store.open_table("./db/a", definition(false)) else { return false };
+    // More flushes than level 0 takes before it is merged.
+    write(&mut Client::new(&store, &table), &store, 3, 10);
+    let met = store.engine().wait_idle().is_err();
+    // A fault is on the board before it is told.
+    while met && !listener.lines().iter().any(|line| line.contains("compaction failed")) {
+        std::thread::yield_now();
+    }
+    assert!(!met || listener.asked.load(Ordering::Relaxed) > 0);
+    assert_eq!(listener.stops.load(Ordering::Relaxed), 0, "damage of a table does not stop the store");
+    met
 }
 
 #[test]
