@@ -28,6 +28,8 @@ lab oltp --scripts all,select_random_points --rows 100000 --seconds 4 --warmup 1
 lab tpcc --warehouses 1 --threads 4 --seconds 20 --cache-ratio 4
 lab tpcc --warehouses 1 --threads 4 --seconds 8 --cache-ratio 4 --foreign-keys
 lab tables --rows 300000 --cache-mb 256 --scans 2
+# Lists and nodes that are not in memory.
+lab linkbench --nodes 100000 --requesters 4 --seconds 20 --warmup 2 --no-check
 
 "$profdata" merge --sparse -o mariadb/plugin.profdata "$work/raw"
 rm -rf "$work"
