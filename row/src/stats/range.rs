@@ -13,7 +13,7 @@
 use super::density::{self, Look};
 use crate::error::{Error, Result};
 use crate::keycode::prefix_end_in_place;
-use crate::kv::{self, IndexId, RangeEstimate, Txn};
+use crate::kv::{self, Cursor, IndexId, RangeEstimate, ReadPoint, Txn};
 use crate::table::Table;
 
 /// Up to this estimate a walk counts the rows.
@@ -69,10 +69,9 @@ impl Table {
             return self.rows(own, &lower, &upper, sizes);
         }
         // The scan that follows needs the same blocks.
-        kv::hold_for_scan(|| {
-            self.read_ends(own, &lower, &upper)?;
-            let sizes = self.engine().range_estimate(&lower, &upper)?;
-            self.rows(own, &lower, &upper, sizes)
+        kv::hold_for_scan(|| match self.look_at_ends(own, &lower, &upper)? {
+            Some(rows) => Ok(rows),
+            None => self.rows(own, &lower, &upper, self.engine().range_estimate(&lower, &upper)?),
         })
     }
 
@@ -95,42 +94,52 @@ impl Table {
         Ok(density::rows(self.engine(), lower, upper, sizes.entries, look)?.max(1))
     }
 
-    /// Reads the blocks in which a range begins and ends.
-    fn read_ends(&self, own: &Txn, lower: &[u8], upper: &[u8]) -> Result<()> {
-        let point = self.engine().read_point();
-        let mut cursor = self.engine().cursor();
-        cursor.open(own, point.seq(), lower, upper)?;
-        cursor.set_skips_max(DEAD_DIVE);
-        for moved in [cursor.seek_ge(own, lower), cursor.seek_lt(own, upper)] {
-            match moved {
+    /// Counts the rows of a range, a transaction's own among them, if there are few. Else it reads the blocks in which the range
+    /// begins and ends.
+    fn look_at_ends(&self, own: &Txn, lower: &[u8], upper: &[u8]) -> Result<Option<u64>> {
+        let (_point, mut cursor) = self.dive(own, lower, upper)?;
+        let (rows, all) = count(&mut cursor, own, lower, FEW)?;
+        if !all {
+            match cursor.seek_lt(own, upper) {
                 Err(kv::Error::Interrupted) if cursor.skipped() >= DEAD_DIVE => {}
                 moved => moved?,
             }
         }
         cursor.close();
-        Ok(())
+        Ok(all.then_some(rows))
     }
 
     /// Counts a handful of rows, a transaction's own among them; one more if there are too many entries for that.
     fn walk(&self, own: &Txn, lower: &[u8], upper: &[u8]) -> Result<u64> {
+        let (_point, mut cursor) = self.dive(own, lower, upper)?;
+        let (rows, all) = count(&mut cursor, own, lower, DIVE)?;
+        cursor.close();
+        Ok(rows + u64::from(!all))
+    }
+
+    /// A cursor at the newest state, which the point keeps, that gives up where it meets many dead entries.
+    fn dive(&self, own: &Txn, lower: &[u8], upper: &[u8]) -> Result<(ReadPoint, Cursor)> {
         let point = self.engine().read_point();
         let mut cursor = self.engine().cursor();
         cursor.open(own, point.seq(), lower, upper)?;
         cursor.set_skips_max(DEAD_DIVE);
-        let mut rows = 0;
-        let mut moved = cursor.seek_ge(own, lower);
-        let counted = loop {
-            match moved {
-                Err(kv::Error::Interrupted) if cursor.skipped() >= DEAD_DIVE => break rows + 1,
-                Err(error) => return Err(Error::from(error)),
-                Ok(()) if !cursor.valid() => break rows,
-                Ok(()) if rows > DIVE => break rows + 1,
-                Ok(()) => rows += 1,
-            }
-            moved = cursor.next(own);
-        };
-        cursor.close();
-        Ok(counted)
+        Ok((point, cursor))
+    }
+}
+
+/// Rows from `lower` on, up to `most` of them, and whether these are all of the cursor's range.
+fn count(cursor: &mut Cursor, own: &Txn, lower: &[u8], most: u64) -> Result<(u64, bool)> {
+    let mut rows = 0;
+    let mut moved = cursor.seek_ge(own, lower);
+    loop {
+        match moved {
+            Err(kv::Error::Interrupted) if cursor.skipped() >= DEAD_DIVE => return Ok((rows, false)),
+            Err(error) => return Err(Error::from(error)),
+            Ok(()) if !cursor.valid() => return Ok((rows, true)),
+            Ok(()) if rows == most => return Ok((rows, false)),
+            Ok(()) => rows += 1,
+        }
+        moved = cursor.next(own);
     }
 }
 
