@@ -110,6 +110,14 @@ fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     Some(below + (above - below) * at.fract())
 }
 
+/// A number of rounds.
+pub fn rounds(number: u32) -> String {
+    match number {
+        1 => "one round".to_owned(),
+        _ => format!("{number} rounds"),
+    }
+}
+
 /// Three significant digits where they matter, all digits of what is larger.
 pub fn number(value: f64) -> String {
     match value.abs() {

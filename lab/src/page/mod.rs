@@ -44,7 +44,7 @@ mod svg;
 #[cfg(test)]
 pub mod tests;
 
-pub use figure::{Figure, Quartiles, number};
+pub use figure::{Figure, Quartiles, number, rounds};
 pub use html::to_html;
 pub use markdown::to_markdown;
 

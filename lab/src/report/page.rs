@@ -431,8 +431,8 @@ fn conditions(runs: &[Run]) -> Vec<Condition> {
 
 fn rounds(rounds: u32, slices: u32) -> String {
     match slices {
-        1 => format!("{rounds} round(s)"),
-        _ => format!("{rounds} round(s) of up to {slices} measurements in turn"),
+        1 => crate::page::rounds(rounds),
+        _ => format!("{} of up to {slices} measurements in turn", crate::page::rounds(rounds)),
     }
 }
 
@@ -532,7 +532,7 @@ mod tests {
             assert!(durability.contains(words), "{durability}");
         }
         assert_eq!(value("isolation"), "InnoDB: REPEATABLE-READ; RocksDB: READ-COMMITTED; Strata: REPEATABLE-READ");
-        assert_eq!(value("rounds and slices"), "tpcc: 2 round(s) of 6 runs");
+        assert_eq!(value("rounds and slices"), "tpcc: 2 rounds of 6 runs");
         assert_eq!(value("threads"), "4");
     }
 

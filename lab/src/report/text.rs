@@ -53,13 +53,14 @@ fn conditions_text(first: &Run, runs: &[Run]) -> String {
     let c = &first.conditions;
     let _ = writeln!(
         text,
-        "{}, {rounds} round(s), medians.\n\
+        "{}, {}, medians.\n\
          Memory for each: {} MB (InnoDB: buffer pool; RocksDB, Strata: block cache {} +\n\
          memtables {}).",
         match runs.iter().map(|run| run.slice).max() {
             Some(slices @ 2..) => format!("A private server each, one under load at a time, in turn {slices} times"),
             _ => "One private server at a time".into(),
         },
+        crate::page::rounds(rounds),
         c.budget_mb,
         c.block_cache_mb(),
         c.memtable_mb(),

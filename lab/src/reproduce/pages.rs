@@ -58,11 +58,12 @@ fn scale_words(results: &Results) -> String {
     let scaled = plan.experiment.scaled.join(", ");
     let factor = plan.scale.factor;
     if factor == 1.0 {
-        return format!("Full scale, {} round(s).", plan.rounds);
+        return format!("Full scale, {}.", crate::page::rounds(plan.rounds));
     }
     let mut text = format!(
-        "Scale \"{}\", {} round(s): {scaled} are those of the full scale over {factor}",
-        plan.scale_name, plan.rounds
+        "Scale \"{}\", {}: {scaled} are those of the full scale over {factor}",
+        plan.scale_name,
+        crate::page::rounds(plan.rounds)
     );
     if plan.experiment.sweep(Axis::Memory).is_some() {
         text += ", and so is the memory, which is a share of the data";

@@ -328,10 +328,11 @@ fn tables(shorts: &[Short]) -> String {
     let mut out = String::new();
     for (short, headline) in shorts.iter().filter_map(|short| Some((short, short.headline.as_ref()?))) {
         let Short { machine, day, rounds, scale, .. } = short;
+        let of =
+            if *rounds == 1 { crate::page::rounds(1) } else { format!("medians of {}", crate::page::rounds(*rounds)) };
         let _ = writeln!(
             out,
-            "{}, {machine}, {day}, medians of {rounds} round(s), scale \"{scale}\" \
-             ([all of it](docs/results/{})):\n",
+            "{}, {machine}, {day}, {of}, scale \"{scale}\"\n([all of it](docs/results/{})):\n",
             headline.text,
             short.page()
         );
