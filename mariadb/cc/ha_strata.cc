@@ -64,6 +64,21 @@ bool has_prefix_part(const TABLE_SHARE *share, uint index)
   return false;
 }
 
+/* What the server may do with an index; `share` may be null, as in table_flags(). */
+ulong flags_of(const TABLE_SHARE *share, uint index)
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  if (!share || !has_prefix_part(share, index))
+  {
+    flags|= HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
+    if (!share || share->primary_key >= MAX_KEY || !has_prefix_part(share, share->primary_key))
+      flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
+  }
+  if (share && index == share->primary_key)
+    flags|= HA_CLUSTERED_INDEX;
+  return flags;
+}
+
 } // namespace
 
 thread_local int32_t ha_strata::duplicate_index= -1;
@@ -92,16 +107,7 @@ handler::Table_flags ha_strata::table_flags() const
 /* Also called while the share is made: of a part, its field's number and its length are known then. */
 ulong ha_strata::index_flags(uint index, uint, bool) const
 {
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
-  if (!table_share || !has_prefix_part(table_share, index))
-  {
-    flags|= HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
-    if (!table_share || table_share->primary_key >= MAX_KEY || !has_prefix_part(table_share, table_share->primary_key))
-      flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
-  }
-  if (table_share && index == table_share->primary_key)
-    flags|= HA_CLUSTERED_INDEX;
-  return flags;
+  return index < traits_.size() ? traits_[index].flags : flags_of(table_share, index);
 }
 
 bool ha_strata::get_error_message(int error, String *out)
@@ -194,6 +200,7 @@ void ha_strata::describe_indexes()
         indexed_virtual_.push_back(field);
       traits_[i].has_virtual= true;
     }
+    traits_[i].flags= flags_of(table->s, i);
     traits_[i].lookup_needs_rows= key.without_overlaps && !traits_[i].prefixed.empty();
   }
 }

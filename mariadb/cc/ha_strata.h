@@ -194,6 +194,7 @@ private:
   std::vector<Field *> indexed_virtual_; /* virtual columns that are part of an index, each once */
   struct IndexTraits
   {
+    ulong flags;                /* index_flags(): the optimizer asks again and again */
     std::vector<uint> prefixed; /* columns of which it, or the primary key, holds the beginning only */
     bool has_virtual;
     bool lookup_needs_rows; /* WITHOUT OVERLAPS: the server compares neighbours, whatever read_set says */
