@@ -6,7 +6,8 @@
 //! rows, where one more or less matters; where tombstones are a good part of it (the emptied head of a queue): entries less
 //! twice the tombstones is then the small difference of two large estimates; and where a good part of it lies in other runs than the
 //! largest, and may be former versions of the same rows (a small table whose rows are updated all the time). There rows and
-//! entries are counted at some places ([`density`]).
+//! entries are counted at some places ([`density`]). Where the blocks at the ends are not in memory unpacked, they have to be read
+//! first: that look counts a handful of rows on its way, and is all there is to do if these are the whole range.
 //!
 //! Rejected: walking all small ranges. It reads a range of a hundred rows twice.
 
@@ -16,7 +17,7 @@ use crate::keycode::prefix_end_in_place;
 use crate::kv::{self, Cursor, IndexId, RangeEstimate, ReadPoint, Txn};
 use crate::table::Table;
 
-/// Up to this estimate a walk counts the rows.
+/// Up to this estimate a walk counts the rows; so many does the look at the ends count at most.
 const FEW: u64 = 16;
 /// Up to this estimate the blocks at both ends are read if they are not in memory, a few thousand entries each: whoever reads the range
 /// needs at least the first.
