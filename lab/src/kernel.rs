@@ -17,7 +17,7 @@ pub struct Processors {
     pub system: u64,
     pub wait: u64,
     pub idle: u64,
-    /// What the hypervisor gave to others; 0 on a real machine.
+    /// What the hypervisor took, for other guests or for its own work; 0 on a real machine.
     pub stolen: u64,
 }
 
@@ -82,6 +82,11 @@ impl Processors {
             wait: percent(self.wait),
             idle: percent(self.idle + self.stolen),
         }
+    }
+
+    /// Seconds of a processor that were stolen.
+    pub fn stolen_seconds(self) -> f64 {
+        self.stolen as f64 / procfs::ticks_per_second() as f64
     }
 
     /// The share that was stolen.

@@ -34,6 +34,7 @@ mod findings;
 mod flashback;
 mod held;
 mod history;
+mod hypervisor;
 #[cfg(test)]
 mod instruments;
 mod isolation;

@@ -40,6 +40,7 @@ use self::progress::{go_on, left, minutes};
 use self::results::Results;
 use self::store::Store;
 use self::workload::Bench;
+use crate::hypervisor::Price;
 use crate::options::Site;
 use crate::page::{to_html, to_markdown};
 
@@ -120,7 +121,11 @@ fn perform(text: &str, args: How) -> Result<()> {
         minutes(left(&plan, &store)),
         store.folder().display()
     );
-    go_on(&plan, &mut store, &mut Bench { lab, pace: pace::Usual::default() })?;
+    let price = if left(&plan, &store) > 0.0 { Price::measure(&lab)? } else { Price::default() };
+    if price != Price::default() {
+        println!("The hypervisor takes {price}.");
+    }
+    go_on(&plan, &mut store, &mut Bench { lab, pace: pace::Usual::default(), price })?;
     report(&store, plan)
 }
 

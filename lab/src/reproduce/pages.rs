@@ -136,11 +136,14 @@ fn left_out(results: &Results) -> Section {
     use super::watch::{OTHERS_MOST, STOLEN_MOST};
     use crate::pace;
     let mut section = Section::new("What is left out");
+    let expected = results.records.iter().map(|record| record.watch.expected).fold(0.0, f64::max);
     section.text(format!(
-        "A measurement with an error is left out, and one in which the hypervisor took {:.0} % of the processors, other processes had \
+        "A measurement with an error is left out, and one in which the hypervisor took {:.0} % of the processors beyond what it needs \
+         to serve the measurement's own requests to the device (as measured before the run: up to {:.0} % here), other processes had \
          {:.0} %, or the machine did a known piece of work at less than {:.2} of its usual pace before or after. Where nothing else was \
          measured, the figure stands in parentheses.",
         STOLEN_MOST * 100.0,
+        expected * 100.0,
         OTHERS_MOST * 100.0,
         pace::LEAST
     ));

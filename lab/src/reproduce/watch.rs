@@ -1,9 +1,11 @@
 //! What the machine and a server did in each second: processors, device, memory, files, rows.
 //!
 //! The processors' states are the whole machine's; the device is the one that the server's data lie on. What neither the server nor
-//! the lab with its children had of the processors is others' work: with what the hypervisor took, and the machine's [pace](mod@pace)
-//! before and after, it decides whether a measurement counts ([`Watched::disturbed`]).
+//! the lab with its children had of the processors is others' work: with what the hypervisor took beyond [the price of our own
+//! requests](mod@crate::hypervisor), and the machine's [pace](mod@pace) before and after, it decides whether a measurement counts
+//! ([`Watched::disturbed`]).
 
+use crate::hypervisor::Price;
 use crate::kernel::{self, Device, Processors};
 use crate::pace;
 use crate::server::Instance;
@@ -19,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A measurement of which the hypervisor took this share of the processors, or more, does not count.
+/// A measurement of which the hypervisor took this share of the processors, or more, does not count. What it is expected to take to serve
+/// the measurement's own requests comes off first.
 pub const STOLEN_MOST: f64 = 0.04;
 /// The same of what other processes had.
 pub const OTHERS_MOST: f64 = 0.15;
@@ -53,6 +56,9 @@ pub struct Watched {
     /// Shares of the processors over the time that is measured: what the hypervisor took, and what other processes had.
     pub stolen: f64,
     pub others: f64,
+    /// What of the stolen share was to be expected, by the [price](Price) of our own requests.
+    #[serde(default)]
+    pub expected: f64,
     /// The machine's [pace](mod@pace), the slower one of before and after. 0: not known.
     #[serde(default)]
     pub pace: f64,
@@ -74,10 +80,29 @@ impl Watched {
         &series[self.before.min(series.len())..]
     }
 
+    /// Tells what our own requests let expect to be stolen.
+    pub fn expect(&mut self, price: &Price) {
+        let mean = |series: &[f64]| {
+            let measured = self.measured(series);
+            measured.iter().sum::<f64>() / measured.len().max(1) as f64
+        };
+        // What was stolen is idle for who looks from inside.
+        let idle = (mean(&self.idle) + mean(&self.wait)) / 100.0 - self.stolen;
+        let requests = mean(&self.reads) + mean(&self.writes);
+        let bytes = mean(&self.read_bytes) + mean(&self.write_bytes);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.expected = price.expected(requests, bytes, processors, idle.max(0.0));
+    }
+
     /// Why the measurement does not count, if it does not.
     pub fn disturbed(&self) -> Option<String> {
-        if self.stolen >= STOLEN_MOST {
-            Some(format!("the hypervisor took {:.0} % of the processors", self.stolen * 100.0))
+        if self.stolen - self.expected >= STOLEN_MOST {
+            let for_us = if self.expected > 0.0 {
+                format!(", {:.0} % to be expected", self.expected * 100.0)
+            } else {
+                String::new()
+            };
+            Some(format!("the hypervisor took {:.0} % of the processors{for_us}", self.stolen * 100.0))
         } else if self.others >= OTHERS_MOST {
             Some(format!("other processes had {:.0} % of the processors", self.others * 100.0))
         } else {
@@ -284,6 +309,34 @@ mod tests {
         assert!(watched(0.039, 0.149).disturbed().is_none());
         assert!(watched(0.04, 0.0).disturbed().unwrap().contains("hypervisor"));
         assert!(watched(0.0, 0.15).disturbed().unwrap().contains("other processes"));
+    }
+
+    #[test]
+    fn the_price_of_our_own_requests_is_no_disturbance() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let price = Price { request: 0.06 * processors as f64 / 4000.0, byte: 0.0 };
+        let seen = |stolen: f64, idle: f64, requests: f64| {
+            // The second of the warm-up does not count.
+            let two = |value: f64| vec![0.0, value];
+            let (idle, wait) = (two(100.0 * (idle + stolen) - 1.0), two(1.0));
+            let (reads, writes) = (two(requests * 0.75), two(requests * 0.25));
+            let series = Watched {
+                idle,
+                wait,
+                reads,
+                writes,
+                read_bytes: two(0.0),
+                write_bytes: two(0.0),
+                ..Watched::default()
+            };
+            let mut watched = Watched { before: 1, stolen, ..series };
+            watched.expect(&price);
+            watched
+        };
+        assert!(seen(0.09, 0.0, 4000.0).disturbed().is_none(), "three percent more than our requests cost");
+        assert!(seen(0.11, 0.0, 4000.0).disturbed().unwrap().contains("11 % of the processors, 6 % to be expected"));
+        assert!(seen(0.09, 0.04, 4000.0).disturbed().is_some(), "idle time would have done most of it");
+        assert!(seen(0.05, 0.0, 400.0).disturbed().is_some(), "few requests cost little");
     }
 
     #[test]

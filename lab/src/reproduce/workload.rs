@@ -10,6 +10,7 @@ use super::settings::Settings;
 use super::watch::{Watch, Watched};
 use crate::drive::{Control, Seen};
 use crate::engine::Conditions;
+use crate::hypervisor::Price;
 use crate::linkbench::graph::Graph;
 use crate::linkbench::request::Access;
 use crate::linkbench::schema::Layout;
@@ -42,6 +43,8 @@ pub const SCALE_SETTING: &str = "scale";
 pub struct Bench {
     pub lab: PathBuf,
     pub pace: pace::Usual,
+    /// What our own requests to the device cost.
+    pub price: Price,
 }
 
 impl Runner for Bench {
@@ -153,6 +156,7 @@ impl Bench {
         server.ensure_alive()?;
         let usage = meter.end()?;
         let mut watch = watch.end(0)?;
+        watch.expect(&self.price);
         watch.pace = pace.min(pace::now());
         // What was left to be done belongs to the load; its rate is that of the loaders.
         seen.further.insert("settled s".into(), usage.stolen_series.len() as f64);
@@ -264,6 +268,7 @@ impl Bench {
         server.ensure_alive()?;
         let usage = meter.end()?;
         let mut watch = watch.end(before)?;
+        watch.expect(&self.price);
         watch.pace = pace.min(pace::now());
         watch.of_usual = self.pace.share(watch.pace);
         Ok((seen.after(&warm), usage, watch))
