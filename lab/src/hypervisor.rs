@@ -35,9 +35,9 @@ const FILE: u64 = 64 << 20;
 const ALIGNED: usize = 4096;
 /// How long each part of a try takes.
 const PART: Duration = Duration::from_secs(1);
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 /// Bytes of a read and reads a second, small and large.
-const SMALL: (usize, f64) = (ALIGNED, 2000.0);
+const SMALL: (usize, f64) = (ALIGNED, 5000.0);
 const LARGE: (usize, f64) = (1 << 20, 100.0);
 
 /// Seconds of a processor.
@@ -64,7 +64,7 @@ struct Seen {
 }
 
 impl Price {
-    /// Measures it with a file in this folder, which is on the device of the data. Takes some ten seconds; nothing else may run.
+    /// Measures it with a file in this folder, which is on the device of the data. Takes a quarter of a minute; nothing else may run.
     ///
     /// # Errors
     /// The file cannot be written or read.
