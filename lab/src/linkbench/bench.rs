@@ -46,6 +46,9 @@ pub struct Args {
     /// Requesters, each with a session that reads and one that writes
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=150))]
     requesters: u32,
+    /// So many operations a second, all requesters together [default: as many as go]
+    #[arg(long)]
+    rate: Option<u32>,
     /// Loaders of links and counts; one more inserts the nodes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     load_threads: u32,
@@ -247,6 +250,7 @@ impl Bench {
             graph: &self.graph,
             access: &self.access,
             requesters: self.args.requesters,
+            rate: self.args.rate,
             seconds,
             run: u64::from(round) * RUNS + run,
         }
@@ -343,6 +347,7 @@ impl Bench {
             ("nodes".into(), args.nodes.to_string()),
             ("seed".into(), args.seed.to_string()),
             ("requesters".into(), args.requesters.to_string()),
+            ("rate".into(), args.rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
             ("loaders".into(), format!("{} and one of nodes", args.load_threads)),
             ("load".into(), or_not(args.load_without_binlog, "not in the binary log", "in the binary log")),
             ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),

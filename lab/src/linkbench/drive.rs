@@ -22,6 +22,8 @@ pub struct Load<'a> {
     pub access: &'a Access,
     /// Requesters.
     pub requesters: u32,
+    /// Operations a second of all of them together; as many as go if none.
+    pub rate: Option<u32>,
     /// How long.
     pub seconds: u64,
     /// Which run of this graph: each draws other requests.
@@ -72,7 +74,7 @@ pub fn drive(instance: &Instance, load: Load, control: &Control) -> Result<Outco
     };
     let requesters =
         (0..load.requesters).map(requester).collect::<Result<_>>().context("the sessions cannot be opened")?;
-    let (seen, requesters) = drive::drive(requesters, load.seconds, None, control);
+    let (seen, requesters) = drive::drive(requesters, load.seconds, load.rate, control);
     let mut outcome = Outcome { seen, ..Outcome::default() };
     for requester in requesters {
         outcome.listed += requester.listed;

@@ -459,7 +459,8 @@ impl<'a> Driver<'a> {
             }
             Work::Linkbench(work) => {
                 let (graph, access) = &**work;
-                let load = linkbench::drive::Load { graph, access, requesters: sessions, seconds, run: seed };
+                let load =
+                    linkbench::drive::Load { graph, access, requesters: sessions, rate: None, seconds, run: seed };
                 Ok(linkbench::drive::drive(instance, load, control)?.seen)
             }
             Work::Sysbench { script, xa, counted } => {
