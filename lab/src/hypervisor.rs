@@ -20,7 +20,6 @@ use crate::kernel::{Device, Processors, device_name};
 use crate::stats::median;
 use anyhow::{Context, Result};
 use rustix::fs::OFlags;
-use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File, OpenOptions};
 use std::hint::spin_loop;
@@ -47,11 +46,11 @@ const LARGE: (usize, f64) = (1 << 20, 100.0);
 /// 20 ms, and 0.67 with 22 % in turns of half a millisecond).
 const DONE_WHEN_IDLE: f64 = 3.0;
 
-/// Seconds of a processor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a request costs, and each byte that it reads or writes, in seconds of a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price {
-    pub request: f64,
-    pub byte: f64,
+    request: f64,
+    byte: f64,
 }
 
 impl Display for Price {
@@ -88,6 +87,12 @@ impl Price {
             measured.with_context(|| format!("the price of a request is not known from {}", path.display()))?;
         let of = |price: fn(&Price) -> f64| median(&prices.iter().map(price).collect::<Vec<f64>>());
         Ok(Price { request: of(|price| price.request), byte: of(|price| price.byte) })
+    }
+
+    /// A price that is known.
+    #[cfg(test)]
+    pub fn known(request: f64, byte: f64) -> Price {
+        Price { request, byte }
     }
 
     /// From what was stolen without reads, with small ones and with large ones.

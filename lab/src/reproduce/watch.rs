@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_price_of_our_own_requests_is_no_disturbance() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let price = Price { request: 0.06 * processors as f64 / 4000.0, byte: 0.0 };
+        let price = Price::known(0.06 * processors as f64 / 4000.0, 0.0);
         let seen = |stolen: f64, idle: f64, requests: f64| {
             // The second of the warm-up does not count.
             let two = |value: f64| vec![0.0, value];
