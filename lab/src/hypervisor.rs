@@ -19,6 +19,8 @@
 use crate::kernel::{Device, Processors, device_name};
 use crate::stats::median;
 use anyhow::{Context, Result};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use rustix::fs::OFlags;
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File, OpenOptions};
@@ -81,8 +83,10 @@ impl Price {
     fn tried(folder: &Path, tries: usize, part: Duration) -> Result<Price> {
         let Some(device) = device_name(folder) else { return Ok(Price::default()) };
         let path = folder.join("price-of-a-request");
-        let measured = write(&path).and_then(|()| try_often(&path, &device, tries, part));
+        let file = make(&path);
+        // It has no name while it is read: nothing of it is left, however the lab ends.
         let _ = fs::remove_file(&path);
+        let measured = file.and_then(|file| try_often(&file, &device, tries, part));
         let prices =
             measured.with_context(|| format!("the price of a request is not known from {}", path.display()))?;
         let of = |price: fn(&Price) -> f64| median(&prices.iter().map(price).collect::<Vec<f64>>());
@@ -117,28 +121,26 @@ impl Price {
     }
 }
 
-/// A file whose blocks are there, and are not all the same.
-fn write(path: &Path) -> Result<()> {
+/// A file whose blocks are on the device and are not all the same, for reads past the page cache.
+fn make(path: &Path) -> Result<File> {
     let mut file = File::create(path)?;
-    let mut word = 1u64;
+    let mut rng = SmallRng::seed_from_u64(1);
     let mut block = vec![0u8; 1 << 20];
     for _ in 0..FILE / block.len() as u64 {
-        for bytes in block.chunks_exact_mut(8) {
-            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
+        rng.fill(&mut block[..]);
         file.write_all(&block)?;
     }
-    Ok(file.sync_all()?)
+    file.sync_all()?;
+    Ok(OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?)
 }
 
-fn try_often(path: &Path, device: &str, tries: usize, time: Duration) -> Result<Vec<Price>> {
-    let part = |reads: Option<(usize, f64)>| part(path, device, time, reads);
+fn try_often(file: &File, device: &str, tries: usize, time: Duration) -> Result<Vec<Price>> {
+    let part = |reads: Option<(usize, f64)>| part(file, device, time, reads);
     (0..tries).map(|_| Ok(Price::of(part(None)?, part(Some(SMALL))?, part(Some(LARGE))?))).collect()
 }
 
 /// All processors spin for a while, and a thread reads.
-fn part(path: &Path, device: &str, time: Duration, reads: Option<(usize, f64)>) -> Result<Seen> {
+fn part(file: &File, device: &str, time: Duration, reads: Option<(usize, f64)>) -> Result<Seen> {
     let until = Instant::now() + time;
     let counters =
         || -> Result<(Processors, Device)> { Ok((Processors::now()?, Device::now(device).unwrap_or_default())) };
@@ -151,7 +153,7 @@ fn part(path: &Path, device: &str, time: Duration, reads: Option<(usize, f64)>) 
                 }
             });
         }
-        reads.map_or(Ok(()), |(bytes, rate)| read(path, bytes, rate, until))
+        reads.map_or(Ok(()), |(bytes, rate)| read(file, bytes, rate, until))
     })?;
     let now = counters()?;
     let (processors, device) = (now.0.since(before.0), now.1.since(before.1));
@@ -163,8 +165,7 @@ fn part(path: &Path, device: &str, time: Duration, reads: Option<(usize, f64)>) 
 }
 
 /// Reads so many bytes so many times a second, past the page cache, or as often as the device lets it.
-fn read(path: &Path, bytes: usize, rate: f64, until: Instant) -> Result<()> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
+fn read(file: &File, bytes: usize, rate: f64, until: Instant) -> Result<()> {
     let mut buffer = vec![0u8; bytes + ALIGNED];
     let at = buffer.as_ptr().align_offset(ALIGNED);
     let buffer = &mut buffer[at..at + bytes];

@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=150))]
     requesters: u32,
     /// So many operations a second, all requesters together [default: as many as go]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// Loaders of links and counts; one more inserts the nodes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]

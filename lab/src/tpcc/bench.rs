@@ -32,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     course: Course,
     /// So many transactions a second, all sessions together [default: as many as go]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// Check the consistency conditions after the load and after each round
     #[arg(long)]
