@@ -131,6 +131,7 @@ step_crash() {
   lab_step crash --rounds 3 --max-seconds 2 --workload none --no-binlog
   lab_step crash --rounds 2 --max-seconds 2 --workload tpcc --foreign-keys --churn 0
   lab_step crash --rounds 4 --max-seconds 3 --workload none --rotate
+  lab_step crash --rounds 4 --max-seconds 2 --workload none --no-binlog --rotate --server-option strata_flush_log_at_trx_commit=2
   lab_step ttl --rounds 2 --max-seconds 2
   lab_step replica --rounds 2
 }

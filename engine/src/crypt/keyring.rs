@@ -30,6 +30,8 @@ pub trait KeyProvider: Send + Sync {
 }
 
 type Master = Arc<Zeroizing<Vec<u8>>>;
+/// A master key that was asked for; see [`Keyring::open_next`].
+pub(crate) type LastMaster = (KeyVersion, Zeroizing<Vec<u8>>);
 
 /// The keys of a store; see the module.
 #[derive(Default)]
@@ -59,11 +61,28 @@ impl Keyring {
 
     /// The data key of what lies at `path` with this header.
     pub(crate) fn open(&self, header: &KeyHeader, purpose: Purpose, path: &Path) -> Result<Cipher> {
+        self.open_next(header, purpose, path, &mut None)
+    }
+
+    /// The same for one of many that follow each other: `last` keeps the master key, which is asked for once.
+    pub(crate) fn open_next(
+        &self,
+        header: &KeyHeader,
+        purpose: Purpose,
+        path: &Path,
+        last: &mut Option<LastMaster>,
+    ) -> Result<Cipher> {
         let missing = |what: String| Error::Key { path: path.to_owned(), key: header.key, what };
-        let Some(provider) = &self.provider else { return Err(missing("there is no key service".into())) };
-        let master = Zeroizing::new(provider.key(header.key).map_err(missing)?);
+        let master = match last {
+            Some((of, master)) if *of == header.key => master,
+            last => {
+                let Some(provider) = &self.provider else { return Err(missing("there is no key service".into())) };
+                let master = Zeroizing::new(provider.key(header.key).map_err(missing)?);
+                &last.insert((header.key, master)).1
+            }
+        };
         let wrong = || missing("it is not the key that this was encrypted with".into());
-        header.cipher(&master, purpose).ok_or_else(wrong)
+        header.cipher(master, purpose).ok_or_else(wrong)
     }
 
     /// Fails unless the key is there to write at `path`.

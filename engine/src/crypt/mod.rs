@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //! A [`KeyProvider`] has *master keys*, each with a number and versions. The store never writes with one of these itself. Everything
-//! that is sealed (an SST, the units that one opening writes to one segment of the log, an edit of the manifest) has a *data key* of
-//! its own, derived from a master key and a random salt. The [`KeyHeader`] beside it, in the clear, says from which master key and
+//! that is sealed (an SST, the units that one opening writes to one segment of the log, one of these that is written again, an edit of the
+//! manifest) has a *data key* of its own, derived from a master key and a random salt. The [`KeyHeader`] beside it, in the clear, says from which master key and
 //! which salt; docs/develop/format/encryption.md has the bytes.
 //!
 //! # Algorithm
@@ -12,8 +12,8 @@
 //! agreed upon over a crash.
 //!
 //! # Invariants
-//! - No nonce is used twice under a data key. Each place of an SST, and each position of the log in one opening, is written once; a
-//!   segment that is used again gets a new salt, and so does every opening. Unit tests keep all pairs and fail on the second.
+//! - No nonce is used twice under a data key. Each place of an SST is written once; a position of the log gets a new salt when it is
+//!   written again, as does a segment that is used again, and every opening. Unit tests keep all pairs and fail on the second.
 //! - Checksums are over what is on the disk. So whether a unit is torn or a block damaged is known without any key, and nothing
 //!   is opened before its checksum is verified.
 //! - A key that is missing or wrong is an error of its own, [`Error::Key`](crate::Error::Key), never taken for damage.
@@ -29,6 +29,7 @@ mod keyring;
 #[cfg(test)]
 pub(crate) use cipher::audit;
 pub(crate) use cipher::{Cipher, Forged, KEY_HEADER_BYTES, KeyHeader, Nonce, TAG_BYTES};
+pub(crate) use keyring::LastMaster;
 #[cfg(test)]
 pub(crate) use keyring::testing;
 pub use keyring::{KeyProvider, Keyring, SYSTEM_KEY};

@@ -144,7 +144,7 @@ static STORE: &[Declared] = &[
         "Bytes of log records written to the segments, compressed",
         |m| m.log_payload_bytes,
     ),
-    Declared::counter(Log, "log_bytes_written", Bytes, "Bytes written to log segments, padding included", |m| {
+    Declared::counter(Log, "log_bytes_written", Bytes, "Bytes of log segments that were written, padding included", |m| {
         m.log_bytes_written
     }),
     Declared::counter(Log, "log_syncs", Count, "Syncs of the log", |m| m.log_syncs),

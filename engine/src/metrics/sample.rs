@@ -82,7 +82,7 @@ pub struct Metrics {
     pub log_records: u64,
     /// Bytes of them.
     pub log_payload_bytes: u64,
-    /// Bytes written to log segments, padding included.
+    /// Bytes of log segments that were written, padding included.
     pub log_bytes_written: u64,
     /// Syncs of the log.
     pub log_syncs: u64,

@@ -47,18 +47,18 @@ impl Log {
 
     /// Takes from the last segment what is behind the end, unless somebody writes on.
     fn cut_behind_end(&self) -> Result<()> {
-        let io = self.io.lock();
+        let writer = self.writer.lock();
         let end = {
             let buffer = self.buffer.lock();
-            if buffer.poison.is_some() || buffer.led || buffer.unwritten > 0 {
+            if buffer.poison.is_some() || buffer.led || buffer.syncing || buffer.unwritten > 0 {
                 return Ok(());
             }
             buffer.end()
         };
-        let used = end.0 - io.segment * self.options.segment_bytes;
-        match &io.file {
+        let used = end.0 - writer.segment() * self.options.segment_bytes;
+        match writer.file() {
             Some(file) if used < self.options.segment_bytes => {
-                self.segments.note_short(io.segment);
+                self.segments.note_short(writer.segment());
                 self.room_end.store(end.0, Ordering::Release);
                 file.set_len(used)
             }

@@ -217,6 +217,8 @@ pub struct UnitBuf {
     limit: usize,
     first: bool,
     first_record: Option<u32>,
+    /// Bytes that were in use when it was last written; 0: it was not.
+    written: usize,
 }
 
 impl UnitBuf {
@@ -224,7 +226,7 @@ impl UnitBuf {
     pub fn new(buf: AlignedBuf, lsn: Lsn, segment_end: Lsn) -> UnitBuf {
         debug_assert!(lsn.0 % ALIGN == 0 && lsn < segment_end);
         let limit = usize::try_from(segment_end.0 - lsn.0).unwrap_or(usize::MAX).min(buf.len()).min(UNIT_BYTES_MAX);
-        UnitBuf { buf, lsn, body: HEADER_BYTES, len: HEADER_BYTES, limit, first: false, first_record: None }
+        UnitBuf { buf, lsn, body: HEADER_BYTES, len: HEADER_BYTES, limit, first: false, first_record: None, written: 0 }
     }
 
     /// Leaves room for what encryption adds. Such a unit is sealed with a data key.
@@ -237,6 +239,34 @@ impl UnitBuf {
 
     fn tag_bytes(&self) -> usize {
         if self.body > HEADER_BYTES && self.len > self.body { TAG_BYTES } else { 0 }
+    }
+
+    /// True if one page takes it, header, records and tag.
+    pub fn fits_page(&self) -> bool {
+        self.len + self.tag_bytes() <= IO_ALIGN
+    }
+
+    /// A copy of a unit that [fits a page](UnitBuf::fits_page), to be written while this one takes more records. It ends on that
+    /// page from now on: it is written again over the copy, and a process that dies in between leaves one of the two whole, as it
+    /// could not if they were longer than a page.
+    pub fn so_far(&mut self, page: AlignedBuf) -> UnitBuf {
+        debug_assert!(self.fits_page() && !self.first);
+        let mut copy = UnitBuf { buf: page, ..*self };
+        copy.buf[self.body..self.len].copy_from_slice(&self.buf[self.body..self.len]);
+        let tag = if self.body > HEADER_BYTES { TAG_BYTES } else { 0 };
+        self.limit = self.limit.min(IO_ALIGN - tag);
+        self.written = self.len;
+        copy
+    }
+
+    /// True if a part of it was written before.
+    pub fn is_written(&self) -> bool {
+        self.written > 0
+    }
+
+    /// Bytes of records that were not written yet.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.len - self.written.max(self.body)
     }
 
     /// Makes this the first unit of its epoch, which continues the log that validly ended at `cut`.

@@ -1,40 +1,49 @@
-//! Group sync: how what was appended gets to disk.
+//! Group sync: who brings to disk what was appended, for whom.
 //!
 //! Whoever needs durability and finds nobody writing becomes the *leader*: it closes the open unit, writes everything
 //! buffered, syncs, publishes and hands the lead to the longest waiter that is not served yet. Those who come while a leader
 //! is in I/O gather in the next unit, so groups grow with load and with the slowness of the device, without a timer and
 //! without a thread.
 //!
+//! Who only wants what it wrote to survive the process waits for no sync: before the leader syncs it hands the lead to one of
+//! those, and they write on meanwhile. Who wants a sync waits for the one that is under way, and gathers.
+//!
 //! What the last sync before a pause made durable has no unit behind it that says so, and damage to it would pass for a
 //! torn tail. So once in a while, when nothing is under way, an empty unit that states it is written, unsynced
 //! ([`Log::witness`]). A busy log witnesses itself.
 //!
-//! Invariants: at most one leader; units are written in order; after any failed write or sync nothing more is written and
-//! nothing more is reported durable. The leader takes `buffer` only for moments. Waiters park one by one (no herd).
+//! Invariants: at most one leader writes, and at most one thread syncs; units are written in order; after any failed write or sync
+//! no other is begun and nothing more is reported durable. The leader takes `buffer` only for moments. Waiters park one by one
+//! (no herd).
 //!
-//! Rejected: a log thread (two context switches per commit on an idle machine).
+//! Rejected: a log thread (two context switches per commit on an idle machine); a lead that ends before the sync for those who want
+//! syncs, too (groups would be as small as the device's writes are fast, and a sync is what costs).
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::{self, Thread};
 
 use parking_lot::MutexGuard;
 
-use super::format::{UnitBuf, segment_pages};
+use super::format::UnitBuf;
 use super::log::{Buffer, Log, unit_capacity};
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
-use crate::crypt::SYSTEM_KEY;
-use crate::io::{AlignedBuf, Blocking, Stopwatch, Waiting};
+use crate::io::{AlignedBuf, Blocking, File, Waiting};
 
 /// Unit buffers kept for reuse: what a leader writes and what gathers meanwhile. More are needed only where a batch is
 /// larger than a unit, and then they cost less than the write.
 const SPARE_BUFS: usize = 2;
 
+/// How far what was appended is to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    Write,
+    /// To the operating system: it survives the process.
+    System,
+    /// To the device, as far as the writer sees to it; no sync.
+    Device,
+    /// It is durable.
     Sync,
 }
 
@@ -42,12 +51,17 @@ const WAITING: u8 = 0;
 pub(super) const SERVED: u8 = 1;
 const LEADS: u8 = 2;
 
-/// One per thread. Written by the waiting thread before it is queued, afterwards only `state`, by a leader.
+/// One per thread.
 pub(super) struct Waiter {
-    target: AtomicU64,
-    wants_sync: AtomicBool,
     state: AtomicU8,
     thread: Thread,
+}
+
+/// A thread that waits, and for what.
+pub(super) struct Queued {
+    waiter: Arc<Waiter>,
+    target: Lsn,
+    want: Want,
 }
 
 thread_local! {
@@ -55,21 +69,10 @@ thread_local! {
 }
 
 impl Waiter {
-    fn of_this_thread(target: Lsn, want: Want) -> Arc<Waiter> {
-        let waiter = WAITER.with_borrow_mut(|slot| {
-            slot.get_or_insert_with(|| {
-                Arc::new(Waiter {
-                    target: AtomicU64::new(0),
-                    wants_sync: AtomicBool::new(false),
-                    state: AtomicU8::new(WAITING),
-                    thread: thread::current(),
-                })
-            })
-            .clone()
-        });
-        // Ordered by the buffer mutex under which it is queued.
-        waiter.target.store(target.0, Ordering::Relaxed);
-        waiter.wants_sync.store(want == Want::Sync, Ordering::Relaxed);
+    fn of_this_thread() -> Arc<Waiter> {
+        let new = || Arc::new(Waiter { state: AtomicU8::new(WAITING), thread: thread::current() });
+        let waiter = WAITER.with_borrow_mut(|slot| slot.get_or_insert_with(new).clone());
+        // Ordered by the buffer's mutex, under which it is queued.
         waiter.state.store(WAITING, Ordering::Relaxed);
         waiter
     }
@@ -82,20 +85,22 @@ impl Waiter {
             }
         }
     }
+}
 
+impl Queued {
     pub(super) fn tell(&self, state: u8) {
-        self.state.store(state, Ordering::Release);
-        self.thread.unpark();
+        self.waiter.state.store(state, Ordering::Release);
+        self.waiter.thread.unpark();
     }
 }
 
 impl Log {
-    /// Returns once everything below `upto` has been handed to the operating system (survives the death of the process,
-    /// with direct I/O and a write-back drive cache not a power cut).
+    /// Returns once everything below `upto` has been handed to the operating system: it survives the death of the process, not a
+    /// power cut.
     ///
     /// Errors: `Poisoned`; `Internal` if `upto` is beyond the end.
     pub fn write(&self, upto: Lsn) -> Result<()> {
-        self.reach(upto, Want::Write)
+        self.reach(upto, Want::System)
     }
 
     /// Returns once everything below `upto` is durable. One of the waiting threads does the I/O for all.
@@ -107,7 +112,7 @@ impl Log {
 
     fn reached(&self, upto: Lsn, want: Want) -> bool {
         let mark = match want {
-            Want::Write => &self.written,
+            Want::System | Want::Device => &self.written,
             Want::Sync => &self.durable,
         };
         mark.load(Ordering::Acquire) >= upto.0
@@ -141,9 +146,9 @@ impl Log {
             if self.reached(upto, want) {
                 return Ok(());
             }
-            if buffer.led {
-                let waiter = Waiter::of_this_thread(upto, want);
-                buffer.waiters.push(waiter.clone());
+            if buffer.led || (buffer.syncing && want == Want::Sync) {
+                let waiter = Waiter::of_this_thread();
+                buffer.waiters.push(Queued { waiter: waiter.clone(), target: upto, want });
                 drop(buffer);
                 if waiter.wait() == LEADS {
                     // `led` stayed true for this thread.
@@ -163,122 +168,115 @@ impl Log {
     /// One round as the leader (`led` is true and this thread's): writes all that is buffered, syncs if wanted, wakes
     /// whom that serves, and hands over or lays down the lead. Failure is left in `poison`.
     pub(super) fn lead<'a>(&'a self, mut buffer: MutexGuard<'a, Buffer>, want: Want) {
-        debug_assert!(buffer.led);
+        debug_assert!(buffer.led && !(want == Want::Sync && buffer.syncing));
         if buffer.poison.is_none() {
-            if buffer.open.payload_bytes() > 0 {
-                self.close_unit(&mut buffer);
-            }
-            let end = buffer.open.lsn();
-            let mut units = std::mem::take(&mut buffer.closed);
+            let mut units = self.take_units(&mut buffer, want);
+            let end = buffer.end();
             buffer.in_io = units.len();
             buffer.count_group();
             drop(buffer);
             let outcome = self.write_units(&mut units, want);
             buffer = self.buffer.lock();
+            self.take_back(&mut buffer, units);
             match outcome {
-                Ok(()) => {
+                Ok(unsynced) => {
                     self.written.store(end.0, Ordering::Release);
                     if want == Want::Sync {
-                        self.durable.store(end.0, Ordering::Release);
+                        buffer = self.sync_upto(buffer, &unsynced, end);
+                        // The lead was given away.
+                        return self.hand_on(buffer);
                     }
                 }
-                // Somebody may have stopped the log meanwhile.
-                Err(e) if buffer.poison.is_none() => {
-                    // A segment could not be announced, as the manifest has stopped: the cause is that one's.
-                    buffer.poison = Some(match e {
-                        Error::Poisoned(cause) => cause,
-                        other => Arc::new(other),
-                    });
-                    self.poisoned.store(true, Ordering::Release);
-                }
-                Err(_) => {}
-            }
-            buffer.in_io = 0;
-            for unit in units {
-                buffer.unwritten -= unit.payload_bytes();
-                let buf = unit.into_buf();
-                if buffer.spare.len() < SPARE_BUFS && buf.len() == unit_capacity(self.options.segment_bytes) {
-                    buffer.spare.push(buf);
-                }
+                Err(e) => self.poison_with(&mut buffer, e),
             }
         }
-        let failed = buffer.poison.is_some();
-        let mut served = Vec::new();
-        buffer.waiters.retain(|waiter| {
-            let want = if waiter.wants_sync.load(Ordering::Relaxed) { Want::Sync } else { Want::Write };
-            let serve = failed || self.reached(Lsn(waiter.target.load(Ordering::Relaxed)), want);
-            if serve {
-                served.push(waiter.clone());
+        buffer.led = false;
+        self.hand_on(buffer);
+    }
+
+    /// What the leader is to write. An open unit that fits a page stays open, unless it is to reach the device.
+    fn take_units(&self, buffer: &mut Buffer, want: Want) -> Vec<UnitBuf> {
+        let stays_open = want == Want::System && buffer.open.fits_page();
+        if !stays_open && buffer.open.payload_bytes() > 0 {
+            self.close_unit(buffer);
+        }
+        let mut units = std::mem::take(&mut buffer.closed);
+        if stays_open && buffer.open.unwritten_bytes() > 0 {
+            let page = buffer.page.take().unwrap_or_else(|| AlignedBuf::zeroed(IO_ALIGN));
+            units.push(buffer.open.so_far(page));
+        }
+        units
+    }
+
+    /// The units were written, or the log has stopped.
+    fn take_back(&self, buffer: &mut Buffer, units: Vec<UnitBuf>) {
+        buffer.in_io = 0;
+        for unit in units {
+            buffer.unwritten -= unit.unwritten_bytes();
+            let buf = unit.into_buf();
+            if buf.len() == IO_ALIGN {
+                buffer.page = Some(buf);
+            } else if buffer.spare.len() < SPARE_BUFS && buf.len() == unit_capacity(self.options.segment_bytes) {
+                buffer.spare.push(buf);
             }
-            !serve
-        });
-        let next = (!buffer.waiters.is_empty()).then(|| buffer.waiters.remove(0));
-        buffer.led = next.is_some();
+        }
+    }
+
+    fn poison_with(&self, buffer: &mut Buffer, error: Error) {
+        // Somebody may have stopped the log meanwhile.
+        if buffer.poison.is_none() {
+            // A segment could not be announced, as the manifest has stopped: the cause is that one's.
+            buffer.poison = Some(match error {
+                Error::Poisoned(cause) => cause,
+                other => Arc::new(other),
+            });
+            self.poisoned.store(true, Ordering::Release);
+        }
+    }
+
+    /// Syncs, after everything below `end` was written, while others may lead who want no sync.
+    fn sync_upto<'a>(
+        &'a self,
+        mut buffer: MutexGuard<'a, Buffer>,
+        unsynced: &[Arc<dyn File>],
+        end: Lsn,
+    ) -> MutexGuard<'a, Buffer> {
+        buffer.syncing = true;
+        buffer.led = false;
+        self.hand_on(buffer);
+        let outcome = self.sync_files(unsynced);
+        buffer = self.buffer.lock();
+        buffer.syncing = false;
+        match outcome {
+            Ok(()) => self.durable.store(end.0, Ordering::Release),
+            Err(e) => self.poison_with(&mut buffer, e),
+        }
+        buffer
+    }
+
+    /// Wakes whom what was done serves, and gives the lead, if it is free, to the longest waiter that can use it.
+    fn hand_on(&self, mut buffer: MutexGuard<'_, Buffer>) {
         self.room.notify_all();
+        if buffer.waiters.is_empty() {
+            return;
+        }
+        let failed = buffer.poison.is_some();
+        let served: Vec<Queued> =
+            buffer.waiters.extract_if(.., |queued| failed || self.reached(queued.target, queued.want)).collect();
+        let mut next = None;
+        if !buffer.led {
+            let syncing = buffer.syncing;
+            let of_use = |queued: &Queued| !(syncing && queued.want == Want::Sync);
+            next = buffer.waiters.iter().position(of_use).map(|at| buffer.waiters.remove(at));
+            buffer.led = next.is_some();
+        }
         // Waking is a system call each, and who is woken may take this thread's processor: nobody should wait for that.
         drop(buffer);
         // First of all, so that its I/O overlaps with waking the others.
         if let Some(next) = next {
             next.tell(LEADS);
         }
-        served.iter().for_each(|waiter| waiter.tell(SERVED));
-    }
-
-    fn write_units(&self, units: &mut [UnitBuf], want: Want) -> Result<()> {
-        let mut io = self.io.lock();
-        let size = self.options.segment_bytes;
-        let pages = segment_pages(size);
-        if let (Some(keys), Some((header, _))) = (&self.options.keys, &io.key)
-            && keys.known(SYSTEM_KEY) > header.key.version
-        {
-            io.key = self.options.data_key(&self.segments.path(io.segment))?;
-        }
-        for unit in units {
-            let segment = unit.lsn().0 / size;
-            if segment != io.segment || io.file.is_none() {
-                let next = self.segments.take(segment)?;
-                // The file may be one that was written before.
-                io.key = self.options.data_key(&self.segments.path(segment))?;
-                self.room_end.fetch_max((segment + 1) * size, Ordering::AcqRel);
-                if let Some(file) = io.file.replace(next).filter(|_| io.dirty) {
-                    io.behind.push(file);
-                }
-                io.segment = segment;
-                io.dirty = false;
-                self.current_segment.store(segment, Ordering::Release);
-                self.counts.segments.fetch_add(1, Ordering::Relaxed);
-            }
-            let payload = unit.payload_bytes();
-            let durable = Lsn(self.durable.load(Ordering::Acquire));
-            let offset = unit.lsn().0 - segment * size;
-            if unit.wants_key() && io.key.is_none() {
-                return Err(Error::Internal("unit of the log without its key".into()));
-            }
-            let bytes = unit.seal(self.options.epoch, durable, pages, io.key.as_ref());
-            self.stated.store(durable.0, Ordering::Relaxed);
-            io.dirty = true;
-            if let Some(file) = &io.file {
-                file.write_all_at(bytes, offset)?;
-            }
-            self.counts.units.fetch_add(1, Ordering::Relaxed);
-            self.counts.payload_bytes.fetch_add(payload as u64, Ordering::Relaxed);
-            self.counts.padding_bytes.fetch_add((bytes.len() - payload) as u64, Ordering::Relaxed);
-        }
-        if want == Want::Sync {
-            let timer = Stopwatch::begin();
-            for file in io.behind.drain(..) {
-                file.sync_data()?;
-            }
-            if io.dirty {
-                if let Some(file) = &io.file {
-                    file.sync_data()?;
-                }
-                io.dirty = false;
-            }
-            self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-            self.counts.sync_us.fetch_add(timer.us(), Ordering::Relaxed);
-        }
-        Ok(())
+        served.iter().for_each(|queued| queued.tell(SERVED));
     }
 
     /// Closes the open unit and opens the next.
@@ -317,7 +315,7 @@ impl Log {
         if let Some(e) = &buffer.poison {
             return Err(Error::Poisoned(e.clone()));
         }
-        if buffer.led {
+        if buffer.led || buffer.syncing {
             return Ok(());
         }
         // No page that somebody has been promised.
@@ -331,7 +329,7 @@ impl Log {
         }
         let upto = buffer.end();
         buffer.led = true;
-        self.lead(buffer, Want::Write);
+        self.lead(buffer, Want::Device);
         self.write(upto)
     }
 }

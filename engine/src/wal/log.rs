@@ -7,7 +7,7 @@
 //! Invariants: `durable <= written <= end`. A failure is kept in `poison` and stops the log for good; who is to know of it is
 //! told once.
 //!
-//! Lock order: `io` before `buffer`.
+//! Lock order: `writer` before `buffer`.
 //!
 //! Rejected: reserving space by atomic add (the copy under the mutex is short, and the unit's size need not be known ahead).
 
@@ -18,13 +18,14 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Condvar, Mutex};
 
 use super::format::{Body, UNIT_BYTES_MAX, UnitBuf, frame_prefixes, segment_pages};
-use super::group::{SERVED, Waiter, Want};
+use super::group::{Queued, SERVED, Want};
 use super::read::Tail;
 use super::segments::{Announce, Segments};
+use super::writer::Writer;
 use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Lsn, Result};
 use crate::crypt::{Cipher, KeyHeader, Keyring, Purpose, SYSTEM_KEY};
-use crate::io::{AlignedBuf, Blocking, Disk, File, Waiting};
+use crate::io::{AlignedBuf, Blocking, Disk, Waiting};
 
 /// Records up to this size (frame included) are taken even if the buffer is full: those that end a transaction are, and
 /// they are appended under locks that must not wait for I/O.
@@ -88,11 +89,11 @@ pub struct Span {
 pub struct LogCounters {
     /// Records appended.
     pub records: u64,
-    /// Units written.
+    /// Units begun on the disk. One that is written again, longer, counts once.
     pub units: u64,
-    /// Payload bytes written.
+    /// Payload bytes in them.
     pub payload_bytes: u64,
-    /// Bytes of headers and padding written.
+    /// Bytes of headers and padding in them.
     pub padding_bytes: u64,
     /// Times the log was synced (files crossed by one sync count once).
     pub syncs: u64,
@@ -114,7 +115,7 @@ pub struct Log {
     pub(super) buffer: Mutex<Buffer>,
     /// Signalled when buffered bytes were written, or on failure.
     pub(super) room: Condvar,
-    pub(super) io: Mutex<Io>,
+    pub(super) writer: Mutex<Writer>,
     pub(super) segments: Segments,
     /// Copies of what `buffer` guards, for reading without it.
     pub(super) written: AtomicU64,
@@ -163,14 +164,18 @@ pub(super) struct Buffer {
     records_end: Lsn,
     /// Closed units not yet taken by a leader, in order.
     pub(super) closed: Vec<UnitBuf>,
-    /// Payload bytes in `open`, `closed` and in the hands of a leader.
+    /// Payload bytes in `open`, `closed` and in the hands of a leader that were not written yet.
     pub(super) unwritten: usize,
     pub(super) spare: Vec<AlignedBuf>,
+    /// For the copy of an open unit.
+    pub(super) page: Option<AlignedBuf>,
     /// Units in the hands of a leader.
     pub(super) in_io: usize,
-    /// True while a leader is at work or named.
+    /// True while a leader writes or is named.
     pub(super) led: bool,
-    pub(super) waiters: Vec<Arc<Waiter>>,
+    /// True while one who led syncs.
+    pub(super) syncing: bool,
+    pub(super) waiters: Vec<Queued>,
     pub(super) poison: Option<Arc<Error>>,
     /// Records since a leader last took what there was.
     gathered: u64,
@@ -190,18 +195,6 @@ impl Buffer {
     pub(super) fn end(&self) -> Lsn {
         if self.open.payload_bytes() == 0 { self.open.lsn() } else { self.open.position() }
     }
-}
-
-/// Used by the leader only.
-pub(super) struct Io {
-    pub(super) file: Option<Arc<dyn File>>,
-    pub(super) segment: u64,
-    /// True if `file` has unsynced writes.
-    pub(super) dirty: bool,
-    /// Earlier files with unsynced writes.
-    pub(super) behind: Vec<Arc<dyn File>>,
-    /// The data key of what this opening writes to the segment.
-    pub(super) key: Option<(KeyHeader, Cipher)>,
 }
 
 impl Log {
@@ -235,8 +228,10 @@ impl Log {
             records_end: tail.cut,
             closed: vec![first],
             spare: Vec::new(),
+            page: None,
             in_io: 0,
             led: false,
+            syncing: false,
             waiters: Vec::new(),
             poison: None,
             gathered: 0,
@@ -249,7 +244,7 @@ impl Log {
             start,
             buffer: Mutex::new(buffer),
             room: Condvar::new(),
-            io: Mutex::new(Io { file: Some(file), segment: number, dirty: false, behind: Vec::new(), key }),
+            writer: Mutex::new(Writer::new(number, file, key)),
             segments,
             // Not `start`: until the first unit of the epoch is durable, no unit may witness beyond the cut. If the
             // first were lost and the second not, the log would seem damaged.
@@ -342,7 +337,7 @@ impl Log {
             self.room.wait(&mut buffer);
         } else {
             buffer.led = true;
-            self.lead(buffer, Want::Write);
+            self.lead(buffer, Want::Device);
         }
     }
 
@@ -453,7 +448,7 @@ impl Log {
         // Waiters hear of it from the leader, who must not find it gone.
         let waiters = if buffer.led { Vec::new() } else { std::mem::take(&mut buffer.waiters) };
         drop(buffer);
-        waiters.iter().for_each(|waiter| waiter.tell(SERVED));
+        waiters.iter().for_each(|queued| queued.tell(SERVED));
     }
 
     /// Bytes of log that have files: what a start would read at most, and a little ahead.

@@ -2,7 +2,8 @@
 //!
 //! * [`mod@format`]: bytes of units and frames
 //! * [`Log`]: appending, poisoning
-//! * `group`: group sync
+//! * `group`: group sync: who writes and syncs for whom
+//! * `writer`: how, by the page cache or past it
 //! * `room`: space that is there before a record is appended
 //! * `segments`: the files
 //! * `close`: what a clean close leaves
@@ -24,6 +25,7 @@ mod room;
 mod segments;
 mod survey;
 mod unsealing;
+mod writer;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

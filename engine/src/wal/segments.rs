@@ -105,6 +105,11 @@ impl Segments {
         }
     }
 
+    /// The file of segment `number`, which was taken, for writes that may stay in the page cache.
+    pub(crate) fn open_cached(&self, number: u64) -> Result<Arc<dyn File>> {
+        self.disk.open(&segment_path(&self.dir, number), Mode::ReadWrite, false)
+    }
+
     /// Makes the file of segment `number` ahead of need, unless it is there, and what is missing of an earlier one.
     pub(crate) fn prepare(&self, number: u64, fill: bool) -> Result<()> {
         let mut files = self.files.lock();

@@ -7,18 +7,20 @@ use std::path::PathBuf;
 
 use super::format::UnitHeader;
 use crate::base::{Error, Result};
-use crate::crypt::{Cipher, KEY_HEADER_BYTES, KeyHeader, Keyring, Purpose};
+use crate::crypt::{Cipher, KEY_HEADER_BYTES, KeyHeader, Keyring, LastMaster, Purpose};
 
-/// Opens payloads one after the other. Units of a segment have one data key, which is kept for the next.
+/// Opens payloads one after the other. Most units of a segment have one data key, which is kept for the next; those that were written
+/// more than once have one each, of the same master key.
 pub(super) struct Unsealing<'a> {
     keys: &'a Keyring,
     key: Option<([u8; KEY_HEADER_BYTES], Cipher)>,
+    master: Option<LastMaster>,
     opened: Vec<u8>,
 }
 
 impl<'a> Unsealing<'a> {
     pub fn new(keys: &'a Keyring) -> Unsealing<'a> {
-        Unsealing { keys, key: None, opened: Vec::new() }
+        Unsealing { keys, key: None, master: None, opened: Vec::new() }
     }
 
     /// The bytes of records of an intact unit, which lies at `place`.
@@ -39,7 +41,8 @@ impl<'a> Unsealing<'a> {
         let cipher = match &mut self.key {
             Some((of, cipher)) if of == key_header => cipher,
             key => {
-                let cipher = self.keys.open(&KeyHeader::decode(key_header), Purpose::Log, &place().0)?;
+                let cipher =
+                    self.keys.open_next(&KeyHeader::decode(key_header), Purpose::Log, &place().0, &mut self.master)?;
                 &mut key.insert((*key_header, cipher)).1
             }
         };

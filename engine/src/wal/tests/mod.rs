@@ -2,6 +2,7 @@
 
 mod failures;
 mod stored;
+mod system;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -342,7 +343,7 @@ fn damage_in_the_unsynced_tail_is_cut() {
     let durable = log.durable();
     for i in 5..30 {
         log.append(&record(i, 3000)).unwrap();
-        log.write(log.end()).unwrap();
+        write_unit(&log);
     }
     // An image in which everything survived.
     let images = (0..100).map(|seed| disk.crash(seed));
@@ -464,6 +465,11 @@ fn copy(from: &MemDisk, to: &MemDisk) {
     }
 }
 
+/// Writes what was appended, in units that end there; unsynced.
+fn write_unit(log: &Log) {
+    log.write(log.mark().unwrap()).unwrap();
+}
+
 /// A log with a durable record.
 fn with_a_record() -> (MemDisk, Log) {
     let disk = new_disk();
@@ -482,7 +488,7 @@ fn a_cut_is_told_with_what_was_in_it() {
     for _ in 0..3 {
         log.append(b"one").unwrap();
         log.append(b"two").unwrap();
-        log.write(log.end()).unwrap();
+        write_unit(&log);
     }
     assert_eq!(read_with_cut(&disk, Lsn(0)).unwrap().2, None);
     let path = format::segment_path(dir(), 0);
@@ -508,9 +514,9 @@ fn a_cut_is_told_with_what_was_in_it() {
     assert_eq!((told.offset, told.bytes, told.records), (cut.0 + 2 * PAGE, PAGE, 0));
     // A record of which only a part is left.
     log.append(&record(1, 9000)).unwrap();
-    log.write(log.end()).unwrap();
+    write_unit(&log);
     log.append(&record(1, 90_000)).unwrap();
-    log.write(log.end()).unwrap();
+    write_unit(&log);
     let last = *units(&disk).last().unwrap();
     copy(&disk, &image);
     image.corrupt(&format::segment_path(dir(), last.lsn.0 / SEGMENT), last.lsn.0 % SEGMENT + 50);
@@ -665,8 +671,9 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (0usize..6000).prop_map(Op::Append),
+        8 => (0usize..200).prop_map(Op::Append),
         1 => (20_000usize..150_000).prop_map(Op::Append),
-        3 => Just(Op::Write),
+        8 => Just(Op::Write),
         4 => Just(Op::Sync),
         1 => Just(Op::Prepare),
         1 => Just(Op::Release),
