@@ -75,7 +75,7 @@ fn text(a: &Results, b: &Results) -> Result<String> {
     let (mut tested, mut untested) = (0, 0);
     let both = x.subjects.iter().filter(|subject| y.subjects.iter().any(|other| other.id() == subject.id()));
     for subject in both {
-        for phase in [Phase::Load, Phase::Run] {
+        for phase in Phase::ALL {
             let places = places(a, subject, phase);
             for metric in METRICS {
                 let mut quotients = Vec::new();
@@ -144,9 +144,8 @@ fn chance(a: &Measured, b: &Measured) -> Option<f64> {
 }
 
 fn what(subject: &Subject, phase: Phase, place: &Place) -> String {
-    let load = if phase == Phase::Load { ", load" } else { "" };
     let place = if place.is_empty() { String::new() } else { format!(", {}", place_text(place)) };
-    format!("{}{load}{place}", subject.title())
+    format!("{}{}{place}", subject.title(), phase.label())
 }
 
 /// Where an engine was measured, each once.

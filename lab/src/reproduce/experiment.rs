@@ -304,8 +304,34 @@ pub enum End {
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     Load,
+    /// As fast as it goes.
     #[default]
     Run,
+    /// Behind it, at one rate for all engines, which the baseline's decides: for latencies that can be compared.
+    Paced,
+}
+
+impl Phase {
+    /// All, in the order in which they are measured.
+    pub const ALL: [Phase; 3] = [Phase::Load, Phase::Run, Phase::Paced];
+
+    /// As in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Load => "load",
+            Phase::Run => "run",
+            Phase::Paced => "paced",
+        }
+    }
+
+    /// For labels: nothing of the one that is meant where nothing is said.
+    pub fn label(self) -> &'static str {
+        match self {
+            Phase::Load => ", load",
+            Phase::Run => "",
+            Phase::Paced => ", at one rate",
+        }
+    }
 }
 
 /// A conclusion of the original: a quotient, beside ours.

@@ -4,7 +4,7 @@
 //! own, with its own units. [`super::verdict`] makes the sentences.
 
 use super::drawn::{column, ratio, section, whole};
-use super::experiment::{Axis, Phase, Table as Published, place_text};
+use super::experiment::{Axis, Table as Published, place_text};
 use super::growth;
 use super::metric;
 use super::results::Results;
@@ -187,9 +187,17 @@ fn conditions(results: &Results) -> Vec<Condition> {
     add("scale", format!("{}, factor {}", plan.scale_name, plan.scale.factor));
     add("rounds", plan.rounds.to_string());
     let settings = &plan.settings;
+    let paced = match settings.paced_seconds {
+        0 => String::new(),
+        seconds => format!(
+            "; {} s and {seconds} s with requests at one rate, {} of the baseline's in its last window",
+            settings.paced_warmup(),
+            settings.paced_share
+        ),
+    };
     add(
         "warm-up and measurement",
-        format!("{} s, then {} x {} s", settings.warmup, settings.windows(), settings.seconds),
+        format!("{} s, then {} x {} s{paced}", settings.warmup, settings.windows(), settings.seconds),
     );
     for condition in &plan.experiment.conditions {
         conditions.push(Condition {
@@ -213,7 +221,7 @@ fn csv(results: &Results) -> String {
         let quoted = |text: &str| format!("\"{}\"", text.replace('"', "'").replace('\n', " "));
         let place = quoted(&place_text(&record.place));
         let why = quoted(&record.left_out().unwrap_or_default());
-        let phase = if record.phase == Phase::Load { "load" } else { "run" };
+        let phase = record.phase.name();
         let _ = write!(text, "{},{phase},{},{place},{why}", quoted(&record.subject), record.round);
         for name in &names {
             let _ = match metric::of(record, name) {

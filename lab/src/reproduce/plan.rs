@@ -173,11 +173,12 @@ impl Plan {
 
     /// How long a step takes by what the experiment says, in seconds.
     pub fn estimate(&self, step: &Step) -> f64 {
-        let Settings { warmup, seconds, .. } = self.settings;
+        let Settings { warmup, seconds, paced_seconds, .. } = self.settings;
         match step {
             Step::Load { data, .. } => self.scale.times.load * size(data),
             Step::Measure { inner, data, .. } => {
-                let each = warmup as f64 + seconds as f64 * f64::from(self.settings.windows());
+                let paced = paced_seconds + self.settings.paced_warmup();
+                let each = (warmup + paced) as f64 + seconds as f64 * f64::from(self.settings.windows());
                 // The load before the kill, and both starts.
                 let (more, starts) = if self.settings.restarts { (seconds as f64, 3.0) } else { (0.0, 1.0) };
                 self.scale.times.start * starts * size(data).sqrt() + (each + more) * inner.len() as f64

@@ -180,7 +180,7 @@ fn headline(results: &Results) -> Option<Headline> {
 
 fn lines(results: &Results) -> Vec<Line> {
     let mut lines = Vec::new();
-    for phase in [Phase::Load, Phase::Run] {
+    for phase in Phase::ALL {
         for subject in results.subjects(phase) {
             let mut places: Vec<&Place> = Vec::new();
             for record in results.records.iter().filter(|r| r.phase == phase && r.subject == subject.id()) {

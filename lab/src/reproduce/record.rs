@@ -27,7 +27,7 @@ impl Record {
 
     /// `strata, round 2, memory 0.06`.
     pub fn text(&self) -> String {
-        let what = if self.phase == Phase::Load { ", load" } else { "" };
+        let what = self.phase.label();
         let place = if self.place.is_empty() { String::new() } else { format!(", {}", place_text(&self.place)) };
         format!("{}{what}, round {}{place}", self.subject, self.round)
     }

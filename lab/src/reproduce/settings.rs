@@ -29,6 +29,10 @@ pub struct Settings {
     pub seconds: u64,
     /// How often the seconds are measured, one after the other.
     pub windows: u32,
+    /// Seconds behind them in which all engines get requests at one rate (0: none): this share of what the baseline did in its last
+    /// window. A sixth as many come before, unmeasured.
+    pub paced_seconds: u64,
+    pub paced_share: f64,
     /// Memory for each engine in MiB, unless it is varied.
     pub memory_mb: u64,
     /// The same as a share of the rows of the smallest data, where sizes are varied.
@@ -64,6 +68,8 @@ impl Settings {
         let settings: Settings = table.try_into().context("the settings")?;
         settings.isolation()?;
         ensure!(settings.seconds > 0, "no second is measured");
+        let has_share = settings.paced_share > 0.0 && settings.paced_share < 1.0;
+        ensure!(settings.paced_seconds == 0 || has_share, "paced_share is no share of a rate");
         Ok(settings)
     }
 
@@ -71,6 +77,11 @@ impl Settings {
     pub fn isolation(&self) -> Result<Isolation> {
         Isolation::from_str(&self.isolation, false)
             .map_err(|_| anyhow::anyhow!("there is no isolation level {:?}", self.isolation))
+    }
+
+    /// Seconds before those at one rate.
+    pub fn paced_warmup(&self) -> u64 {
+        self.paced_seconds.div_ceil(6)
     }
 
     /// Stretches that are measured.

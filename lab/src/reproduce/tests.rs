@@ -317,6 +317,11 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                         run.run.further.extend([("open ms".into(), 200.0), ("recover ms".into(), 300.0 * size(data))]);
                         records.push(run);
                     }
+                    if let Some(last) = records.last().filter(|_| plan.settings.paced_seconds > 0) {
+                        let mut paced = Record { phase: Phase::Paced, ..last.clone() };
+                        paced.place.remove(&Axis::Window);
+                        records.push(paced);
+                    }
                 }
             }
             Step::Forget { .. } => {}

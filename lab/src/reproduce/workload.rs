@@ -33,8 +33,10 @@ const MEMORY_LEAST: u64 = 8;
 /// Seed of LinkBench's graph.
 const GRAPH_SEED: u64 = 1;
 
-/// The input of what is measured once more: other than that of all windows.
+/// The input of what is measured once more, and of what is measured at one rate: other than that of all windows.
 const AGAIN_INPUT: u64 = 998;
+const PACED_INPUT: u64 = 997;
+const PACED_AGAIN_INPUT: u64 = 996;
 
 /// Name of the scale among the settings of a run.
 pub const SCALE_SETTING: &str = "scale";
@@ -236,6 +238,25 @@ impl Bench {
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
+            if plan.settings.paced_seconds > 0 {
+                let Some(rate) = paced_rate(plan, &place, before.iter().chain(&records)) else {
+                    println!("  not measured at one rate: the baseline has none");
+                    continue;
+                };
+                driver.rate = Some(rate);
+                let (warmup, seconds) = (plan.settings.paced_warmup(), plan.settings.paced_seconds);
+                let mut measured = self.watched(&mut server, warmup, seconds, PACED_INPUT, &mut driver)?;
+                if let Some(why) = measured.2.disturbed() {
+                    println!("  once more: {why}");
+                    measured = self.watched(&mut server, warmup, seconds, PACED_AGAIN_INPUT, &mut driver)?;
+                }
+                driver.rate = None;
+                let (seen, usage, watch) = measured;
+                let run = finished(plan, "paced", seen, usage, &server, &conditions, round)?;
+                let subject = plan.subjects[subject].id().to_string();
+                records.push(Record { subject, phase: Phase::Paced, round, place, run, watch });
+                println!("  {}", told(&records[records.len() - 1]));
+            }
             if plan.settings.restarts {
                 let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &mut driver)?;
                 server = next;
@@ -279,6 +300,19 @@ impl Bench {
         watch.of_usual = self.pace.share(watch.pace);
         Ok((seen.after(&warm), usage, watch))
     }
+}
+
+/// The rate for all engines at a place, in requests a second: a share of what the baseline did in the last window of its first round.
+fn paced_rate<'a>(plan: &Plan, place: &Place, records: impl Iterator<Item = &'a Record>) -> Option<u32> {
+    let baseline = plan.subjects[0].id();
+    let of = |record: &&Record| record.subject == baseline && record.phase == Phase::Run && record.is_at(place);
+    let first = records.filter(of).fold(None, |first: Option<&Record>, record| match first {
+        // Windows come in their order.
+        Some(first) if first.round < record.round => Some(first),
+        _ => Some(record),
+    })?;
+    let rate = (first.run.tps() * plan.settings.paced_share).round() as u32;
+    (rate > 0).then_some(rate)
 }
 
 /// Whether more than half of the measurements do not count because of the machine.
@@ -402,6 +436,8 @@ struct Driver<'a> {
     instance: &'a Instance,
     sessions: u32,
     round: u32,
+    /// Requests a second; as fast as they go if none.
+    rate: Option<u32>,
     work: Work<'a>,
 }
 
@@ -441,7 +477,7 @@ impl<'a> Driver<'a> {
         let varied = place.get(&Axis::Connections).or_else(|| place.get(&Axis::Processes)).and_then(Value::number);
         let sessions = varied.map_or(settings.sessions, |n| n as u32);
         ensure!(sessions > 0, "the experiment has no sessions");
-        Ok(Driver { settings, instance, sessions, round, work })
+        Ok(Driver { settings, instance, sessions, round, rate: None, work })
     }
 
     /// Processes that are part of what is measured.
@@ -452,20 +488,20 @@ impl<'a> Driver<'a> {
     /// Drives for a time; each number of a window draws other input. sysbench and Redmine do not look at `control`.
     fn drive(&mut self, seconds: u64, window: u64, control: &Control) -> Result<Seen> {
         let (instance, sessions, seed) = (self.instance, self.sessions, u64::from(self.round) * 1000 + window);
+        let rate = self.rate;
         match &mut self.work {
             Work::Tpcc(scale) => {
-                let load = tpcc::drive::Load { scale: *scale, threads: sessions, seconds, seed, rate: None };
+                let load = tpcc::drive::Load { scale: *scale, threads: sessions, seconds, seed, rate };
                 Ok(tpcc::drive::drive(instance, load, control)?.seen)
             }
             Work::Linkbench(work) => {
                 let (graph, access) = &**work;
-                let load =
-                    linkbench::drive::Load { graph, access, requesters: sessions, rate: None, seconds, run: seed };
+                let load = linkbench::drive::Load { graph, access, requesters: sessions, rate, seconds, run: seed };
                 Ok(linkbench::drive::drive(instance, load, control)?.seen)
             }
             Work::Sysbench { script, xa, counted } => {
                 let rand_type = self.settings.distribution.as_str();
-                let call = Call { script, threads: sessions, seconds, rand_type, xa: *xa, rate: None };
+                let call = Call { script, threads: sessions, seconds, rand_type, xa: *xa, rate: rate.map(u64::from) };
                 let outcome = sysbench::run(instance, size(self.settings), &call, |_| ())?;
                 let ms = |us: u64| us as f64 / 1e3;
                 let further = BTreeMap::from([
@@ -475,6 +511,7 @@ impl<'a> Driver<'a> {
                 ]);
                 Ok(Seen { further, ..outcome.seen() })
             }
+            Work::Compressible(_) | Work::Redmine(_) if rate.is_some() => bail!("this workload knows no rate"),
             Work::Compressible(data) => data.drive(instance, sessions, seconds, seed, control),
             Work::Redmine(task) => task.drive(sessions, seconds, seed),
         }
@@ -491,6 +528,28 @@ mod tests {
         let text = OWN.iter().find(|(known, _)| *known == name).unwrap().1;
         let engines: Vec<String> = engines.iter().map(|name| (*name).to_string()).collect();
         Plan::new(Experiment::parse(text).unwrap(), "short", &engines, None).unwrap()
+    }
+
+    #[test]
+    fn one_rate_is_a_share_of_the_baseline_s_last_window() {
+        let plan = plan("linkbench", &["innodb", "strata"]);
+        let window = |subject, round, window: u32, transactions| {
+            record(subject, round, &[(Axis::Window, Value::Number(f64::from(window)))], transactions)
+        };
+        let mut load = record("innodb", 1, &[], 90_000);
+        load.phase = Phase::Load;
+        let records = [
+            load,
+            window("innodb", 1, 1, 30_000),
+            window("innodb", 1, 2, 20_000),
+            window("strata", 1, 2, 70_000),
+            window("innodb", 2, 2, 40_000),
+        ];
+        // 10 seconds; in all rounds the same.
+        let of = |records: &[Record]| paced_rate(&plan, &Place::new(), records.iter());
+        assert_eq!(of(&records), Some((2000.0 * plan.settings.paced_share) as u32));
+        assert_eq!(of(&records[3..4]), None);
+        assert_eq!(of(&[window("innodb", 1, 1, 0)]), None);
     }
 
     #[test]
