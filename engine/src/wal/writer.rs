@@ -3,7 +3,8 @@
 //! A unit goes past the page cache: whoever writes it waits for the device, and the sync that follows finds it there. Where nobody
 //! asks for more than that it survives the process ([`Want::System`]), a short one stays in the page cache, so that a commit waits
 //! for no device; and the unit that is open is written as far as it goes, and again, over itself, when it has more records
-//! ([`UnitBuf::so_far`]). The device gets one page for many commits then, at the next sync.
+//! ([`UnitBuf::so_far`]). The device gets one page for many commits then, at the next sync. What was synced stays in the page cache
+//! until the kernel wants the memory or the segment goes: no more than the log on disk.
 //!
 //! Invariants: what a sync has covered is never written again (a unit is closed before it is synced). A page that may be dirty in
 //! the page cache is written by the page cache only, so that no write of it overtakes another. The bytes of a unit that is written

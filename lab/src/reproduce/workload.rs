@@ -238,25 +238,23 @@ impl Bench {
                 records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
-            if plan.settings.paced_seconds > 0 {
-                let Some(rate) = paced_rate(plan, &place, before.iter().chain(&records)) else {
-                    println!("  not measured at one rate: the baseline has none");
-                    continue;
-                };
-                driver.rate = Some(rate);
+            driver.rate = paced_rate(plan, &place, before.iter().chain(&records));
+            if plan.settings.paced_seconds > 0 && driver.rate.is_none() {
+                println!("  not measured at one rate: the baseline has none");
+            } else if plan.settings.paced_seconds > 0 {
                 let (warmup, seconds) = (plan.settings.paced_warmup(), plan.settings.paced_seconds);
                 let mut measured = self.watched(&mut server, warmup, seconds, PACED_INPUT, &mut driver)?;
                 if let Some(why) = measured.2.disturbed() {
                     println!("  once more: {why}");
                     measured = self.watched(&mut server, warmup, seconds, PACED_AGAIN_INPUT, &mut driver)?;
                 }
-                driver.rate = None;
                 let (seen, usage, watch) = measured;
                 let run = finished(plan, "paced", seen, usage, &server, &conditions, round)?;
                 let subject = plan.subjects[subject].id().to_string();
                 records.push(Record { subject, phase: Phase::Paced, round, place, run, watch });
                 println!("  {}", told(&records[records.len() - 1]));
             }
+            driver.rate = None;
             if plan.settings.restarts {
                 let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &mut driver)?;
                 server = next;
