@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //! A [`KeyProvider`] has *master keys*, each with a number and versions. The store never writes with one of these itself. Everything
-//! that is sealed (an SST, the units that one opening writes to one segment of the log, one of these that is written again, an edit of the
-//! manifest) has a *data key* of its own, derived from a master key and a random salt. The [`KeyHeader`] beside it, in the clear, says from which master key and
-//! which salt; docs/develop/format/encryption.md has the bytes.
+//! that is sealed (an SST, the units that one opening writes to one segment of the log, one of these that is written again, an edit of
+//! the manifest) has a *data key* of its own, derived from a master key and a random salt. The [`KeyHeader`] beside it, in the clear, says
+//! from which master key and which salt; docs/develop/format/encryption.md has the bytes.
 //!
 //! # Algorithm
 //! `HKDF-SHA-256(salt, master key)` gives the data key and eight bytes that tell a wrong master key from damage. Data are sealed with

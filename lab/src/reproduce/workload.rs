@@ -49,6 +49,17 @@ pub struct Bench {
     pub price: Price,
 }
 
+/// What a measurement leaves.
+type Measured = (Seen, Usage, Watched);
+
+/// A time that is measured, and the numbers of its input and of that of a second attempt, if there may be one.
+struct Stretch {
+    warmup: u64,
+    seconds: u64,
+    input: u64,
+    again: Option<u64>,
+}
+
 impl Runner for Bench {
     fn has_files(&mut self, plan: &Plan, subject: usize, data: &Place) -> Result<bool> {
         Ok(plan.subjects[subject].instance(&self.lab)?.has_saved(&plan.saved(subject, data)))
@@ -215,6 +226,12 @@ impl Bench {
             _ => None,
         };
         settle(server.pid())?;
+        let record = |phase: Phase, place: Place, (seen, usage, watch): Measured, server: &Server| -> Result<Record> {
+            let run = finished(plan, phase.name(), seen, usage, server, &conditions, round)?;
+            let record = Record { subject: plan.subjects[subject].id().into(), phase, round, place, run, watch };
+            println!("  {}", told(&record));
+            Ok(record)
+        };
         let mut records = Vec::new();
         for inner in inner {
             let place: Place = place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
@@ -224,35 +241,28 @@ impl Bench {
                 if plan.settings.windows > 1 {
                     place.insert(Axis::Window, Value::Number(f64::from(window)));
                 }
-                let warmup = if window == 1 { plan.settings.warmup } else { 0 };
-                let seconds = plan.settings.seconds;
-                let mut measured = self.watched(&mut server, warmup, seconds, u64::from(window), &mut driver)?;
-                // Windows follow each other: none is measured twice.
-                if let Some(why) = measured.2.disturbed().filter(|_| plan.settings.windows() == 1) {
-                    println!("  once more: {why}");
-                    measured = self.watched(&mut server, warmup, seconds, AGAIN_INPUT, &mut driver)?;
-                }
-                let (seen, usage, watch) = measured;
-                let run = finished(plan, "run", seen, usage, &server, &conditions, round)?;
-                let subject = plan.subjects[subject].id().to_string();
-                records.push(Record { subject, phase: Phase::Run, round, place, run, watch });
-                println!("  {}", told(&records[records.len() - 1]));
+                let stretch = Stretch {
+                    warmup: if window == 1 { plan.settings.warmup } else { 0 },
+                    seconds: plan.settings.seconds,
+                    input: u64::from(window),
+                    // Windows follow each other: none is measured twice.
+                    again: (plan.settings.windows() == 1).then_some(AGAIN_INPUT),
+                };
+                let measured = self.measured(&mut server, &stretch, &mut driver)?;
+                records.push(record(Phase::Run, place, measured, &server)?);
             }
             driver.rate = paced_rate(plan, &place, before.iter().chain(&records));
             if plan.settings.paced_seconds > 0 && driver.rate.is_none() {
                 println!("  not measured at one rate: the baseline has none");
             } else if plan.settings.paced_seconds > 0 {
-                let (warmup, seconds) = (plan.settings.paced_warmup(), plan.settings.paced_seconds);
-                let mut measured = self.watched(&mut server, warmup, seconds, PACED_INPUT, &mut driver)?;
-                if let Some(why) = measured.2.disturbed() {
-                    println!("  once more: {why}");
-                    measured = self.watched(&mut server, warmup, seconds, PACED_AGAIN_INPUT, &mut driver)?;
-                }
-                let (seen, usage, watch) = measured;
-                let run = finished(plan, "paced", seen, usage, &server, &conditions, round)?;
-                let subject = plan.subjects[subject].id().to_string();
-                records.push(Record { subject, phase: Phase::Paced, round, place, run, watch });
-                println!("  {}", told(&records[records.len() - 1]));
+                let stretch = Stretch {
+                    warmup: plan.settings.paced_warmup(),
+                    seconds: plan.settings.paced_seconds,
+                    input: PACED_INPUT,
+                    again: Some(PACED_AGAIN_INPUT),
+                };
+                let measured = self.measured(&mut server, &stretch, &mut driver)?;
+                records.push(record(Phase::Paced, place, measured, &server)?);
             }
             driver.rate = None;
             if plan.settings.restarts {
@@ -271,6 +281,19 @@ impl Bench {
         Ok(records)
     }
 
+    /// Measures; once more where something disturbed it, if that is allowed.
+    fn measured(&mut self, server: &mut Server, stretch: &Stretch, driver: &mut Driver) -> Result<Measured> {
+        let Stretch { warmup, seconds, input, again } = *stretch;
+        let first = self.watched(server, warmup, seconds, input, driver)?;
+        match (first.2.disturbed(), again) {
+            (Some(why), Some(again)) => {
+                println!("  once more: {why}");
+                self.watched(server, warmup, seconds, again, driver)
+            }
+            _ => Ok(first),
+        }
+    }
+
     /// Warm-up and measurement.
     fn watched(
         &mut self,
@@ -279,7 +302,7 @@ impl Bench {
         seconds: u64,
         window: u64,
         driver: &mut Driver,
-    ) -> Result<(Seen, Usage, Watched)> {
+    ) -> Result<Measured> {
         let instance = server.instance().clone();
         // Between windows the load does not rest.
         let pace = if window > 1 { pace::now() } else { self.pace.settled() };

@@ -18,6 +18,47 @@ fn hooked(disk: &MemDisk, epoch: u64, hook: DiskHook) -> Log {
     Log::open(hooked, dir(), options(epoch), Tail::NEW, Box::new(|_| Ok(()))).unwrap()
 }
 
+/// A sync that is held up in the device until it is let go.
+struct HeldSync {
+    /// Syncs are held from now on.
+    holds: Arc<AtomicBool>,
+    entered: mpsc::Receiver<()>,
+    let_go: mpsc::Sender<()>,
+}
+
+impl HeldSync {
+    /// The hook of a disk whose held syncs end with `outcome`.
+    fn new(outcome: fn(&Path) -> Result<()>) -> (HeldSync, DiskHook) {
+        let (enter, entered) = mpsc::channel();
+        let (let_go, gate) = mpsc::channel();
+        let gate = std::sync::Mutex::new(gate);
+        let holds = Arc::new(AtomicBool::new(false));
+        let held = holds.clone();
+        let hook = move |operation, path: &Path| {
+            if operation != Operation::Sync || !held.swap(false, Ordering::SeqCst) {
+                return Ok(());
+            }
+            enter.send(()).unwrap();
+            gate.lock().unwrap().recv_timeout(PATIENCE).expect("a write waited for the sync");
+            outcome(path)
+        };
+        (HeldSync { holds, entered, let_go }, Arc::new(hook))
+    }
+
+    /// The next sync will be held.
+    fn hold(&self) {
+        self.holds.store(true, Ordering::SeqCst);
+    }
+
+    fn wait_until_held(&self) {
+        self.entered.recv_timeout(PATIENCE).unwrap();
+    }
+
+    fn let_go(&self) {
+        self.let_go.send(()).unwrap();
+    }
+}
+
 /// Whenever the process dies, what was written before is in the file; and short records share their pages. Plain and encrypted, where
 /// each writing of a page has a key of its own (the audit of nonces would tell otherwise).
 #[test]
@@ -167,28 +208,14 @@ fn a_mark_ends_a_page_that_is_written() {
 #[test]
 fn who_only_writes_waits_for_no_sync() {
     let disk = new_disk();
-    let (entered, in_sync) = mpsc::channel();
-    let (let_go, gate) = mpsc::channel::<()>();
-    let gate = std::sync::Mutex::new(gate);
-    let holds = Arc::new(AtomicBool::new(false));
-    let held = holds.clone();
-    let log = hooked(
-        &disk,
-        1,
-        Arc::new(move |operation, _| {
-            if operation == Operation::Sync && held.swap(false, Ordering::SeqCst) {
-                entered.send(()).unwrap();
-                gate.lock().unwrap().recv_timeout(PATIENCE).expect("a write waited for the sync");
-            }
-            Ok(())
-        }),
-    );
+    let (held, hook) = HeldSync::new(|_| Ok(()));
+    let log = hooked(&disk, 1, hook);
     log.sync(log.end()).unwrap();
     let first = log.append(b"first").unwrap();
-    holds.store(true, Ordering::SeqCst);
+    held.hold();
     std::thread::scope(|scope| {
         let syncs = scope.spawn(|| log.sync(first.end));
-        in_sync.recv_timeout(PATIENCE).unwrap();
+        held.wait_until_held();
         let mut last = first;
         for _ in 0..100 {
             last = log.append(b"only written").unwrap();
@@ -199,7 +226,7 @@ fn who_only_writes_waits_for_no_sync() {
         assert_eq!(read(&disk, Lsn(0)).unwrap().1.len(), 101);
         let (log, end) = (&log, last.end);
         let wants_sync = scope.spawn(move || log.sync(end));
-        let_go.send(()).unwrap();
+        held.let_go();
         syncs.join().unwrap().unwrap();
         wants_sync.join().unwrap().unwrap();
         assert!(log.durable() >= last.end);
@@ -213,29 +240,17 @@ fn who_only_writes_waits_for_no_sync() {
 #[test]
 fn a_failed_sync_stops_those_who_only_write() {
     let disk = new_disk();
-    let (entered, in_sync) = mpsc::channel();
-    let (let_go, gate) = mpsc::channel::<()>();
-    let gate = std::sync::Mutex::new(gate);
-    let fails = Arc::new(AtomicBool::new(false));
-    let failing = fails.clone();
-    let hook = move |operation, path: &Path| {
-        if operation == Operation::Sync && failing.load(Ordering::SeqCst) {
-            entered.send(()).unwrap();
-            gate.lock().unwrap().recv_timeout(PATIENCE).expect("a write waited for the sync");
-            return Err(Error::io("sync", path, std::io::Error::other("lost")));
-        }
-        Ok(())
-    };
-    let log = hooked(&disk, 1, Arc::new(hook));
+    let (held, hook) = HeldSync::new(|path| Err(Error::io("sync", path, std::io::Error::other("lost"))));
+    let log = hooked(&disk, 1, hook);
     log.sync(log.end()).unwrap();
     let first = log.append(b"first").unwrap();
-    fails.store(true, Ordering::SeqCst);
+    held.hold();
     std::thread::scope(|scope| {
         let syncs = scope.spawn(|| log.sync(first.end));
-        in_sync.recv_timeout(PATIENCE).unwrap();
+        held.wait_until_held();
         let span = log.append(b"written").unwrap();
         log.write(span.end).unwrap();
-        let_go.send(()).unwrap();
+        held.let_go();
         assert!(matches!(syncs.join().unwrap(), Err(Error::Poisoned(_))));
         assert!(matches!(log.write(span.end), Err(Error::Poisoned(_))));
         assert!(log.append(b"more").is_err() && log.durable() < first.end);
