@@ -141,6 +141,41 @@ pub fn spent(pid: u32) -> Result<Spent> {
     })
 }
 
+/// How long the threads of a process have run, and waited for a processor while they could have, in nanoseconds. Those that have
+/// ended are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turns {
+    pub ran_ns: u64,
+    pub waited_ns: u64,
+}
+
+impl Turns {
+    /// Those of this process up to now.
+    pub fn of(pid: u32) -> Result<Turns> {
+        let mut turns = Turns::default();
+        for task in process(pid)?.tasks().context("/proc/PID/task")? {
+            // A thread may end meanwhile.
+            if let Ok(stat) = task.and_then(|task| task.schedstat()) {
+                turns = turns.and(Turns { ran_ns: stat.sum_exec_runtime, waited_ns: stat.run_delay });
+            }
+        }
+        Ok(turns)
+    }
+
+    /// Both together.
+    pub fn and(self, other: Turns) -> Turns {
+        Turns { ran_ns: self.ran_ns + other.ran_ns, waited_ns: self.waited_ns + other.waited_ns }
+    }
+
+    /// Between an earlier moment and this one.
+    pub fn since(self, before: Turns) -> Turns {
+        Turns {
+            ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+        }
+    }
+}
+
 /// Ticks of user and system time that this process has had.
 pub fn ticks(pid: u32) -> Result<u64> {
     let stat = process(pid)?.stat().context("/proc/PID/stat")?;

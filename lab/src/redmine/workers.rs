@@ -48,6 +48,11 @@ impl Done {
         (!kept.is_empty()).then(|| sum as f64 / kept.len() as f64 / 1e6)
     }
 
+    /// What all operations took together, those of processes beside each other added up, in seconds.
+    pub fn sum(&self) -> f64 {
+        self.ops.iter().map(|op| op.took_us).sum::<u64>() as f64 / 1e6
+    }
+
     /// From the first beginning to the last end, in seconds.
     pub fn seconds(&self) -> f64 {
         let end = self.ops.iter().map(|op| op.began_us + op.took_us).max().unwrap_or(0);

@@ -4,7 +4,8 @@
 //! from those of the other. For each engine over all places, at least [`PLACES`], [`signed_rank`] tells whether the medians went one
 //! way. Less than [`CHANCE`] is a difference; all else is not spoken of. Measurements that are left out take no part.
 //!
-//! What it cannot tell: whether the machine was another one between the two runs. Only engines in one run are compared for sure.
+//! Each is asked twice: of the figure, and of the figure over the baseline's in the same run. A machine that was faster or slower
+//! between the two runs changes the first and hardly the second.
 
 use super::experiment::{Phase, Place, place_text};
 use super::metric;
@@ -71,81 +72,119 @@ fn text(a: &Results, b: &Results) -> Result<String> {
         x.scale_name,
         y.scale_name
     );
-    let mut differences = Vec::new();
-    let (mut tested, mut untested) = (0, 0);
+    let mut compared = Compared { a, b, differences: Vec::new(), tested: 0, untested: 0 };
     let both = x.subjects.iter().filter(|subject| y.subjects.iter().any(|other| other.id() == subject.id()));
+    let one_baseline = a.baseline().id() == b.baseline().id();
     for subject in both {
         for phase in Phase::ALL {
-            let places = places(a, subject, phase);
             for metric in METRICS {
-                let mut quotients = Vec::new();
-                for place in &places {
-                    let of = |results: &Results| {
-                        results.metric(metric, subject, phase, place).filter(|measured| !measured.disturbed)
-                    };
-                    let (Some(one), Some(other)) = (of(a), of(b)) else { continue };
-                    let quotient = other.figure.value / one.figure.value;
-                    if !quotient.is_finite() || quotient <= 0.0 {
-                        continue;
-                    }
-                    quotients.push(quotient);
-                    let Some(chance) = chance(&one, &other) else {
-                        untested += 1;
-                        continue;
-                    };
-                    tested += 1;
-                    let what = what(subject, phase, place);
-                    let (a, b) = (Some(one.figure.value), Some(other.figure.value));
-                    differences.push(Difference { what, metric, a, b, quotient, chance });
-                }
-                if quotients.len() >= PLACES {
-                    tested += 1;
-                    let chance = signed_rank(&quotients.iter().map(|q| q.ln()).collect::<Vec<_>>());
-                    let what = format!("{}, all {} places", subject.title(), quotients.len());
-                    let quotient = crate::stats::median(&quotients);
-                    differences.push(Difference { what, metric, a: None, b: None, quotient, chance });
+                compared.add(subject, phase, metric, Against::Itself);
+                if one_baseline && subject.id() != a.baseline().id() {
+                    compared.add(subject, phase, metric, Against::Baseline);
                 }
             }
         }
     }
-    differences.retain(|difference| difference.chance < CHANCE);
-    Ok(written(&differences, tested, untested))
+    Ok(compared.written())
 }
 
-fn written(differences: &[Difference], tested: usize, untested: usize) -> String {
-    let mut text = String::new();
-    for Difference { what, metric, a, b, quotient, chance } in differences {
-        let values = match (a, b) {
-            (Some(a), Some(b)) => format!("{} to {}, ", number(*a), number(*b)),
-            _ => String::new(),
+/// What a figure is set against before two runs are compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Against {
+    /// Nothing: a machine that has become slower is a difference.
+    Itself,
+    /// The baseline's figure of the same run, at the same place.
+    Baseline,
+}
+
+/// What was compared, and what differs.
+struct Compared<'r> {
+    a: &'r Results,
+    b: &'r Results,
+    differences: Vec<Difference>,
+    tested: usize,
+    /// Places with too few rounds.
+    untested: usize,
+}
+
+impl Compared<'_> {
+    /// A metric of an engine, place by place and over all places.
+    fn add(&mut self, subject: &Subject, phase: Phase, metric: &'static str, against: Against) {
+        let (a, b) = (self.a, self.b);
+        let over = match against {
+            Against::Itself => String::new(),
+            Against::Baseline => format!(" over {}", a.baseline().title()),
         };
-        let _ = writeln!(text, "{what}: {}: {values}times {quotient:.3} (p = {chance:.4})", metric::title(metric));
+        let mut quotients = Vec::new();
+        for place in places(a, subject, phase) {
+            let of = |results: &Results| {
+                let measured = match against {
+                    Against::Itself => results.metric(metric, subject, phase, &place),
+                    Against::Baseline => results.ratio(metric, subject, phase, &place),
+                };
+                measured.filter(|measured| !measured.disturbed)
+            };
+            let (Some(one), Some(other)) = (of(a), of(b)) else { continue };
+            let quotient = other.figure.value / one.figure.value;
+            if !quotient.is_finite() || quotient <= 0.0 {
+                continue;
+            }
+            quotients.push(quotient);
+            let Some(chance) = chance(&one, &other) else {
+                self.untested += 1;
+                continue;
+            };
+            let place = if place.is_empty() { String::new() } else { format!(", {}", place_text(&place)) };
+            let what = format!("{}{over}{}{place}", subject.title(), phase.label());
+            let (a, b) = (Some(one.figure.value), Some(other.figure.value));
+            self.test(Difference { what, metric, a, b, quotient, chance });
+        }
+        if quotients.len() >= PLACES {
+            let chance = signed_rank(&quotients.iter().map(|q| q.ln()).collect::<Vec<_>>());
+            let what = format!("{}{over}{}, all {} places", subject.title(), phase.label(), quotients.len());
+            let quotient = crate::stats::median(&quotients);
+            self.test(Difference { what, metric, a: None, b: None, quotient, chance });
+        }
     }
-    if differences.is_empty() {
-        text += "No difference is larger than the noise.\n";
+
+    fn test(&mut self, difference: Difference) {
+        self.tested += 1;
+        if difference.chance < CHANCE {
+            self.differences.push(difference);
+        }
     }
-    let _ = writeln!(
-        text,
-        "{tested} comparisons were tested, {} differ; by chance alone {:.1} would. {untested} had too few rounds: {ROUNDS} are needed \
-         on both sides.",
-        differences.len(),
-        tested as f64 * CHANCE
-    );
-    if differences.len() as f64 <= tested as f64 * CHANCE {
-        text += "That is no more than chance.\n";
+
+    fn written(&self) -> String {
+        let Compared { differences, tested, untested, .. } = self;
+        let mut text = String::new();
+        for Difference { what, metric, a, b, quotient, chance } in differences {
+            let values = match (a, b) {
+                (Some(a), Some(b)) => format!("{} to {}, ", number(*a), number(*b)),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "{what}: {}: {values}times {quotient:.3} (p = {chance:.4})", metric::title(metric));
+        }
+        if differences.is_empty() {
+            text += "No difference is larger than the noise.\n";
+        }
+        let by_chance = *tested as f64 * CHANCE;
+        let _ = writeln!(
+            text,
+            "{tested} comparisons were tested, {} differ; by chance alone {by_chance:.1} would. {untested} had too few rounds: \
+             {ROUNDS} are needed on both sides.",
+            differences.len(),
+        );
+        if differences.len() as f64 <= by_chance {
+            text += "That is no more than chance.\n";
+        }
+        text
     }
-    text
 }
 
 fn chance(a: &Measured, b: &Measured) -> Option<f64> {
     let values = |measured: &Measured| measured.rounds.values().copied().collect::<Vec<_>>();
     let (a, b) = (values(a), values(b));
     (a.len() >= ROUNDS && b.len() >= ROUNDS).then(|| mann_whitney(&a, &b))
-}
-
-fn what(subject: &Subject, phase: Phase, place: &Place) -> String {
-    let place = if place.is_empty() { String::new() } else { format!(", {}", place_text(place)) };
-    format!("{}{}{place}", subject.title(), phase.label())
 }
 
 /// Where an engine was measured, each once.
@@ -200,6 +239,25 @@ mod tests {
         assert!(few.contains("No difference") && few.contains("had too few rounds"), "{few}");
         let many = text(&run(1, 9, |_, at| 1000 * u64::from(at)), &run(1, 9, |_, at| 1100 * u64::from(at))).unwrap();
         assert!(many.contains("InnoDB, all 9 places: transactions/s: times 1.100"), "{many}");
+    }
+
+    #[test]
+    fn another_pace_of_the_machine_is_no_difference_to_the_baseline() {
+        // All engines at so many percent, Strata moreover by itself.
+        let run = |pace: u64, strata: u64| {
+            let places = (1..=9u64).flat_map(|at| {
+                let place = [(Axis::Memory, Value::Number(at as f64))];
+                let of = |engine, percent| record(engine, 1, &place, 100 * at * pace * percent / 100);
+                [of("innodb", 100), of("strata", strata)]
+            });
+            results("tpcc-memory", &["innodb", "strata"], places.collect())
+        };
+        let slower = text(&run(100, 100), &run(80, 100)).unwrap();
+        assert!(slower.contains("InnoDB, all 9 places: transactions/s: times 0.800"), "{slower}");
+        assert!(slower.contains("Strata, all 9 places: transactions/s: times 0.800"), "{slower}");
+        assert!(!slower.contains("over InnoDB"), "{slower}");
+        let both = text(&run(100, 100), &run(80, 120)).unwrap();
+        assert!(both.contains("Strata over InnoDB, all 9 places: transactions/s: times 1.200"), "{both}");
     }
 
     #[test]

@@ -314,6 +314,9 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                         run.run.disk.data = 50 << 20;
                         run.run.further.insert("statements".into(), 4.0);
                         run.run.further.insert("op s".into(), 0.06 / (*subject + 1) as f64);
+                        for part in ["application ms", "server ms", "queue ms", "rest ms"] {
+                            run.run.further.insert(part.into(), 15.0 / (*subject + 1) as f64);
+                        }
                         run.run.further.extend([("open ms".into(), 200.0), ("recover ms".into(), 300.0 * size(data))]);
                         records.push(run);
                     }

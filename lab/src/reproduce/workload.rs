@@ -222,7 +222,7 @@ impl Bench {
             sbtest::warm(&server, size(&plan.settings))?;
         }
         let mut application = match plan.experiment.workload {
-            Workload::Redmine => Some(Application::start(plan, &self.lab, &instance, before)?),
+            Workload::Redmine => Some(Application::start(plan, &self.lab, &server, before)?),
             _ => None,
         };
         settle(server.pid())?;
