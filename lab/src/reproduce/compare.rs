@@ -1,4 +1,7 @@
-//! The command `compare`: what differs between two stored runs of an experiment, and what is noise.
+//! The command `compare`: what differs between two runs of an experiment, and what is noise.
+//!
+//! A run is a stored one, or the short form that the tree has of it. With one run alone the other is the tree's, which so is the
+//! baseline of whoever changes something.
 //!
 //! For each engine and place with at least [`ROUNDS`] rounds on both sides, [`mann_whitney`] tells whether the rounds of one lie apart
 //! from those of the other. For each engine over all places, at least [`PLACES`], [`signed_rank`] tells whether the medians went one
@@ -7,13 +10,13 @@
 //! Each is asked twice: of the figure, and of the figure over the baseline's in the same run. A machine that was faster or slower
 //! between the two runs changes the first and hardly the second.
 
-use super::experiment::{Phase, Place, place_text};
+use super::experiment::Phase;
+use super::figures::{Figures, Row};
 use super::metric;
 use super::rank::{mann_whitney, signed_rank};
-use super::results::{Measured, Results};
-use super::store::Store;
-use super::subject::Subject;
+use super::results::Measured;
 use crate::page::number;
+use crate::paths;
 use anyhow::{Result, ensure};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,19 +33,19 @@ const METRICS: [&str; 7] = ["tps", "p95_ms", "p99_ms", "written_kb_tx", "read_kb
 /// Options of `compare`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder of a stored run, as 'reproduce' names it
+    /// Folder of a stored run, as 'reproduce' names it, or of a short form in docs/results
     a: PathBuf,
-    /// Folder of another run of the same experiment
-    b: PathBuf,
+    /// Another one of the same experiment, set beside the first [default: A itself, set beside what docs/results has]
+    b: Option<PathBuf>,
 }
 
 /// The command `compare`.
 pub fn run(args: Args) -> Result<()> {
-    let read = |folder: &PathBuf| -> Result<Results> {
-        let store = Store::read(folder)?;
-        Ok(Results { plan: store.plan()?, records: store.records()? })
+    let first = Figures::read(&args.a, &METRICS)?;
+    let (a, b) = match &args.b {
+        Some(b) => (first, Figures::read(b, &METRICS)?),
+        None => (Figures::read(&paths::checkout()?.join("docs/results").join(&first.experiment), &METRICS)?, first),
     };
-    let (a, b) = (read(&args.a)?, read(&args.b)?);
     print!("{}", text(&a, &b)?);
     Ok(())
 }
@@ -58,34 +61,26 @@ struct Difference {
     chance: f64,
 }
 
-fn text(a: &Results, b: &Results) -> Result<String> {
-    let (x, y) = (&a.plan, &b.plan);
-    ensure!(
-        x.experiment.name == y.experiment.name,
-        "{} and {} cannot be compared",
-        x.experiment.name,
-        y.experiment.name
-    );
-    ensure!(
-        x.scale_name == y.scale_name && x.scale.factor == y.scale.factor,
-        "the runs have other scales: {} and {}",
-        x.scale_name,
-        y.scale_name
-    );
+fn text(a: &Figures, b: &Figures) -> Result<String> {
+    ensure!(a.experiment == b.experiment, "{} and {} cannot be compared", a.experiment, b.experiment);
+    ensure!(a.scale == b.scale, "the runs have other scales: {} and {}", a.scale, b.scale);
     let mut compared = Compared { a, b, differences: Vec::new(), tested: 0, untested: 0 };
-    let both = x.subjects.iter().filter(|subject| y.subjects.iter().any(|other| other.id() == subject.id()));
-    let one_baseline = a.baseline().id() == b.baseline().id();
-    for subject in both {
-        for phase in Phase::ALL {
-            for metric in METRICS {
-                compared.add(subject, phase, metric, Against::Itself);
-                if one_baseline && subject.id() != a.baseline().id() {
-                    compared.add(subject, phase, metric, Against::Baseline);
-                }
+    let mut groups: Vec<(&str, Phase)> = Vec::new();
+    for row in &a.rows {
+        if !groups.contains(&(&row.engine, row.phase)) {
+            groups.push((&row.engine, row.phase));
+        }
+    }
+    for (engine, phase) in groups {
+        let rows: Vec<&Row> = a.rows.iter().filter(|row| row.engine == engine && row.phase == phase).collect();
+        for metric in METRICS {
+            compared.add(&rows, metric, Against::Itself);
+            if a.baseline == b.baseline && engine != a.baseline {
+                compared.add(&rows, metric, Against::Baseline);
             }
         }
     }
-    Ok(compared.written())
+    Ok(format!("From {} to {}.\n{}", a.commit, b.commit, compared.written()))
 }
 
 /// What a figure is set against before two runs are compared.
@@ -99,8 +94,8 @@ enum Against {
 
 /// What was compared, and what differs.
 struct Compared<'r> {
-    a: &'r Results,
-    b: &'r Results,
+    a: &'r Figures,
+    b: &'r Figures,
     differences: Vec<Difference>,
     tested: usize,
     /// Places with too few rounds.
@@ -108,23 +103,24 @@ struct Compared<'r> {
 }
 
 impl Compared<'_> {
-    /// A metric of an engine, place by place and over all places.
-    fn add(&mut self, subject: &Subject, phase: Phase, metric: &'static str, against: Against) {
-        let (a, b) = (self.a, self.b);
-        let over = match against {
-            Against::Itself => String::new(),
-            Against::Baseline => format!(" over {}", a.baseline().title()),
+    /// A metric of an engine in a phase, place by place and over all places.
+    fn add(&mut self, rows: &[&Row], metric: &'static str, against: Against) {
+        let Some(first) = rows.first() else { return };
+        let over = match (against, self.a.rows.iter().find(|row| row.engine == self.a.baseline)) {
+            (Against::Baseline, Some(baseline)) => format!(" over {}", baseline.title),
+            _ => String::new(),
         };
+        let who = format!("{}{over}{}", first.title, first.phase.label());
         let mut quotients = Vec::new();
-        for place in places(a, subject, phase) {
-            let of = |results: &Results| {
+        for row in rows {
+            let of = |run: &Figures| {
                 let measured = match against {
-                    Against::Itself => results.metric(metric, subject, phase, &place),
-                    Against::Baseline => results.ratio(metric, subject, phase, &place),
+                    Against::Itself => run.metric(metric, row),
+                    Against::Baseline => run.ratio(metric, row),
                 };
                 measured.filter(|measured| !measured.disturbed)
             };
-            let (Some(one), Some(other)) = (of(a), of(b)) else { continue };
+            let (Some(one), Some(other)) = (of(self.a), of(self.b)) else { continue };
             let quotient = other.figure.value / one.figure.value;
             if !quotient.is_finite() || quotient <= 0.0 {
                 continue;
@@ -134,14 +130,14 @@ impl Compared<'_> {
                 self.untested += 1;
                 continue;
             };
-            let place = if place.is_empty() { String::new() } else { format!(", {}", place_text(&place)) };
-            let what = format!("{}{over}{}{place}", subject.title(), phase.label());
+            let place = row.place_text();
+            let what = if place.is_empty() { who.clone() } else { format!("{who}, {place}") };
             let (a, b) = (Some(one.figure.value), Some(other.figure.value));
             self.test(Difference { what, metric, a, b, quotient, chance });
         }
         if quotients.len() >= PLACES {
             let chance = signed_rank(&quotients.iter().map(|q| q.ln()).collect::<Vec<_>>());
-            let what = format!("{}{over}{}, all {} places", subject.title(), phase.label(), quotients.len());
+            let what = format!("{who}, all {} places", quotients.len());
             let quotient = crate::stats::median(&quotients);
             self.test(Difference { what, metric, a: None, b: None, quotient, chance });
         }
@@ -187,24 +183,20 @@ fn chance(a: &Measured, b: &Measured) -> Option<f64> {
     (a.len() >= ROUNDS && b.len() >= ROUNDS).then(|| mann_whitney(&a, &b))
 }
 
-/// Where an engine was measured, each once.
-fn places(results: &Results, subject: &Subject, phase: Phase) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
-    for record in results.records.iter().filter(|r| r.subject == subject.id() && r.phase == phase) {
-        if !places.contains(&record.place) {
-            places.push(record.place.clone());
-        }
-    }
-    places
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::experiment::{Axis, Value};
     use super::super::record::Record;
     use super::super::record::testing::record;
+    use super::super::results::Results;
     use super::super::results::testing::results;
+    use super::super::short::Short;
     use super::*;
+    use crate::page::Page;
+
+    fn text(a: &Results, b: &Results) -> Result<String> {
+        super::text(&Figures::of(a, &METRICS), &Figures::of(b, &METRICS))
+    }
 
     fn run(rounds: u32, places: u32, transactions: impl Fn(u32, u32) -> u64) -> Results {
         let mut records: Vec<Record> = Vec::new();
@@ -258,6 +250,23 @@ mod tests {
         assert!(!slower.contains("over InnoDB"), "{slower}");
         let both = text(&run(100, 100), &run(80, 120)).unwrap();
         assert!(both.contains("Strata over InnoDB, all 9 places: transactions/s: times 1.200"), "{both}");
+    }
+
+    #[test]
+    fn a_short_form_is_compared_by_its_medians() {
+        let folder = tempfile::tempdir().unwrap();
+        let short = |run: &Results| {
+            let short = Short::of(run, &Page::new(""), 0).unwrap();
+            std::fs::write(folder.path().join("report.json"), short.json().unwrap()).unwrap();
+            Figures::read(folder.path(), &METRICS).unwrap()
+        };
+        let tree = short(&run(1, 9, |_, at| 1000 * u64::from(at)));
+        let slower = Figures::of(&run(5, 9, |_, at| 800 * u64::from(at)), &METRICS);
+        let told = super::text(&tree, &slower).unwrap();
+        assert!(told.contains("InnoDB, all 9 places: transactions/s: times 0.800"), "{told}");
+        let mut disturbed = run(1, 9, |_, at| 1000 * u64::from(at));
+        disturbed.records.iter_mut().for_each(|record| record.watch.stolen = 0.5);
+        assert!(super::text(&short(&disturbed), &slower).unwrap().contains("No difference"));
     }
 
     #[test]

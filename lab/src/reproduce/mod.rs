@@ -8,13 +8,14 @@
 //! | [`workload`], [`rows`], [`prose`], [`application`] | loads and drivers |
 //! | [`watch`], [`record`](mod@record), [`metric`] | what is measured, and figures by name |
 //! | [`results`], [`rank`], [`verdict`], [`growth`], [`pages`], [`drawn`], [`grid`] | medians, tests, sentences, the page and its figures |
-//! | [`compare`] | the command `compare` |
-//! | [`publish`] | the command `publish` |
+//! | [`compare`], [`figures`] | the command `compare`, and runs as it sees them |
+//! | [`publish`], [`short`] | the command `publish`, and the short form of a run in the tree |
 
 mod application;
 pub mod compare;
 mod drawn;
 mod experiment;
+mod figures;
 mod grid;
 mod growth;
 mod metric;
@@ -28,6 +29,7 @@ mod record;
 mod results;
 mod rows;
 mod settings;
+mod short;
 mod store;
 mod subject;
 mod verdict;

@@ -10,20 +10,15 @@
 //!
 //! What stands between the marks is made from the files `report.json` alone, of all runs that are there, so that a test can tell
 //! whether it is what they say. A run that is published again takes the place of the earlier one.
-//!
-//! Rejected: whole runs in the tree (megabytes of seconds; whoever wants them repeats the command that each page names).
 
-use super::experiment::{OWN, Phase, Place, SCALE};
-use super::metric;
+use super::experiment::{OWN, SCALE};
 use super::pages;
 use super::results::Results;
+use super::short::{REPORT, Short};
 use super::store::Store;
-use crate::page::{Chart, Figure, Page, Part, Plot, to_markdown};
+use crate::page::{Chart, Page, Part, Plot, to_markdown};
 use crate::paths;
-use crate::report::day;
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +29,6 @@ const BEGIN: &str = "<!-- Made by 'strata-lab publish' from docs/results/*/repor
 const END: &str = "<!-- The end of what it makes. -->";
 /// The line of the summary below which the pages stand.
 const ABOVE: &str = "  - [How it is measured](results/method.md)\n";
-const REPORT: &str = "report.json";
 const HEADLINE: &str = "headline.svg";
 
 /// Options of `publish`.
@@ -59,155 +53,6 @@ pub fn run(args: Args) -> Result<()> {
         println!("{}: {} measurements, {left_out} of them left out", written.display(), results.records.len());
     }
     tree.write_marked()
-}
-
-/// A run in its short form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Short {
-    experiment: String,
-    title: String,
-    scale: String,
-    rounds: u32,
-    /// The day on which it began.
-    day: String,
-    machine: String,
-    processor: String,
-    disk: String,
-    kernel: String,
-    server: String,
-    commit: String,
-    command: String,
-    measurements: usize,
-    left_out: usize,
-    verdict: Vec<String>,
-    #[serde(default)]
-    headline: Option<Headline>,
-    lines: Vec<Line>,
-}
-
-/// What the README shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Headline {
-    text: String,
-    engines: Vec<String>,
-    rows: Vec<HeadlineRow>,
-    /// What the picture beside shows; it is `headline.svg`.
-    picture: Option<String>,
-}
-
-/// A metric with the median of each engine; none where it was not measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HeadlineRow {
-    metric: String,
-    medians: Vec<Option<f64>>,
-}
-
-/// An engine at a place: median, smallest and largest round of each metric.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    engine: String,
-    phase: Phase,
-    place: BTreeMap<String, String>,
-    figures: BTreeMap<String, [f64; 3]>,
-}
-
-impl Short {
-    fn of(results: &Results, page: &Page, begun: u64) -> Result<Short> {
-        let plan = &results.plan;
-        let first = &results.records.first().context("the run has no measurement")?.run;
-        Ok(Short {
-            experiment: plan.experiment.name.clone(),
-            title: plan.experiment.title.clone(),
-            scale: plan.scale_name.clone(),
-            rounds: plan.rounds,
-            day: day(begun),
-            machine: first.machine.clone(),
-            processor: first.place.processor.clone(),
-            disk: first.place.disk.clone(),
-            kernel: first.place.kernel.clone(),
-            server: first.version.clone(),
-            commit: first.place.commit.clone(),
-            command: first.place.command.clone(),
-            measurements: results.records.len(),
-            left_out: results.left_out().len(),
-            verdict: page.verdict.clone(),
-            headline: headline(results),
-            lines: lines(results),
-        })
-    }
-
-    fn page(&self) -> String {
-        format!("{}/report.md", self.experiment)
-    }
-
-    /// The file's text: an engine at a place is one line of it, which keeps it small and shows in a difference what has changed.
-    fn json(&self) -> Result<String> {
-        let lines = self.lines.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-        let rest = serde_json::to_string_pretty(&Short { lines: Vec::new(), ..self.clone() })?;
-        let rest = rest.strip_suffix("[]\n}").context("the lines are not the last of the short form")?;
-        Ok(format!("{rest}[\n    {}\n  ]\n}}\n", lines.join(",\n    ")))
-    }
-}
-
-fn headline(results: &Results) -> Option<Headline> {
-    let headline = results.plan.experiment.headline.as_ref()?;
-    let (place, subjects) = (results.place(&headline.at), results.subjects(Phase::Run));
-    let rows = headline.metrics.iter().map(|name| HeadlineRow {
-        metric: metric::title(name),
-        medians: subjects
-            .iter()
-            .map(|subject| Some(results.metric(name, subject, Phase::Run, &place)?.figure.value))
-            .map(|median| median.map(digits))
-            .collect(),
-    });
-    Some(Headline {
-        text: headline.text.clone(),
-        engines: subjects.iter().map(|subject| subject.title().to_string()).collect(),
-        rows: rows.collect(),
-        picture: results
-            .plan
-            .experiment
-            .figures
-            .iter()
-            .find(|f| Some(&f.id) == headline.picture.as_ref())
-            .map(|f| f.title.clone()),
-    })
-}
-
-fn lines(results: &Results) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for phase in Phase::ALL {
-        for subject in results.subjects(phase) {
-            let mut places: Vec<&Place> = Vec::new();
-            for record in results.records.iter().filter(|r| r.phase == phase && r.subject == subject.id()) {
-                if !places.contains(&&record.place) {
-                    places.push(&record.place);
-                }
-            }
-            lines.extend(places.into_iter().map(|place| {
-                let figures = metric::names().into_iter().filter_map(|name| {
-                    let Figure { value, low, high, .. } = results.metric(name, subject, phase, place)?.figure;
-                    Some((name.to_string(), [value, low.unwrap_or(value), high.unwrap_or(value)].map(digits)))
-                });
-                Line {
-                    engine: subject.id().into(),
-                    phase,
-                    place: place.iter().map(|(axis, value)| (axis.name().to_string(), value.to_string())).collect(),
-                    figures: figures.collect(),
-                }
-            }));
-        }
-    }
-    lines
-}
-
-/// Four significant digits: what is behind them is noise, and fills the tree.
-fn digits(value: f64) -> f64 {
-    format!("{value:.3e}").parse().unwrap_or(value)
 }
 
 /// A checkout.
@@ -264,12 +109,7 @@ impl Tree {
         let mut shorts = Vec::new();
         let folder = self.results();
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let path = entry?.path().join(REPORT);
-            if path.is_file() {
-                let text = fs::read_to_string(&path)?;
-                let short: Short = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-                shorts.push(short);
-            }
+            shorts.extend(Short::read(&entry?.path())?);
         }
         let place = |short: &Short| OWN.iter().chain([&SCALE]).position(|(name, _)| *name == short.experiment);
         shorts.sort_by_key(|short| (place(short).unwrap_or(usize::MAX), short.experiment.clone()));
@@ -476,18 +316,5 @@ mod tests {
         tree.write_marked().unwrap();
         assert_eq!(fs::read_to_string(tree.top.join("README.md")).unwrap(), before);
         assert!(fs::read_to_string(tree.results().join("README.md")).unwrap().contains("](scale/report.md)"));
-    }
-
-    #[test]
-    fn short_forms_come_back() {
-        let results = results("linkbench");
-        let page = pages::page(&results).unwrap();
-        let short = Short::of(&results, &page, 0).unwrap();
-        let text = short.json().unwrap();
-        assert_eq!(serde_json::from_str::<Short>(&text).unwrap(), short);
-        let of_lines = text.lines().filter(|line| line.starts_with("    {\"engine\":"));
-        assert_eq!(of_lines.count(), short.lines.len());
-        assert!(short.lines.iter().all(|line| !line.figures.is_empty()));
-        assert_eq!((digits(1234.56), digits(0.000123456), digits(0.0)), (1235.0, 0.0001235, 0.0));
     }
 }

@@ -33,6 +33,11 @@ impl Measured {
         Some(Measured { figure: Figure::median_of(&values)?, rounds, disturbed })
     }
 
+    /// A figure of which nothing but itself is known.
+    pub fn one(value: f64, disturbed: bool) -> Measured {
+        Measured { figure: Figure::from(value), rounds: BTreeMap::from([(1, value)]), disturbed }
+    }
+
     /// Each round's figure changed in this way.
     pub fn map(&self, change: impl Fn(f64) -> f64) -> Option<Measured> {
         Measured::of(self.rounds.iter().map(|(round, value)| (*round, change(*value))).collect(), self.disturbed)
@@ -68,6 +73,17 @@ impl Results {
             At::End(End::Last) => self.plan.axis(axis).last().cloned(),
         };
         at.iter().filter_map(|(axis, at)| Some((*axis, value(*axis, at)?))).collect()
+    }
+
+    /// Where an engine was measured, each once.
+    pub fn places(&self, subject: &Subject, phase: Phase) -> Vec<&Place> {
+        let mut places: Vec<&Place> = Vec::new();
+        for record in self.records.iter().filter(|r| r.subject == subject.id() && r.phase == phase) {
+            if !places.contains(&&record.place) {
+                places.push(&record.place);
+            }
+        }
+        places
     }
 
     /// Records of an engine at a place: those that count, or all if none does.
