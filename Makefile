@@ -40,8 +40,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint monitoring-test \
-        unit profile deb deb-test sql-test slice suites baseline check-isolation torture lab-built lab-driver lab lab-redmine \
-        bench bench-test clean distclean FORCE
+        unit profile deb deb-test sql-test slice suites baseline check-isolation torture lab lab-redmine bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 or 13 (as root), unpacks headers'
@@ -164,8 +163,9 @@ check-isolation: plugin
 	target/release/strata-lab isolation --level $(ISOLATION_LEVELS) --seconds $(ISOLATION_SECONDS) --kill $(ISOLATION_KILLS)
 
 # The long form of what 'make test' does in seconds. TORTURE: options for each of them, as --seed N.
-torture: lab-built
+torture: plugin
 	@scripts/setup.sh spider
+	$(CARGO) build --release -p strata-lab
 	target/release/strata-lab failover --rounds 60 $(TORTURE)
 	for shards in 2 4; do for coordinator in own spider; do \
 	  target/release/strata-lab spider --shards $$shards --coordinator $$coordinator --rounds 72 $(TORTURE) || exit; \
@@ -174,21 +174,16 @@ torture: lab-built
 	  target/release/strata-lab spider-tpcc --shards $$shards --small --warehouses 8 --rounds 2 --seconds 60 $(TORTURE) || exit; \
 	done
 
-# Side by side: to link the plugin takes one processor for minutes.
-lab-built: setup
-	@$(MAKE) --no-print-directory -j2 plugin lab-driver
-
-lab-driver:
-	$(CARGO) build --release -p strata-lab
-
 # One after the other; ended in between, the same command goes on. LAB: options, see 'make lab LAB=--help'.
-lab: lab-built
+lab: plugin
+	$(CARGO) build --release -p strata-lab
 	for experiment in tpcc-memory linkbench xa compressible; do \
 	  target/release/strata-lab reproduce $$experiment $(LAB) || exit; \
 	done
 
 # Apart, because it installs some 125 packages. LAB: options, as above.
-lab-redmine: lab-built
+lab-redmine: plugin
+	$(CARGO) build --release -p strata-lab
 	target/release/strata-lab reproduce redmine --set-up $(LAB)
 
 # A workspace of its own: nothing else here compiles what it is compared with. BENCH: options, see 'make bench BENCH=--help'.
