@@ -135,15 +135,21 @@ pub type Place = BTreeMap<Axis, Value>;
 
 /// `memory 0.06, commit xa`.
 pub fn place_text(place: &Place) -> String {
-    let parts: Vec<String> = place.iter().map(|(axis, value)| format!("{} {}", axis.name(), short(value))).collect();
-    parts.join(", ")
+    words_text(place.iter().map(|(axis, value)| (axis.name(), value.to_string())))
 }
 
-fn short(value: &Value) -> String {
-    match value {
-        Value::Number(number) if number.fract() != 0.0 => format!("{number:.3}"),
-        other => other.to_string(),
-    }
+/// A place as files have it: values by the names of their axes.
+pub fn place_words(place: &Place) -> BTreeMap<String, String> {
+    place.iter().map(|(axis, value)| (axis.name().to_string(), value.to_string())).collect()
+}
+
+/// Names and values as [`place_text`] has them.
+pub fn words_text<'a>(words: impl Iterator<Item = (&'a str, String)>) -> String {
+    let short = |value: String| match value.parse::<f64>() {
+        Ok(number) if number.fract() != 0.0 => format!("{number:.3}"),
+        _ => value,
+    };
+    words.map(|(name, value)| format!("{name} {}", short(value))).collect::<Vec<_>>().join(", ")
 }
 
 /// What it takes to go from one value of a sweep to the next.

@@ -1,7 +1,7 @@
 //! A run as `compare` sees it: figures of engines at places, of a stored run with all its rounds, of a short form in the tree with
 //! the medians alone.
 
-use super::experiment::Phase;
+use super::experiment::{Phase, place_words, words_text};
 use super::results::{Measured, Results};
 use super::short::Short;
 use super::store::Store;
@@ -36,12 +36,7 @@ pub struct Row {
 impl Row {
     /// `memory 0.056, commit xa`.
     pub fn place_text(&self) -> String {
-        let short = |value: &String| match value.parse::<f64>() {
-            Ok(number) if number.fract() != 0.0 => format!("{number:.3}"),
-            _ => value.clone(),
-        };
-        let parts: Vec<String> = self.place.iter().map(|(axis, value)| format!("{axis} {}", short(value))).collect();
-        parts.join(", ")
+        words_text(self.place.iter().map(|(axis, value)| (axis.as_str(), value.clone())))
     }
 }
 
@@ -68,7 +63,7 @@ impl Figures {
                         engine: subject.id().to_string(),
                         title: subject.title().to_string(),
                         phase,
-                        place: place.iter().map(|(axis, value)| (axis.name().into(), value.to_string())).collect(),
+                        place: place_words(place),
                         figures: metrics.iter().copied().filter_map(measured).collect(),
                     }
                 }));

@@ -2,7 +2,7 @@
 //!
 //! Rejected: whole runs in the tree (megabytes of seconds; whoever wants them repeats the command that each page names).
 
-use super::experiment::Phase;
+use super::experiment::{Phase, place_words};
 use super::metric;
 use super::results::Results;
 use crate::page::{Figure, Page};
@@ -160,7 +160,7 @@ fn lines(results: &Results) -> Vec<Line> {
                 Line {
                     engine: subject.id().into(),
                     phase,
-                    place: place.iter().map(|(axis, value)| (axis.name().to_string(), value.to_string())).collect(),
+                    place: place_words(place),
                     disturbed: results.at(subject, phase, place).1,
                     figures: figures.collect(),
                 }
