@@ -99,6 +99,7 @@ struct BoundedFile {
     me: Weak<BoundedFile>,
     path: PathBuf,
     len: u64,
+    read_align: usize,
     open: ArcSwapOption<Open>,
     used: AtomicBool,
     /// Held while the file is opened, so that those who need it together open it once.
@@ -231,6 +232,10 @@ impl File for BoundedFile {
         self.reopen()?.file.read_exact_at(buf, offset)
     }
 
+    fn read_align(&self) -> usize {
+        self.read_align
+    }
+
     fn write_all_at(&self, _: &[u8], _: u64) -> Result<()> {
         Err(self.read_only("write"))
     }
@@ -265,11 +270,13 @@ impl Disk for BoundedDisk {
         let shared = &self.0;
         let open = shared.open(path)?;
         let len = open.file.len()?;
+        let read_align = open.file.read_align();
         let file = Arc::new_cyclic(|me| BoundedFile {
             shared: shared.clone(),
             me: me.clone(),
             path: path.to_owned(),
             len,
+            read_align,
             open: ArcSwapOption::new(Some(open)),
             used: AtomicBool::new(true),
             opening: Mutex::new(()),

@@ -136,6 +136,9 @@ impl File for HookedFile {
         self.show(Operation::Read(buf.len()))?;
         self.file.read_exact_at(buf, offset)
     }
+    fn read_align(&self) -> usize {
+        self.file.read_align()
+    }
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.show(Operation::Write(buf.len()))?;
         self.file.write_all_at(buf, offset)

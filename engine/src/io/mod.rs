@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::Result;
+use crate::base::limits::IO_ALIGN;
 
 pub(crate) use self::blocking::Waiting;
 pub use self::blocking::{Blocking, BlockingHook, set_blocking_hook};
@@ -47,7 +48,7 @@ pub enum Mode {
 pub trait Disk: Send + Sync + 'static {
     /// Opens `path`. With `direct`, reads and writes bypass the page cache where the file system allows it; offsets,
     /// lengths and buffers are then multiples of [`crate::base::limits::IO_ALIGN`] (callers always align if they ask
-    /// for `direct`).
+    /// for `direct`), but for reads of files opened with [`Mode::Read`]: see [`File::read_align`].
     fn open(&self, path: &Path, mode: Mode, direct: bool) -> Result<Arc<dyn File>>;
     /// Opens a file that is complete and never changes for direct reads. A disk that bounds its descriptors may close it
     /// between two reads and open it again by its name, which must stay as long as the file is held.
@@ -85,6 +86,12 @@ pub trait Disk: Send + Sync + 'static {
 pub trait File: Send + Sync {
     /// Fills `buf` from `offset`; a short file is `Error::Corruption` naming the file and offset.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// What offsets and lengths of direct reads are multiples of: a power of two, at most
+    /// [`crate::base::limits::IO_ALIGN`], of which the address of the buffer stays a multiple. Less than that where the
+    /// device has smaller sectors: a block lies anywhere in a file, so a coarser step brings bytes along that nobody wants.
+    fn read_align(&self) -> usize {
+        IO_ALIGN
+    }
     /// Writes all of `buf` at `offset`, extending the file if needed.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Makes written data and the file's size durable.

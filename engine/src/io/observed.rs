@@ -165,6 +165,9 @@ impl File for ObservedFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.observe(FileOperation::Read(buf.len()), |file| file.read_exact_at(buf, offset))
     }
+    fn read_align(&self) -> usize {
+        self.file.read_align()
+    }
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.observe(FileOperation::Write(buf.len()), |file| file.write_all_at(buf, offset))
     }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags, fallocate, flock, statx};
 
 use super::{Disk, File, Mode};
+use crate::base::limits::IO_ALIGN;
 use crate::base::{Error, Result};
 
 /// The host's file system.
@@ -35,6 +36,17 @@ impl PosixDisk {
 struct PosixFile {
     file: fs::File,
     path: PathBuf,
+    read_align: usize,
+}
+
+/// What the kernel asks of direct reads of this file: the sector of the device, as a rule. Kernels before 6.1, and file
+/// systems that do not tell, get pages, which do everywhere.
+fn read_align(file: &fs::File) -> usize {
+    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).map(|stat| {
+        let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        if is_told && stat.stx_dio_mem_align as usize <= IO_ALIGN { stat.stx_dio_offset_align as usize } else { 0 }
+    });
+    told.ok().filter(|&align| align.is_power_of_two() && align <= IO_ALIGN).unwrap_or(IO_ALIGN)
 }
 
 impl Disk for PosixDisk {
@@ -54,7 +66,8 @@ impl Disk for PosixDisk {
             other => other,
         };
         let file = file.map_err(|e| Error::io("open", path, e))?;
-        Ok(Arc::new(PosixFile { file, path: path.to_owned() }))
+        let read_align = if direct && mode == Mode::Read { read_align(&file) } else { IO_ALIGN };
+        Ok(Arc::new(PosixFile { file, path: path.to_owned(), read_align }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -129,6 +142,10 @@ impl File for PosixFile {
         })
     }
 
+    fn read_align(&self) -> usize {
+        self.read_align
+    }
+
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(buf, offset).map_err(|e| Error::io("write", &self.path, e))
     }
@@ -156,5 +173,36 @@ impl File for PosixFile {
 
     fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::AlignedBuf;
+
+    /// What the kernel says a direct read may begin at, it must take: at every such place of the file, and of such a length.
+    #[test]
+    fn direct_reads_may_begin_and_end_where_the_file_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, path) = (PosixDisk::default(), dir.path().join("f"));
+        let bytes: Vec<u8> = (0..4 * IO_ALIGN).map(|i| (i / 512) as u8).collect();
+        let file = disk.open(&path, Mode::Create, false).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(file.read_align(), IO_ALIGN);
+        let file = disk.open(&path, Mode::Read, true).unwrap();
+        let step = file.read_align();
+        assert!(step.is_power_of_two() && step <= IO_ALIGN, "{step}");
+        let mut buf = AlignedBuf::zeroed(bytes.len());
+        for start in (0..bytes.len()).step_by(step) {
+            for len in [step, IO_ALIGN + step, bytes.len()] {
+                let len = len.min(bytes.len() - start);
+                file.read_exact_at(&mut buf[..len], start as u64).unwrap();
+                assert_eq!(buf[..len], bytes[start..start + len]);
+            }
+        }
+        // Whoever writes keeps to pages.
+        assert_eq!(disk.open(&path, Mode::ReadWrite, true).unwrap().read_align(), IO_ALIGN);
     }
 }

@@ -15,7 +15,6 @@ use super::block::Shuffle;
 use super::block_compressor::{self, BlockCompressor};
 use super::large::{self, LARGE};
 use super::sealed::Sealed;
-use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result, tally};
 use crate::crypt::Cipher;
@@ -204,9 +203,9 @@ fn unpack_payload(path: &Path, offset: u64, kind: u8, len: u32, payload: &[u8]) 
     Ok(unpacked)
 }
 
-/// The aligned range of the file that covers `start..end`.
-pub(crate) fn aligned(start: u64, end: u64) -> (u64, u64) {
-    let align = IO_ALIGN as u64;
+/// The range of the file that covers `start..end` and can be read.
+pub(crate) fn aligned(file: &dyn File, start: u64, end: u64) -> (u64, u64) {
+    let align = file.read_align() as u64;
     (start / align * align, end.next_multiple_of(align))
 }
 
@@ -232,7 +231,7 @@ pub(super) fn read_at(file: &dyn File, buf: &mut [u8], offset: u64) -> Result<()
 
 /// Runs `f` on `len` bytes of the file at `offset`, read through the thread's aligned buffer.
 pub(crate) fn with_bytes<R>(file: &dyn File, offset: u64, len: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
-    let (start, end) = aligned(offset, offset + len as u64);
+    let (start, end) = aligned(file, offset, offset + len as u64);
     let want = (end - start) as usize;
     SCRATCH.with_borrow_mut(|scratch| {
         let buf = match scratch {

@@ -116,7 +116,7 @@ impl ReadAhead {
             } else {
                 (handle.end().saturating_sub(self.window).min(handle.offset), handle.end())
             };
-            let (start, end) = aligned(from, to);
+            let (start, end) = aligned(file, from, to);
             let want = (end - start) as usize;
             // Undefined until the read has succeeded.
             (self.start, self.end) = (0, 0);

@@ -31,10 +31,10 @@ impl Drop for MemFile {
 
 impl MemFile {
     /// A drive would refuse an unaligned direct request; here it is a bug of the caller.
-    fn check_alignment(&self, buf: &[u8], offset: u64) {
+    fn check_alignment(&self, buf: &[u8], offset: u64, align: usize) {
         if self.direct {
             let aligned =
-                offset % IO_ALIGN as u64 == 0 && buf.len() % IO_ALIGN == 0 && (buf.as_ptr() as usize) % IO_ALIGN == 0;
+                offset % align as u64 == 0 && buf.len() % align == 0 && (buf.as_ptr() as usize) % IO_ALIGN == 0;
             assert!(aligned, "unaligned direct I/O on {} at {offset}, {} bytes", self.path.display(), buf.len());
         }
     }
@@ -62,7 +62,7 @@ impl MemFile {
 
 impl File for MemFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.check_alignment(buf, offset);
+        self.check_alignment(buf, offset, self.read_align());
         {
             let counters = &mut self.disk.state.lock().counters;
             counters.reads += 1;
@@ -83,8 +83,12 @@ impl File for MemFile {
         }
     }
 
+    fn read_align(&self) -> usize {
+        if self.writable { IO_ALIGN } else { SECTOR }
+    }
+
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.check_alignment(buf, offset);
+        self.check_alignment(buf, offset, IO_ALIGN);
         self.check_writable("write")?;
         let mut state = self.disk.state.lock();
         state.counters.writes += 1;

@@ -37,6 +37,23 @@ fn what_a_range_reads_grows_with_what_it_walks_over() {
     }
 }
 
+/// A block lies anywhere in the file: read in pages, one of 4 KiB took two of them, where its sectors are hardly more than itself.
+#[test]
+fn a_block_is_read_with_the_sectors_that_it_lies_in_and_no_others() {
+    let bed = Bed::new();
+    let rows = of_small_blocks(&bed);
+    let sst = bed.open(&Cache::new(64 << 20)).unwrap();
+    (0..sst.top.rows() as u32).for_each(|partition| drop(sst.index(partition).unwrap()));
+    for row in rows.iter().step_by(40) {
+        let mut iter = sst.iter(ReadHints::default());
+        let before = bed.memory.counters();
+        iter.seek_ge(&row.0).unwrap();
+        let after = bed.memory.counters();
+        let (reads, bytes) = (after.reads - before.reads, after.bytes_read - before.bytes_read);
+        assert!(reads == 1 && bytes < 8 * 530 + (2 << 9), "{reads} reads of {bytes} bytes");
+    }
+}
+
 /// The file, opened, with its index in the cache, and a cursor whose user wants no keys from row `to` on.
 fn ending(bed: &Bed, rows: &[Row], to: usize) -> SstIter {
     let sst = bed.open(&Cache::new(64 << 20)).unwrap();
