@@ -183,6 +183,9 @@ step_workload() {
   mkdir -p "$dir/tree"
   cp -r README.md docs "$dir/tree"
   cargo run --quiet --release -p strata-lab -- publish --top "$dir/tree" "$dir"/reproduce/*-tiny-*
+  # A run beside what was published of it: the same figures on both sides, of one round.
+  cargo run --quiet --release -p strata-lab -- compare --top "$dir/tree" "$dir"/reproduce/scale-tiny-* | tee "$dir/compared"
+  grep -q '^No difference' "$dir/compared"
   rm -rf "$dir"
 }
 # A step that cannot run here, and why: it counts as no test.

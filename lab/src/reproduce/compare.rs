@@ -37,6 +37,9 @@ pub struct Args {
     a: PathBuf,
     /// Another one of the same experiment, set beside the first [default: A itself, set beside what docs/results has]
     b: Option<PathBuf>,
+    /// The checkout whose docs/results A alone is set beside [default: this one]
+    #[arg(long, value_name = "DIR", conflicts_with = "b")]
+    top: Option<PathBuf>,
 }
 
 /// The command `compare`.
@@ -44,7 +47,10 @@ pub fn run(args: Args) -> Result<()> {
     let first = Figures::read(&args.a, &METRICS)?;
     let (a, b) = match &args.b {
         Some(b) => (first, Figures::read(b, &METRICS)?),
-        None => (Figures::read(&paths::checkout()?.join("docs/results").join(&first.experiment), &METRICS)?, first),
+        None => {
+            let top = args.top.map_or_else(paths::checkout, Ok)?;
+            (Figures::read(&top.join("docs/results").join(&first.experiment), &METRICS)?, first)
+        }
     };
     print!("{}", text(&a, &b)?);
     Ok(())
