@@ -42,11 +42,10 @@ struct PosixFile {
 /// What the kernel asks of direct reads of this file: the sector of the device, as a rule. Kernels before 6.1, and file
 /// systems that do not tell, get pages, which do everywhere.
 fn read_align(file: &fs::File) -> usize {
-    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).map(|stat| {
-        let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-        if is_told && stat.stx_dio_mem_align as usize <= IO_ALIGN { stat.stx_dio_offset_align as usize } else { 0 }
-    });
-    told.ok().filter(|&align| align.is_power_of_two() && align <= IO_ALIGN).unwrap_or(IO_ALIGN)
+    let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else { return IO_ALIGN };
+    let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let (memory, align) = (stat.stx_dio_mem_align as usize, stat.stx_dio_offset_align as usize);
+    if is_told && memory <= IO_ALIGN && align.is_power_of_two() && align <= IO_ALIGN { align } else { IO_ALIGN }
 }
 
 impl Disk for PosixDisk {
