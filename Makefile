@@ -40,7 +40,7 @@ ISOLATION_KILLS ?= 10
 ISOLATION_LEVELS ?= read-committed,repeatable-read,serializable
 
 .PHONY: help setup quick plugin plugin-dev plugin-so uninstall check-symbols run stop restart client test lint monitoring-test \
-        unit profile deb deb-test sql-test slice suites baseline check-isolation torture lab lab-redmine bench bench-test clean distclean FORCE
+        unit profile deb deb-test sql-test slice suites baseline check-isolation torture lab bench bench-test clean distclean FORCE
 
 help:
 	@echo 'make setup      installs what is needed on Debian 12 or 13 (as root), unpacks headers'
@@ -57,8 +57,8 @@ help:
 	@echo 'make suites     the engine suites in full, against InnoDB: target/suites-report.txt'
 	@echo 'make check-isolation  random histories for minutes, with and without kills'
 	@echo 'make torture    servers that are ended under load, alone, in pairs and in threes, for an hour or so (as root the first time)'
-	@echo 'make lab        published experiments in their short form, with InnoDB and RocksDB, all but redmine: an hour on two cores'
-	@echo 'make lab-redmine  the one with Redmine, which it installs first (as root), with Ruby, Rails and fio'
+	@echo 'make lab        the five published experiments in their short form, with InnoDB and RocksDB, in less than an hour on two'
+	@echo '                cores; installs Redmine, Ruby, Rails and fio first (as root)'
 	@echo 'make bench      the engine against RocksDB, fjall and LMDB: target/bench/results'
 	@echo 'make bench-test tests of the comparison itself; the first time builds RocksDB'
 	@echo 'make profile    records anew what the plugin is optimized with: mariadb/plugin.profdata'
@@ -174,17 +174,11 @@ torture: plugin
 	  target/release/strata-lab spider-tpcc --shards $$shards --small --warehouses 8 --rounds 2 --seconds 60 $(TORTURE) || exit; \
 	done
 
-# One after the other; ended in between, the same command goes on. LAB: options, see 'make lab LAB=--help'.
+# Redmine is installed first, with some 125 packages (as root). Ended in between, the same command goes on. LAB: options, see
+# 'make lab LAB=--help'.
 lab: plugin
 	$(CARGO) build --release -p strata-lab
-	for experiment in tpcc-memory linkbench xa compressible; do \
-	  target/release/strata-lab reproduce $$experiment $(LAB) || exit; \
-	done
-
-# Apart, because it installs some 125 packages. LAB: options, as above.
-lab-redmine: plugin
-	$(CARGO) build --release -p strata-lab
-	target/release/strata-lab reproduce redmine --set-up $(LAB)
+	target/release/strata-lab reproduce tpcc-memory linkbench xa compressible redmine --set-up $(LAB)
 
 # A workspace of its own: nothing else here compiles what it is compared with. BENCH: options, see 'make bench BENCH=--help'.
 bench:

@@ -39,28 +39,30 @@ pub fn now() -> f64 {
 #[derive(Default)]
 pub struct Usual {
     seen: Vec<f64>,
-    waited: Duration,
+    /// How long it may still wait in all.
+    patience: Duration,
 }
 
 impl Usual {
     /// So many paces make a usual one.
     const ENOUGH: usize = 3;
-    /// How long it waits at most before a measurement, and before all of a run: a slow hour is measured, and marked.
+    /// How long it waits at most before a measurement: a slow hour is measured, and marked.
     const WAIT: Duration = Duration::from_secs(15);
-    const WAIT_IN_ALL: Duration = Duration::from_secs(180);
+
+    /// From now on it may wait for so long, all times together.
+    pub fn may_wait(&mut self, in_all: Duration) {
+        self.patience = in_all;
+    }
 
     /// The pace, once it is the usual one or was waited for long enough.
     pub fn settled(&mut self) -> f64 {
+        let mut pace = now();
         let began = Instant::now();
-        let pace = loop {
-            let pace = now();
-            let waited = began.elapsed();
-            if self.is_usual(pace) || waited >= Usual::WAIT || self.waited + waited >= Usual::WAIT_IN_ALL {
-                break pace;
-            }
+        while !self.is_usual(pace) && began.elapsed() < Usual::WAIT.min(self.patience) {
             thread::sleep(Duration::from_millis(500));
-        };
-        self.waited += began.elapsed();
+            pace = now();
+        }
+        self.patience = self.patience.saturating_sub(began.elapsed());
         self.seen.push(pace);
         pace
     }
@@ -109,11 +111,25 @@ mod tests {
 
     #[test]
     fn the_usual_pace_is_the_median_of_those_seen() {
-        let usual = |seen: &[f64]| Usual { seen: seen.to_vec(), waited: Duration::ZERO };
+        let usual = |seen: &[f64]| Usual { seen: seen.to_vec(), patience: Duration::ZERO };
         assert!(usual(&[100.0, 100.0]).is_usual(1.0), "two paces are too few to tell");
         let three = usual(&[50.0, 100.0, 110.0]);
         assert!(three.is_usual(85.0) && three.is_usual(200.0));
         assert!(!three.is_usual(84.9));
+    }
+
+    #[test]
+    fn it_waits_as_long_as_it_may() {
+        // A pace that no machine comes back to.
+        let mut usual = Usual { seen: vec![f64::MAX; 3], patience: Duration::ZERO };
+        usual.may_wait(Duration::from_millis(100));
+        usual.settled();
+        assert_eq!(usual.patience, Duration::ZERO, "it waited, and may not wait again");
+        let began = Instant::now();
+        usual.seen.truncate(2);
+        usual.may_wait(Duration::from_secs(3600));
+        usual.settled();
+        assert!(began.elapsed() < Usual::WAIT && usual.patience > Duration::from_secs(3590), "nothing is usual yet");
     }
 
     #[test]

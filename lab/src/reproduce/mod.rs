@@ -36,26 +36,24 @@ mod verdict;
 mod watch;
 mod workload;
 
-use self::experiment::{Experiment, OWN, SCALE};
+use self::experiment::{Experiment, OWN, SCALE, Workload};
 use self::plan::Plan;
 use self::progress::{go_on, left, minutes};
 use self::results::Results;
 use self::store::Store;
 use self::workload::Bench;
-use crate::hypervisor::Price;
 use crate::options::Site;
 use crate::page::{to_html, to_markdown};
-
-use crate::redmine;
-use crate::{pace, paths};
+use crate::{paths, redmine};
 use anyhow::{Context, Result};
 use std::fs;
 
 /// Options of `reproduce`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// tpcc-memory, redmine, linkbench, xa, compressible, scale, or the path of an experiment's file
-    experiment: String,
+    /// tpcc-memory, redmine, linkbench, xa, compressible, scale, or the path of an experiment's file; several run one after the other
+    #[arg(required = true)]
+    experiments: Vec<String>,
     #[command(flatten)]
     how: How,
 }
@@ -88,47 +86,57 @@ pub struct How {
 
 /// The command `reproduce`.
 pub fn run(args: Args) -> Result<()> {
-    perform(&text_of(&args.experiment)?, args.how)
+    let texts = args.experiments.iter().map(|name| text_of(name)).collect::<Result<Vec<String>>>()?;
+    perform(&texts, &args.how)
 }
 
 /// The command `scale`.
 pub fn scale(how: How) -> Result<()> {
-    perform(SCALE.1, how)
+    perform(&[SCALE.1.to_string()], &how)
 }
 
-fn perform(text: &str, args: How) -> Result<()> {
-    let plan = Plan::new(Experiment::parse(text)?, &args.scale, &args.engines, args.rounds)?;
+fn perform(texts: &[String], args: &How) -> Result<()> {
+    let plan = |text: &String| Plan::new(Experiment::parse(text)?, &args.scale, &args.engines, args.rounds);
+    let plans = texts.iter().map(plan).collect::<Result<Vec<Plan>>>()?;
     if args.plan {
-        for step in plan.steps.iter().filter(|step| plan.key(step).is_some()) {
+        let steps = plans.iter().flat_map(|plan| plan.steps.iter().map(move |step| (plan, step)));
+        for (plan, step) in steps.filter(|(plan, step)| plan.key(step).is_some()) {
             println!("{:>8}  {}", minutes(plan.estimate(step)), plan.text(step));
         }
-        println!("{:>8}  in all, on two cores", minutes(plan.seconds()));
+        println!("{:>8}  in all, on two cores", minutes(plans.iter().map(Plan::seconds).sum()));
         return Ok(());
     }
-    if plan.experiment.workload == experiment::Workload::Sysbench {
-        paths::need_program("sysbench")?;
-    }
-    if plan.experiment.workload == experiment::Workload::Redmine {
-        redmine_is_there(args.set_up)?;
+    // What is missing is told before hours have gone into others.
+    for plan in &plans {
+        match plan.experiment.workload {
+            Workload::Sysbench => paths::need_program("sysbench")?,
+            Workload::Redmine => redmine_is_there(args.set_up)?,
+            _ => {}
+        }
     }
     let lab = args.site.folder()?;
+    let mut bench = Bench::new(lab);
+    for (plan, text) in plans.into_iter().zip(texts) {
+        let store = one(&plan, text, args.fresh, &mut bench)?;
+        report(&store, plan)?;
+    }
+    Ok(())
+}
+
+/// Goes on with an experiment to its end.
+fn one(plan: &Plan, text: &str, fresh: bool, bench: &mut Bench) -> Result<Store> {
     let mut builds = store::builds(&plan.subjects)?;
-    if plan.experiment.workload == experiment::Workload::Redmine {
+    if plan.experiment.workload == Workload::Redmine {
         builds.insert("redmine".into(), redmine::app::build()?);
     }
-    let mut store = Store::open(&lab, &plan, text, builds, args.fresh)?;
-    println!(
-        "{}, about {}. Stored in {}.",
-        plan.experiment.title,
-        minutes(left(&plan, &store)),
-        store.folder().display()
-    );
-    let price = if left(&plan, &store) > 0.0 { Price::measure(&lab)? } else { Price::default() };
-    if price != Price::default() {
-        println!("The hypervisor takes {price}.");
+    let mut store = Store::open(&bench.lab, plan, text, builds, fresh)?;
+    let left = left(plan, &store);
+    println!("{}, about {}. Stored in {}.", plan.experiment.title, minutes(left), store.folder().display());
+    if left > 0.0 {
+        bench.begin(left)?;
     }
-    go_on(&plan, &mut store, &mut Bench { lab, pace: pace::Usual::default(), price })?;
-    report(&store, plan)
+    go_on(plan, &mut store, bench)?;
+    Ok(store)
 }
 
 /// Redmine is installed, or installed now where that is asked for.

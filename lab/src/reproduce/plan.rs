@@ -274,14 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn the_short_forms_together_take_less_than_an_hour() {
+    fn the_short_forms_leave_a_quarter_of_the_hour() {
+        // 'make lab' on a clean clone also installs, builds, and measures once more what was disturbed.
         let seconds = |text: &str| Plan::new(Experiment::parse(text).unwrap(), "short", &[], None).unwrap().seconds();
-        // Redmine is no part of 'make lab': it needs a set-up of its own.
-        let (redmine, lab): (Vec<_>, Vec<_>) = OWN.iter().partition(|(name, _)| *name == "redmine");
-        let lab: f64 = lab.iter().map(|(_, text)| seconds(text)).sum();
-        assert!(lab < 3600.0, "{} minutes", lab / 60.0);
-        let redmine: f64 = redmine.iter().map(|(_, text)| seconds(text)).sum();
-        assert!(redmine < 1800.0, "{} minutes", redmine / 60.0);
+        let all: f64 = OWN.iter().map(|(_, text)| seconds(text)).sum();
+        assert!(all < 0.75 * 3600.0, "{} minutes", all / 60.0);
     }
 
     #[test]
@@ -302,16 +299,16 @@ mod tests {
         else {
             panic!("nothing is measured")
         };
-        assert_eq!(inner.len(), 3 * 3 * 2);
+        assert_eq!(inner.len(), 2 * 3 * 2);
         assert_eq!(place_text(&inner[0]), "case create, processes 1, disk none");
         assert_eq!(place_text(&inner[1]), "case process, processes 1, disk none");
         assert_eq!(place_text(&inner[2]), "case create, processes 1, disk light");
-        assert_eq!(place_text(&inner[17]), "case process, processes 4, disk 4 threads");
+        assert_eq!(place_text(&inner[11]), "case process, processes 4, disk 4 threads");
         // The sets keep their proportions, and no set loses anything.
         let sets = &plan.settings.sets;
-        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [25, 250, 2500]);
+        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [10, 100, 1000]);
         assert_eq!((sets["small"].users, sets["small"].projects.as_slice()), (1, &[1, 1][..]));
-        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[3, 25, 3][..], 179));
+        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[1, 10, 1][..], 72));
         assert_eq!((plan.settings.members, plan.settings.comments), (10, 10));
     }
 }
