@@ -15,6 +15,7 @@ mod backup;
 mod backup_cost;
 mod binlog;
 mod bulk;
+mod child;
 mod churn;
 mod clones;
 mod collations;
@@ -91,6 +92,8 @@ enum Command {
     TpccCheck(tpcc::bench::CheckArgs),
     /// LinkBench on each engine: a social graph is loaded, then asked for and changed
     Linkbench(linkbench::bench::Args),
+    /// The same with the published driver itself, in Java, from a checkout of it that was built
+    LinkbenchPublished(linkbench::published::Args),
     /// The packaged sysbench OLTP scripts on each engine
     Oltp(oltp::Args),
     /// Transactions of millions of rows on each engine: time, memory, what other sessions notice
@@ -166,6 +169,7 @@ fn main() -> ExitCode {
         Command::Tpcc(args) => tpcc::bench::run(args),
         Command::TpccCheck(args) => tpcc::bench::check(args),
         Command::Linkbench(args) => linkbench::bench::run(args),
+        Command::LinkbenchPublished(args) => linkbench::published::run(args),
         Command::Oltp(args) => oltp::run(args),
         Command::Bulk(args) => bulk::run(args),
         Command::Tables(args) => tables::run(args),

@@ -30,13 +30,8 @@ impl Side {
 
     /// With `further` options of the server.
     pub fn conditions(&self, budget_mb: u64, further: Vec<String>) -> Conditions {
-        let mut extra = vec![
-            "skip-networking=0".to_string(),
-            "bind-address=127.0.0.1".into(),
-            format!("port={}", self.port),
-            format!("server-id={}", self.number),
-            "gtid-strict-mode=1".into(),
-        ];
+        let mut extra = at_port(self.port).to_vec();
+        extra.extend([format!("server-id={}", self.number), "gtid-strict-mode=1".into()]);
         extra.extend(further);
         Conditions { budget_mb, isolation: Isolation::RepeatableRead, extra, strata_extra: vec![] }
     }
@@ -67,8 +62,13 @@ impl Side {
     }
 }
 
+/// Options of a server that others reach at a port of this machine.
+pub fn at_port(port: u16) -> [String; 3] {
+    ["skip-networking=0".into(), "bind-address=127.0.0.1".into(), format!("port={port}")]
+}
+
 /// A port below those that the kernel gives to clients: nobody takes it while the server is down.
-fn free_port(rng: &mut SmallRng) -> Result<u16> {
+pub fn free_port(rng: &mut SmallRng) -> Result<u16> {
     (0..100)
         .map(|_| rng.random_range(20_000..30_000u16))
         .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())

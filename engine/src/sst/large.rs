@@ -21,7 +21,7 @@ use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 use super::frame::{self, Handle, PLAIN, TRAILER_BYTES, ZSTD};
 use super::sealed::{Opening, Sealed, Sealing, plain_len};
 use crate::base::interrupt;
-use crate::base::limits::{IO_ALIGN, VALUE_BYTES_MAX};
+use crate::base::limits::VALUE_BYTES_MAX;
 use crate::base::slots::Buf;
 pub(super) use crate::base::slots::LARGE;
 use crate::base::{Error, FileNo, Result, tally};
@@ -183,10 +183,10 @@ pub(super) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&
     let mut at = handle.offset;
     tally::note_block_read();
     while at < end {
-        let start = at / IO_ALIGN as u64 * IO_ALIGN as u64;
+        let (start, _) = frame::aligned(file, at, at);
         let stop = end.min(start + WINDOW as u64);
-        let len = (stop.next_multiple_of(IO_ALIGN as u64) - start) as usize;
-        frame::read_at(file, &mut window[..len], start)?;
+        let (_, upto) = frame::aligned(file, at, stop);
+        frame::read_at(file, &mut window[..(upto - start) as usize], start)?;
         let piece = &window[(at - start) as usize..(stop - start) as usize];
         sum = crc32c::crc32c_append(sum, piece);
         match &mut opening {
@@ -298,6 +298,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::base::limits::IO_ALIGN;
     use crate::base::{Kind, SeqNo};
     use crate::io::{Disk, MemDisk, Mode};
     use crate::sst::frame::Packer;
@@ -323,7 +324,8 @@ mod tests {
         let mut bytes = AlignedBuf::zeroed(len);
         bytes[AT as usize..AT as usize + framed.len()].copy_from_slice(framed);
         file.write_all_at(&bytes, 0).unwrap();
-        file
+        // As a table is read: in the device's sectors.
+        disk.open(Path::new("/f"), Mode::Read, true).unwrap()
     }
 
     fn written(parts: &[&[u8]], compress: bool) -> (Vec<u8>, Handle) {

@@ -6,9 +6,10 @@ use super::graph::Graph;
 use super::load::{Load, Loaded, load};
 use super::request::Access;
 use super::schema::Layout;
+use super::scope::{Durability, Scope};
 use crate::course::Course;
 use crate::drive::Control;
-use crate::engine::{Conditions, Kind};
+use crate::engine::Conditions;
 use crate::leaks;
 use crate::meter::{Meter, Usage, resident_without_data, settle};
 use crate::options::Comparison;
@@ -16,7 +17,6 @@ use crate::progress::bar;
 use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -40,23 +40,13 @@ const RUNS: u64 = 1000;
 pub struct Args {
     #[command(flatten)]
     comparison: Comparison,
-    /// Nodes of the graph, each with 4.4 links on average (InnoDB: about 1 GB a million)
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..=4_000_000_000))]
-    nodes: u64,
-    /// Requesters, each with a session that reads and one that writes
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=150))]
-    requesters: u32,
+    #[command(flatten)]
+    scope: Scope,
     /// So many operations a second, all requesters together [default: as many as go]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// Loaders of links and counts; one more inserts the nodes
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    load_threads: u32,
     #[command(flatten)]
     course: Course,
-    /// When a commit is on the disk
-    #[arg(long, value_enum, default_value = "commit")]
-    durability: Durability,
     /// Divide the table of links into 16 key partitions
     #[arg(long)]
     partitions: bool,
@@ -77,45 +67,25 @@ pub struct Args {
     seed: u64,
 }
 
-/// When a commit is on the disk.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// Before it is acknowledged: engine's log and binary log are synced
-    Commit,
-    /// Within a second or so: both are written, the engine's log is synced each second, as in the published comparison
-    Second,
-}
-
-impl Durability {
-    /// The same conditions with this durability.
-    fn apply(self, kind: Kind, conditions: &Conditions) -> Conditions {
-        let mut conditions = conditions.clone();
-        if self == Durability::Second {
-            conditions.extra.push("sync_binlog=0".into());
-            conditions.extra.push(format!("{}_flush_log_at_trx_commit=2", kind.id()));
-        }
-        conditions
-    }
-}
-
 /// The command `linkbench`.
 pub fn run(args: Args) -> Result<()> {
     ensure!(
-        args.kill == 0 || args.durability == Durability::Commit,
+        args.kill == 0 || args.scope.durability == Durability::Commit,
         "--kill asks for everything that was acknowledged; with --durability second the last of it may go"
     );
     let lab = args.comparison.site.folder()?;
-    let graph = Graph::new(args.nodes, args.seed);
+    let graph = Graph::new(args.scope.nodes, args.seed);
     let raw_mb = graph.raw_bytes().div_ceil(1 << 20);
     let conditions = args.comparison.conditions(args.course.budget_mb(raw_mb));
-    let conditions = conditions.for_sessions((2 * args.requesters).max(args.load_threads + 1));
+    let conditions = conditions.for_sessions(args.scope.sessions());
     let bench = Bench { access: Access::new(&graph), graph, raw_mb, args };
-    let title = format!("LinkBench, {} nodes, {} requesters", bench.args.nodes, bench.args.requesters);
+    let Scope { nodes, requesters, durability, .. } = bench.args.scope;
+    let title = format!("LinkBench, {nodes} nodes, {requesters} requesters");
     let mut report = Report::new(&lab, &title)?.in_full();
     let mut engines = Vec::new();
     for instance in bench.args.comparison.instances(&lab)? {
-        let conditions = bench.args.durability.apply(instance.kind(), &conditions);
-        let sessions = 2 * bench.args.requesters;
+        let conditions = durability.apply(instance.kind(), &conditions);
+        let sessions = 2 * requesters;
         engines.push(Engine {
             base: resident_without_data(&instance, &conditions, sessions, 0)?,
             instance,
@@ -163,7 +133,7 @@ struct Bench {
 impl Bench {
     /// Name of the saved graph.
     fn saved(&self) -> String {
-        let Args { nodes, seed, partitions, binary, .. } = self.args;
+        let Args { scope: Scope { nodes, .. }, seed, partitions, binary, .. } = self.args;
         let mark = |set, mark| if set { mark } else { "" };
         format!("linkbench-{nodes}-{seed}{}{}", mark(partitions, "-partitions"), mark(binary, "-binary"))
     }
@@ -180,7 +150,7 @@ impl Bench {
         let meter = Meter::begin(server.pid(), instance)?;
         let how = Load {
             layout: Layout { partitioned: self.args.partitions, binary: self.args.binary },
-            threads: self.args.load_threads,
+            threads: self.args.scope.load_threads,
             logged: !self.args.load_without_binlog,
         };
         let bar = bar(format!("{}: loading", engine.title()));
@@ -249,7 +219,7 @@ impl Bench {
         Requests {
             graph: &self.graph,
             access: &self.access,
-            requesters: self.args.requesters,
+            requesters: self.args.scope.requesters,
             rate: self.args.rate,
             seconds,
             run: u64::from(round) * RUNS + run,
@@ -343,12 +313,10 @@ impl Bench {
         let args = &self.args;
         let or_not = |set: bool, yes: &str, no: &str| if set { yes.to_string() } else { no.to_string() };
         let mut settings = args.course.settings();
+        settings.extend(args.scope.settings());
         settings.extend([
-            ("nodes".into(), args.nodes.to_string()),
             ("seed".into(), args.seed.to_string()),
-            ("requesters".into(), args.requesters.to_string()),
             ("rate".into(), args.rate.map_or("as it goes".into(), |rate| format!("{rate} a second"))),
-            ("loaders".into(), format!("{} and one of nodes", args.load_threads)),
             ("load".into(), or_not(args.load_without_binlog, "not in the binary log", "in the binary log")),
             ("link table".into(), or_not(args.partitions, "in 16 partitions", "in one piece")),
             ("collation".into(), or_not(args.binary, "latin1_bin", "latin1_swedish_ci")),
@@ -360,28 +328,3 @@ impl Bench {
 
 /// What a load is called in reports.
 const LOAD: &str = "load (a row counts as a transaction)";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::Isolation;
-
-    #[test]
-    fn durability_is_that_of_the_engine() {
-        let conditions = Conditions {
-            budget_mb: 64,
-            isolation: Isolation::ReadCommitted,
-            extra: vec!["a=1".into()],
-            strata_extra: vec![],
-        };
-        assert_eq!(Durability::Commit.apply(Kind::Strata, &conditions).extra, ["a=1"]);
-        for kind in [Kind::Innodb, Kind::Rocksdb, Kind::Strata] {
-            let extra = Durability::Second.apply(kind, &conditions).extra;
-            // The names are those that the lab reads back from the server, which it leaves out when they are set here.
-            for option in &extra[1..] {
-                let name = option.split('=').next().unwrap_or_default();
-                assert!(kind.must_have(&conditions).iter().any(|(known, _)| known == name), "{name}");
-            }
-        }
-    }
-}

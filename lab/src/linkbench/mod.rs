@@ -15,7 +15,8 @@
 //! | [`schema`], [`session`] | tables, and the statements of an operation |
 //! | [`load`], [`drive`] | loaders, requesters |
 //! | [`check`] | what must hold of the tables afterwards |
-//! | [`bench`](mod@bench) | the command |
+//! | [`bench`](mod@bench), [`scope`] | the command, and what the next one is told as well |
+//! | [`published`] | the command with the published driver itself |
 
 pub mod bench;
 mod check;
@@ -26,8 +27,10 @@ mod history;
 pub mod load;
 mod payload;
 mod permutation;
+pub mod published;
 pub mod request;
 pub mod schema;
+mod scope;
 mod session;
 mod zipf;
 

@@ -5,7 +5,7 @@
 //! socket from the environment, so one copy serves every engine.
 
 use super::DATABASE;
-use super::child::{self, Bound};
+use crate::child::{self, Bound};
 use crate::server::Instance;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;

@@ -6,7 +6,7 @@
 //! past the system's cache.
 
 use super::app::App;
-use super::child::{self, Bound};
+use crate::child::{self, Bound};
 use crate::kernel;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;

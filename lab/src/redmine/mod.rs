@@ -8,7 +8,6 @@
 //! | file | holds |
 //! |---|---|
 //! | [`app`] | the private copy, and how a Ruby process is started in it |
-//! | [`child`] | processes that end with the lab |
 //! | [`said`] | the lines that the scripts print |
 //! | [`set`] | migrations and a data set |
 //! | [`workers`] | processes that live on, and what their operations took |
@@ -18,7 +17,6 @@
 //! operation (its start takes hundreds of times as long).
 
 pub mod app;
-mod child;
 pub mod disk;
 mod said;
 pub mod set;

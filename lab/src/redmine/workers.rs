@@ -9,8 +9,8 @@
 //! that the way between the two processes is no part of its time.
 
 use super::app::App;
-use super::child::Bound;
 use super::said::Said;
+use crate::child::Bound;
 use crate::server::{Instance, PATIENCE};
 use crate::stats::Latencies;
 use anyhow::{Context, Result, bail, ensure};

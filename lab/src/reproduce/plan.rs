@@ -274,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn the_short_forms_leave_a_quarter_of_the_hour() {
+    fn the_short_forms_leave_a_fifth_of_the_hour() {
         // 'make lab' on a clean clone also installs, builds, and measures once more what was disturbed.
         let seconds = |text: &str| Plan::new(Experiment::parse(text).unwrap(), "short", &[], None).unwrap().seconds();
         let all: f64 = OWN.iter().map(|(_, text)| seconds(text)).sum();
-        assert!(all < 0.75 * 3600.0, "{} minutes", all / 60.0);
+        assert!(all < 0.8 * 3600.0, "{} minutes", all / 60.0);
     }
 
     #[test]
@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(place_text(&inner[11]), "case process, processes 4, disk 4 threads");
         // The sets keep their proportions, and no set loses anything.
         let sets = &plan.settings.sets;
-        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [10, 100, 1000]);
+        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [8, 83, 833]);
         assert_eq!((sets["small"].users, sets["small"].projects.as_slice()), (1, &[1, 1][..]));
-        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[1, 10, 1][..], 72));
+        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[1, 8, 1][..], 60));
         assert_eq!((plan.settings.members, plan.settings.comments), (10, 10));
     }
 }

@@ -113,7 +113,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("strata-lab-bound-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let mut lab = Command::new(std::env::current_exe().unwrap());
-        lab.args(["--exact", "redmine::child::tests::holder", "--nocapture"]).env(PLACE, &dir);
+        lab.args(["--exact", "child::tests::holder", "--nocapture"]).env(PLACE, &dir);
         let mut lab = Bound(lab.stdout(Stdio::null()).spawn().unwrap());
         assert!(until(|| dir.join("pid").exists()), "the lab of this test has started its process");
         let pid: u32 = fs::read_to_string(dir.join("pid")).unwrap().parse().unwrap();
