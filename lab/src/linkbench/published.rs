@@ -3,8 +3,8 @@
 //! It comes from a checkout of facebookarchive/linkbench, which its own Maven file builds (docs/results/method.md tells how), and is run
 //! as it is: configuration, distributions, statements and random numbers are its own, over TCP, as it knows nothing else. The lab starts
 //! servers, makes its own tables, and measures what the servers spend. So it is what the lab's driver is held against; for comparisons
-//! of engines that one is the better instrument: it needs half of the processor, asks every engine the same, and knows afterwards what
-//! must be in the tables.
+//! of engines that one is the better instrument: it asks every engine the same, sees each second, and knows afterwards what must be in
+//! the tables.
 //!
 //! Warm-up and measurement are processes of their own, of which the second alone is metered. A rate is that of the requests that the
 //! driver counted, over the time that it was told; latencies are the upper bounds of its classes (0.1 ms wide below 1 ms, 1 ms below

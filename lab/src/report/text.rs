@@ -3,7 +3,7 @@
 //! Invariant: rows and columns stand in the order in which the runs came.
 
 use super::compare::{Row, engines, in_order, pairs};
-use super::{METRICS, Run};
+use super::{METRICS, Metric, Run};
 use crate::engine::Kind;
 use crate::page::number;
 use crate::stats::Latency;
@@ -19,8 +19,11 @@ pub(super) fn render(title: &str, runs: &[Run], figures: &[&str], full: bool) ->
     let labels = in_order(runs.iter().map(|run| run.label.clone()));
     if labels.len() == 1 || full {
         for label in &labels {
-            let mut rows: Vec<Row> =
-                METRICS.iter().map(|metric| Row::of_metric(metric.name, runs, label, metric)).collect();
+            // As on the page: what is zero in all runs was not measured.
+            let is_measured =
+                |metric: &&Metric| runs.iter().any(|run| run.label == *label && (metric.value)(run) != 0.0);
+            let metrics = METRICS.iter().filter(is_measured);
+            let mut rows: Vec<Row> = metrics.map(|metric| Row::of_metric(metric.name, runs, label, metric)).collect();
             rows.extend(further(runs, label));
             let _ = writeln!(text, "\n{label}");
             text += &table("", rows, &engines(runs));

@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(place_text(&inner[11]), "case process, processes 4, disk 4 threads");
         // The sets keep their proportions, and no set loses anything.
         let sets = &plan.settings.sets;
-        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [8, 83, 833]);
+        assert_eq!([&sets["small"], &sets["large"], &sets["giant"]].map(|set| set.issues), [10, 100, 1000]);
         assert_eq!((sets["small"].users, sets["small"].projects.as_slice()), (1, &[1, 1][..]));
-        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[1, 8, 1][..], 60));
+        assert_eq!((sets["giant"].projects.as_slice(), sets["giant"].memory_mb), (&[1, 10, 1][..], 72));
         assert_eq!((plan.settings.members, plan.settings.comments), (10, 10));
     }
 }

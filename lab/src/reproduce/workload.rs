@@ -655,7 +655,7 @@ mod tests {
     fn the_memory_of_a_set() {
         let plan = plan("redmine", &["innodb"]);
         let at = |set: &str| memory(&plan, &Place::from([(Axis::Set, Value::Text(set.into()))]), &[]);
-        assert_eq!((at("small").unwrap(), at("giant").unwrap()), (1, 60));
+        assert_eq!((at("small").unwrap(), at("giant").unwrap()), (1, 72));
         assert!(at("huge").is_err());
         // An engine gets no less than it needs.
         let place = Place::from([(Axis::Set, Value::Text("small".into()))]);
