@@ -42,7 +42,7 @@ use std::process::Command;
 /// 10.10 and later, of which some have no number.
 const JARS: [&str; 2] = ["target/mysql-connector-java-5.1.49.jar", "target/FacebookLinkBench.jar"];
 const MAIN: &str = "com.facebook.LinkBench.LinkBenchDriver";
-/// What it reads its settings from; those of [`Driver::command`] come before them.
+/// What it reads its settings from; those that it is given come before them.
 const CONFIG: &str = "config/LinkConfigMysql.properties";
 /// Its user, and the password of that.
 const USER: &str = "linkbench";
