@@ -11,6 +11,11 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
+/// The order in which so many engines are measured in a round, of which the first is 1: each round begins with another one.
+pub fn turns(engines: usize, round: u32) -> impl Iterator<Item = usize> {
+    (0..engines).map(move |n| (n + round as usize - 1) % engines)
+}
+
 /// Where the lab works.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Site {
@@ -212,6 +217,13 @@ mod tests {
     struct Of<const MB: u64> {
         #[command(flatten)]
         given: Budgeted<MB>,
+    }
+
+    #[test]
+    fn each_round_begins_with_another_engine() {
+        let order = |round| turns(3, round).collect::<Vec<_>>();
+        assert_eq!([order(1), order(2), order(3)], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
+        assert_eq!(order(4), order(1));
     }
 
     #[test]

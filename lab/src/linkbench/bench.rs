@@ -12,7 +12,7 @@ use crate::drive::Control;
 use crate::engine::Conditions;
 use crate::leaks;
 use crate::meter::{Meter, Usage, resident_without_data, settle};
-use crate::options::Comparison;
+use crate::options::{Comparison, turns};
 use crate::progress::bar;
 use crate::report::{Report, Run};
 use crate::server::{Instance, Server};
@@ -24,8 +24,6 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Sessions that read everything in a check.
-const CHECKERS: u32 = 2;
 /// Operations after which a server is killed.
 const UNTIL_KILL: RangeInclusive<u64> = 500..=5000;
 /// How long these may take.
@@ -96,9 +94,8 @@ pub fn run(args: Args) -> Result<()> {
         bench.prepare(engine, &mut report)?;
     }
     for round in 1..=bench.args.comparison.rounds {
-        // Each round begins with another engine.
-        for n in 0..engines.len() {
-            bench.round(&engines[(n + round as usize - 1) % engines.len()], round, &mut report)?;
+        for n in turns(engines.len(), round) {
+            bench.round(&engines[n], round, &mut report)?;
         }
     }
     if !bench.args.course.reuse {
@@ -297,7 +294,7 @@ impl Bench {
             return Ok(());
         }
         let began = Instant::now();
-        let findings = check(&engine.instance, self.graph.nodes(), nodes, CHECKERS)?;
+        let findings = check(&engine.instance, self.graph.nodes(), nodes)?;
         let rows = findings.into_result("LinkBench").with_context(|| format!("{} fails the check", engine.title()))?;
         println!(
             "{}: all LinkBench conditions hold, {} added nodes are there, {} deleted ones are not ({rows} rows read in {:.1} s)",

@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
 
+/// Sessions that read everything.
+const SESSIONS: u32 = 2;
 /// Chunks of ids that are read at once.
 const CHUNKS: u64 = 8;
 
@@ -32,12 +34,12 @@ const CHUNKS: u64 = 8;
 type LinkRow = (u64, u64, u64, u8, Vec<u8>, u64, u32);
 
 /// Checks the tables of a graph of so many nodes, of which these came and went.
-pub fn check(instance: &Instance, loaded: u64, nodes: &Nodes, threads: u32) -> Result<Findings> {
+pub fn check(instance: &Instance, loaded: u64, nodes: &Nodes) -> Result<Findings> {
     let mut findings = beyond(&mut session(instance)?, loaded, nodes)?;
     let (size, gone) = (CHUNK * CHUNKS, Gone::new(nodes));
     findings.merge(in_parts(
         loaded.div_ceil(size),
-        threads,
+        SESSIONS,
         || session(instance),
         |conn, part| {
             let first = 1 + part * size;

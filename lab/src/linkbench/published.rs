@@ -23,9 +23,9 @@ use crate::course::Course;
 use crate::drive::Seen;
 use crate::engine::Conditions;
 use crate::meter::{Meter, settle};
-use crate::options::Comparison;
+use crate::options::{Comparison, turns};
 use crate::paths;
-use crate::report::{Report, Run};
+use crate::report::{Report, Run, commit};
 use crate::server::Instance;
 use crate::side::{at_port, free_port};
 use crate::stats::Latency;
@@ -48,8 +48,6 @@ const CONFIG: &str = "config/LinkConfigMysql.properties";
 const USER: &str = "linkbench";
 /// Errors of its log that are told.
 const TOLD: usize = 3;
-/// Sessions that read everything in a check.
-const CHECKERS: u32 = 2;
 
 /// Options of `linkbench-published`.
 #[derive(clap::Args)]
@@ -109,9 +107,8 @@ pub fn run(args: Args) -> Result<()> {
         bench.prepare(instance, conditions, &mut report)?;
     }
     for round in 1..=bench.args.comparison.rounds {
-        // Each round begins with another engine.
-        for n in 0..engines.len() {
-            let (instance, conditions) = &engines[(n + round as usize - 1) % engines.len()];
+        for n in turns(engines.len(), round) {
+            let (instance, conditions) = &engines[n];
             bench.round(instance, conditions, round, &mut report)?;
         }
     }
@@ -193,7 +190,7 @@ impl Bench {
     }
 
     fn check(&self, instance: &Instance, nodes: &Nodes) -> Result<()> {
-        let findings = check(instance, self.args.scope.nodes, nodes, CHECKERS)?;
+        let findings = check(instance, self.args.scope.nodes, nodes)?;
         let title = instance.kind().title();
         let rows = findings.into_result("LinkBench").with_context(|| format!("{title} fails the check"))?;
         println!("{title}: counts, links and their index agree ({rows} rows read)");
@@ -203,22 +200,14 @@ impl Bench {
     fn settings(&self) -> BTreeMap<String, String> {
         let mut settings = self.args.course.settings();
         settings.extend(self.args.scope.settings());
-        settings.insert("driver".into(), format!("facebookarchive/linkbench{}", commit(&self.driver.source)));
+        let commit = commit(&self.driver.source).unwrap_or_else(|| "not known".into());
+        settings.insert("driver".into(), format!("facebookarchive/linkbench, commit {commit}"));
         settings
     }
 }
 
 /// What a load is called in reports.
 const LOAD: &str = "load (a node or link counts as a transaction)";
-
-/// `, commit ...` of a checkout; nothing where it is none.
-fn commit(checkout: &Path) -> String {
-    let output = Command::new("git").arg("-C").arg(checkout).args(["rev-parse", "--short", "HEAD"]).output();
-    match output {
-        Ok(output) if output.status.success() => format!(", commit {}", String::from_utf8_lossy(&output.stdout).trim()),
-        _ => String::new(),
-    }
-}
 
 impl Driver {
     /// Loads so many nodes with their links.

@@ -9,7 +9,7 @@ mod variables;
 mod verdict;
 
 pub use self::command::{Args, run};
-pub use self::place::Place;
+pub use self::place::{Place, commit};
 pub use self::variables::Variables;
 
 use self::text::render;

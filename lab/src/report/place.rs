@@ -33,7 +33,7 @@ impl Place {
         let (device, file_system) = mounted(&read("/proc/mounts"), data).unwrap_or_default();
         Place {
             command: command(std::env::args()),
-            commit: commit().unwrap_or_default(),
+            commit: paths::checkout().ok().and_then(|checkout| commit(&checkout)).unwrap_or_default(),
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
             processor: processor(&read("/proc/cpuinfo")).unwrap_or_default(),
             disk: disk(&device),
@@ -55,10 +55,11 @@ fn command(words: impl Iterator<Item = String>) -> String {
     std::iter::once(program).chain(words).map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn commit() -> Option<String> {
+/// Of a checkout, with `-dirty` where it has changes.
+pub fn commit(checkout: &Path) -> Option<String> {
     let git = Command::new("git")
         .arg("-C")
-        .arg(paths::checkout().ok()?)
+        .arg(checkout)
         .args(["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
         .output();
     let output = git.ok().filter(|output| output.status.success())?;

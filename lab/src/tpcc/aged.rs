@@ -13,7 +13,7 @@ use crate::course::Course;
 use crate::drive::Control;
 use crate::engine::{Conditions, Kind};
 use crate::meter::settle;
-use crate::options::{Isolation, Site};
+use crate::options::{Isolation, Site, turns};
 use crate::report::{MIB, Report};
 use crate::server::{Instance, Server};
 use crate::stats::median;
@@ -107,8 +107,7 @@ pub fn run(args: Args) -> Result<()> {
     );
     let mut report = Report::new(&args.site.folder()?, &title)?.in_full();
     for round in 1..=args.rounds {
-        for n in 0..stores.len() {
-            let n = (n + round as usize - 1) % stores.len();
+        for n in turns(stores.len(), round) {
             let store = &mut stores[n];
             settle(store.server.pid())?;
             let course = Course::of_seconds(5, args.seconds);

@@ -8,7 +8,7 @@ use crate::encryption;
 use crate::engine::{Conditions, Kind};
 use crate::leaks;
 use crate::meter::{resident_without_data, settle};
-use crate::options::{Comparison, Site};
+use crate::options::{Comparison, Site, turns};
 use crate::progress::bar;
 use crate::report::{MIB, Report, Run};
 use crate::server::{Instance, Server};
@@ -168,9 +168,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut report = Report::new(&lab, &title)?;
     let (mut rates, mut spaces) = (Rates::new(), Spaces::new());
     for round in 1..=args.comparison.rounds {
-        // Each round begins with another engine.
-        for n in 0..cases.len() {
-            let n = (n + round as usize - 1) % cases.len();
+        for n in turns(cases.len(), round) {
             let (instance, way) = cases[n];
             let conditions = conditions_of(way);
             instance.restore(&way.saved(scale))?;
