@@ -558,6 +558,7 @@ pub fn clean(site: &Site) -> Result<()> {
     }
     remove_dir(&lab.join("empty"))?;
     remove_dir(&crate::redmine::folder(&lab))?;
+    remove_dir(&crate::linkbench::published::folder(&lab))?;
     println!("servers and data in {} are removed, results are kept", lab.display());
     Ok(())
 }

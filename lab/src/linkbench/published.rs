@@ -63,6 +63,11 @@ pub struct Args {
     course: Course,
 }
 
+/// Where its logs and figures lie.
+pub fn folder(lab: &Path) -> PathBuf {
+    lab.join("linkbench-published")
+}
+
 /// The driver, and the server that it works on.
 struct Driver {
     source: PathBuf,
@@ -83,7 +88,7 @@ pub fn run(args: Args) -> Result<()> {
         );
     }
     let lab = args.comparison.site.folder()?;
-    let folder = lab.join("linkbench-published");
+    let folder = folder(&lab);
     fs::create_dir_all(&folder)?;
     let driver = Driver { source, folder, port: free_port(&mut SmallRng::seed_from_u64(std::process::id().into()))? };
     let raw_mb = Graph::new(args.scope.nodes, 1).raw_bytes().div_ceil(1 << 20);
