@@ -11,7 +11,7 @@ use crate::compact::gc::VersionGc;
 use crate::compact::merge::{MergeEnv, MergeResult, ahead_bytes};
 use crate::compact::pick::{CompactionJob, LAST};
 use crate::flush;
-use crate::manifest::{FileEntry, Version, VersionEdit, find_in};
+use crate::manifest::{DICTIONARIES, FileEntry, Version, VersionEdit, find_in};
 use crate::parts::Core;
 use crate::sst::{self, Prepopulate, Residence, SstMeta, SstOptions};
 
@@ -25,9 +25,9 @@ pub(crate) fn merge_env<'a>(
 ) -> Result<MergeEnv<'a>> {
     core.tree.installer.check()?;
     let ssts = core.tree.ssts.clone();
-    let ssts_keys = ssts.keys.clone();
+    let (ssts_keys, ssts_dictionaries) = (ssts.keys.clone(), ssts.dictionaries.clone());
     let (stored, cache) = (core.tree.states.load().version.file_bytes(), core.settings.cache_budget());
-    let [files, dropped, options, stop] = std::array::from_fn(|_| core.clone());
+    let [files, dropped, options, requires, stop] = std::array::from_fn(|_| core.clone());
     Ok(MergeEnv {
         disk: ssts.disk.clone(),
         prepopulate: Prepopulate { cache: ssts.cache.clone(), residence: Arc::new(residence) },
@@ -36,6 +36,8 @@ pub(crate) fn merge_env<'a>(
         is_dropped: Arc::new(move |id| dropped.tree.installer.is_dropped(id)),
         sst_options: Arc::new(move |index| sst_options(&options, index)),
         block_bytes: Arc::new(move |added| block_bytes(stored + added, cache)),
+        dictionaries: ssts_dictionaries,
+        require_dictionaries: Arc::new(move || requires.tree.installer.require(&DICTIONARIES).map(drop)),
         keys: ssts_keys,
         excludes: Arc::new(excludes),
         tick: Arc::new(move || if stop.board.stopping() { Err(Error::Closed) } else { tick() }),

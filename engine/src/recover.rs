@@ -79,7 +79,9 @@ pub(crate) fn recover(dir: &Path, options: Options) -> Result<Core> {
     let obsolete_files = Arc::new(ObsoleteFiles::default());
     let cache = BlockCache::new(options.block_cache_bytes as usize);
     let keys = Arc::new(Keyring::new(options.keys.clone()));
-    let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir.to_owned(), cache, keys: keys.clone() });
+    let (dir_of, keys_of) = (dir.to_owned(), keys.clone());
+    let dictionaries = Arc::default();
+    let ssts = Arc::new(SstFiles { disk: disk.clone(), dir: dir_of, cache, keys: keys_of, dictionaries });
     let encrypts = options.encrypt_log || options.encrypt_indexes;
     if encrypts {
         keys.require(SYSTEM_KEY, dir)?;

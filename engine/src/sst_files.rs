@@ -7,7 +7,7 @@ use crate::base::{FileNo, Result};
 use crate::crypt::Keyring;
 use crate::io::Disk;
 use crate::manifest::FileEntry;
-use crate::sst::{BlockCache, Sst};
+use crate::sst::{BlockCache, Dictionaries, Sst};
 
 /// See the module.
 pub(crate) struct SstFiles {
@@ -16,6 +16,8 @@ pub(crate) struct SstFiles {
     pub dir: PathBuf,
     pub cache: Arc<BlockCache>,
     pub keys: Arc<Keyring>,
+    /// Those that the newest files have.
+    pub dictionaries: Arc<Dictionaries>,
 }
 
 impl SstFiles {

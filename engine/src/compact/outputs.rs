@@ -25,7 +25,7 @@ use super::plan::{MetaRun, OutputPlan};
 use crate::base::{FileNo, IndexId, Kind, Result, SeqNo};
 use crate::crypt::{Keyring, Purpose};
 use crate::io::Disk;
-use crate::sst::{AskKey, Prepopulate, SstMeta, SstOptions, SstWriter, Superseded};
+use crate::sst::{AskKey, Dictionaries, Prepopulate, SstMeta, SstOptions, SstWriter, Superseded};
 
 /// What makes a new value of an old one: of a key and its value, in the given room. False if the value stays.
 pub type Rule = Arc<dyn Fn(&[u8], &[u8], &mut Vec<u8>) -> bool + Send + Sync>;
@@ -45,6 +45,10 @@ pub struct MergeEnv<'a> {
     pub sst_options: Arc<dyn Fn(IndexId) -> SstOptions + Send + Sync + 'a>,
     /// Size of the data blocks of a file before which the merge has added so many bytes to the store.
     pub block_bytes: Arc<dyn Fn(u64) -> usize + Send + Sync + 'a>,
+    /// What the files of an index are packed by.
+    pub dictionaries: Arc<Dictionaries>,
+    /// Called before a file with a dictionary is handed over: from then on the store must say that it has such files.
+    pub require_dictionaries: Arc<dyn Fn() -> Result<()> + Send + Sync + 'a>,
     /// The keys of files that are to be encrypted.
     pub keys: Arc<Keyring>,
     /// True if it is certain that no version of this key that is older than those in the merge exists elsewhere. Asked
@@ -293,7 +297,7 @@ impl<'a> Outputs<'a> {
                 if let Some(data_key) = data_key {
                     writer = writer.encrypt(data_key);
                 }
-                let writer = writer.prepopulate(self.env.prepopulate.clone());
+                let writer = writer.prepopulate(self.env.prepopulate.clone()).share(self.env.dictionaries.clone());
                 none.insert(writer)
             }
         };
@@ -315,7 +319,10 @@ impl<'a> Outputs<'a> {
     /// Ends the file that is being written, if there is one.
     fn finish_file(&mut self) -> Result<()> {
         self.guides.passed_bytes = 0;
-        if let Some(writer) = self.writer.take() {
+        if let Some(mut writer) = self.writer.take() {
+            if writer.has_dictionary() {
+                (self.env.require_dictionaries)()?;
+            }
             let superseded = std::mem::take(&mut self.superseded);
             let meta = SstMeta { superseded, ..writer.finish()? };
             self.result.stats.bytes_written += meta.file_bytes;

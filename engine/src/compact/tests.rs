@@ -108,6 +108,8 @@ impl Place {
                 1024
             }),
             rule_of: Arc::new(|_| None),
+            dictionaries: Arc::default(),
+            require_dictionaries: Arc::new(|| Ok(())),
             keys: ring(),
             ahead_bytes: 1 << 20,
             buffer_bytes: Arc::default(),

@@ -84,13 +84,15 @@ pub const SHARED_SPILLS: Feature = Feature::new("shared-spills", "0.1", Need::Re
 /// There are keyspaces: indexes that no layer above knows, which one that drops unknown indexes would drop.
 pub const KEYSPACES: Feature = Feature::new("keyspaces", "0.1", Need::Writer);
 
-/// Files may be encrypted, and so may the log: versions 4 and 5 of SSTs, tags 13 to 15 of the manifest, version 2 of the log's units,
+/// Files may be encrypted, and so may the log: versions 4, 5, 8 and 9 of SSTs, tags 13 to 15 of the manifest, version 2 of the log's units,
 /// kinds 6 and 7 of batches.
 pub const ENCRYPTION: Feature = Feature::new("encryption", "0.1", Need::Reader);
 /// The store keeps a history: versions that its timeline promises, which another program would drop. Tag 16 of the manifest.
 pub const HISTORY: Feature = Feature::new("history", "0.1", Need::Reader);
+/// Blocks of SSTs may be packed by a dictionary: versions 6 to 9 of SSTs.
+pub const DICTIONARIES: Feature = Feature::new("dictionaries", "0.1", Need::Reader);
 /// The features that this engine knows. New ones come last: stores of formats 2 and 3 have the first ones.
-pub const FEATURES: &[Feature] = &[SHARED_FILES, SHARED_SPILLS, KEYSPACES, ENCRYPTION, HISTORY];
+pub const FEATURES: &[Feature] = &[SHARED_FILES, SHARED_SPILLS, KEYSPACES, ENCRYPTION, HISTORY, DICTIONARIES];
 
 /// The features of a store, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

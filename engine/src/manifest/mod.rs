@@ -23,7 +23,7 @@ mod tests;
 mod version;
 
 pub use edit::VersionEdit;
-pub use feature::{ENCRYPTION, FEATURES, Feature, Features, HISTORY, KEYSPACES, Need};
+pub use feature::{DICTIONARIES, ENCRYPTION, FEATURES, Feature, Features, HISTORY, KEYSPACES, Need};
 pub use file::{FileEntry, find_in, overlapping, within};
 pub use obsolete::{FileLife, ObsoleteFiles, RemovalHold};
 pub use state::{FORMATS, Marks, State};

@@ -90,7 +90,7 @@ impl Sst {
     fn load_compressed(&self, handle: Handle) -> Result<Option<Arc<Block>>> {
         let offset = offset_of_compressed(handle.offset);
         let Some((Cached::Compressed(bytes), uses)) = self.cache.get_second(self.no, offset) else { return Ok(None) };
-        let unpacked = self.decompress(handle, &bytes).and_then(|rows| self.parse(handle, rows));
+        let unpacked = self.unpack(handle, &bytes).and_then(|rows| self.parse(handle, rows));
         // It may have come there unread: what is damaged is read from disk the next time.
         let block = unpacked.inspect_err(|_| self.cache.erase(self.no, offset))?;
         let is_wanted = uses >= DECOMPRESS_FROM;
@@ -122,18 +122,14 @@ impl Sst {
             return Ok(block);
         }
         if let Some(Cached::Compressed(bytes)) = self.cache.peek(self.no, offset_of_compressed(handle.offset)) {
-            return self.parse(handle, self.decompress(handle, &bytes)?);
+            return self.parse(handle, self.unpack(handle, &bytes)?);
         }
         self.with_framed(handle, ahead, forward, |framed| self.admit(handle, framed, fill))
     }
 
-    fn decompress(&self, handle: Handle, framed: &[u8]) -> Result<Buf> {
-        frame::unpack(self.path(), self.no, handle.offset, framed, self.cipher.as_ref())
-    }
-
     /// A data block just read from disk; cached if `fill`, in the form that there is room for.
     fn admit(&self, handle: Handle, framed: &[u8], fill: bool) -> Result<Arc<Block>> {
-        let block = self.parse(handle, self.decompress(handle, framed)?)?;
+        let block = self.parse(handle, self.unpack(handle, framed)?)?;
         if fill && self.cache.has_room() {
             self.cache_rows(handle, &block, None);
         } else if fill && framed.len() < LARGE {

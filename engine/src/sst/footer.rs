@@ -26,7 +26,9 @@ const VERSION: u32 = 2;
 const VERSION_SHARED: u32 = 3;
 /// Of encrypted files: this and one of the above.
 const ENCRYPTED: u32 = 2;
-const VERSION_MAX: u32 = VERSION_SHARED + ENCRYPTED;
+/// Of files with a dictionary: this and one of the above.
+const BY_DICTIONARY: u32 = 4;
+const VERSION_MAX: u32 = VERSION_SHARED + ENCRYPTED + BY_DICTIONARY;
 
 /// The last bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub(crate) struct Footer {
     pub properties: Handle,
     /// The file has several indexes.
     pub shared: bool,
+    /// The file has a dictionary; the properties say where.
+    pub by_dictionary: bool,
     /// Its data key, if it is encrypted.
     pub key: Option<KeyHeader>,
 }
@@ -55,6 +59,7 @@ impl Footer {
         out[..8].copy_from_slice(&MAGIC);
         let version = if self.shared { VERSION_SHARED } else { VERSION };
         let version = if self.key.is_some() { version + ENCRYPTED } else { version };
+        let version = if self.by_dictionary { version + BY_DICTIONARY } else { version };
         out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..24].copy_from_slice(&self.no.0.to_le_bytes());
         out[24..32].copy_from_slice(&self.file_bytes.to_le_bytes());
@@ -85,7 +90,9 @@ impl Footer {
         }
         let version = reader.u32().ok_or_else(short)?;
         let sum = reader.u32().ok_or_else(short)?;
-        let is_encrypted = (VERSION_SHARED + 1..=VERSION_MAX).contains(&version);
+        let by_dictionary = (VERSION + BY_DICTIONARY..=VERSION_MAX).contains(&version);
+        let rest = if by_dictionary { version - BY_DICTIONARY } else { version };
+        let is_encrypted = (VERSION + ENCRYPTED..=VERSION_SHARED + ENCRYPTED).contains(&rest);
         if sum != Footer::checksum(if is_encrypted { header } else { &[] }, bytes) {
             let from = len - Footer::bytes(is_encrypted) as u64;
             return Err(Error::corruption(path, from, format!("footer checksum, stored {sum:08x}")));
@@ -99,8 +106,8 @@ impl Footer {
         let top = Handle { offset: top_offset, len: reader.u32().ok_or_else(short)? };
         let properties = Handle { offset: properties_offset, len: reader.u32().ok_or_else(short)? };
         let key = is_encrypted.then(|| KeyHeader::decode(header));
-        let shared = version == VERSION_SHARED || version == VERSION_MAX;
-        let footer = Footer { no: FileNo(no), file_bytes, data_end, top, properties, shared, key };
+        let shared = rest == VERSION_SHARED || rest == VERSION_SHARED + ENCRYPTED;
+        let footer = Footer { no: FileNo(no), file_bytes, data_end, top, properties, shared, by_dictionary, key };
         let inside =
             |h: Handle| h.offset >= data_end && h.offset.checked_add(h.len.into()).is_some_and(|end| end <= at);
         if file_bytes != len {

@@ -4,17 +4,20 @@
 //! (a misdirected write, a stale extent of a deleted file) is refused like a damaged one. It is verified before anything
 //! is unpacked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
 use super::Compression;
 use super::block::Shuffle;
-use super::block_compressor::{self, BlockCompressor};
+use super::block_compressor::{self, BlockCompressor, Form};
+use super::dictionary::{Dictionary, Stored};
 use super::large::{self, LARGE};
 use super::sealed::Sealed;
+use crate::base::limits::IO_ALIGN;
 use crate::base::slots::Buf;
 use crate::base::{Error, FileNo, Result, tally};
 use crate::crypt::Cipher;
@@ -29,8 +32,14 @@ const LZ4: u8 = 1;
 pub(super) const ZSTD: u8 = 2;
 const SHUFFLED_COLUMNS: u8 = 3;
 const SHUFFLED_ROWS: u8 = 4;
+/// The same two by the dictionary of the file.
+const COLUMNS_BY_DICTIONARY: u8 = 5;
+const ROWS_BY_DICTIONARY: u8 = 6;
 /// No kind is above.
-pub(super) const KIND_MAX: u8 = SHUFFLED_ROWS;
+pub(super) const KIND_MAX: u8 = ROWS_BY_DICTIONARY;
+
+/// Gets the dictionary of the file, for a block that needs it.
+pub(super) type GetDictionary<'a> = &'a dyn Fn() -> Result<Arc<Dictionary>>;
 
 /// Where a framed block lies; `len` includes the trailer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +92,23 @@ impl Packer {
         self.cipher.as_ref()
     }
 
+    /// No dictionary is trained any more; whether there is one.
+    pub fn end_training(&mut self) -> bool {
+        self.compressor.as_mut().is_some_and(BlockCompressor::end_training)
+    }
+
+    /// Offers the dictionary of another file, before anything is packed.
+    pub fn offer(&mut self, stored: Stored) {
+        if let Some(compressor) = &mut self.compressor {
+            compressor.offer(stored);
+        }
+    }
+
+    /// The dictionary, if there is one, and whether it was trained here: what is packed from now on does without.
+    pub fn take_dictionary(&mut self) -> Option<(Stored, bool)> {
+        self.compressor.as_mut().and_then(BlockCompressor::take_dictionary)
+    }
+
     /// Compresses in another way from now on.
     pub fn switch(&mut self, compression: Compression) -> io::Result<()> {
         if compression == Compression::Zstd && self.compressor.is_none() {
@@ -102,10 +128,14 @@ impl Packer {
                 Some((LZ4, n))
             }
             (Compression::Zstd, Some(compressor)) if compress => {
-                Some(match compressor.compress(raw, &mut self.out)? {
-                    Shuffle::Columns => (SHUFFLED_COLUMNS, self.out.len()),
-                    Shuffle::Rows => (SHUFFLED_ROWS, self.out.len()),
-                })
+                let Form { shuffle, by_dictionary } = compressor.compress(raw, &mut self.out)?;
+                let kind = match (shuffle, by_dictionary) {
+                    (Shuffle::Columns, false) => SHUFFLED_COLUMNS,
+                    (Shuffle::Rows, false) => SHUFFLED_ROWS,
+                    (Shuffle::Columns, true) => COLUMNS_BY_DICTIONARY,
+                    (Shuffle::Rows, true) => ROWS_BY_DICTIONARY,
+                };
+                Some((kind, self.out.len()))
             }
             _ => None,
         };
@@ -147,8 +177,34 @@ thread_local! {
     static OPENED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Verifies and unpacks a framed block of a file with this data key.
-pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8], cipher: Option<&Cipher>) -> Result<Buf> {
+/// Verifies and unpacks a framed block of a file with this data key, unless it needs the dictionary.
+pub(super) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8], cipher: Option<&Cipher>) -> Result<Buf> {
+    unpack_by(path, no, offset, framed, cipher, &|| {
+        Err(Error::corruption(path, offset, "packed by a dictionary where none can be meant"))
+    })
+}
+
+/// Whether the frame is intact. One that needs the dictionary is not unpacked: it may be all that is left of the file.
+pub(super) fn is_intact(no: FileNo, offset: u64, framed: &[u8], cipher: Option<&Cipher>) -> bool {
+    let needs_dictionary = Cell::new(false);
+    let path = Path::new("");
+    let unpacked = unpack_by(path, no, offset, framed, cipher, &|| {
+        // It is asked for when the checksum is right.
+        needs_dictionary.set(true);
+        Err(Error::corruption(path, offset, ""))
+    });
+    unpacked.is_ok() || needs_dictionary.get()
+}
+
+/// Verifies and unpacks a framed block; `dictionary` is asked if it was packed by one.
+pub(super) fn unpack_by(
+    path: &Path,
+    no: FileNo,
+    offset: u64,
+    framed: &[u8],
+    cipher: Option<&Cipher>,
+    dictionary: GetDictionary<'_>,
+) -> Result<Buf> {
     let bad = |what: String| Error::corruption(path, offset, what);
     let Some((body, sum)) = framed.split_last_chunk::<4>() else {
         return Err(bad("block shorter than its trailer".into()));
@@ -161,12 +217,18 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8], cipher
         return Err(bad("block shorter than its trailer".into()));
     };
     let unpacked = u32::from_le_bytes(*len);
-    let Some(cipher) = cipher else { return unpack_payload(path, offset, *kind, unpacked, payload) };
+    // Before the buffers of the thread are in use: it may have to be read.
+    let dictionary = match *kind {
+        COLUMNS_BY_DICTIONARY | ROWS_BY_DICTIONARY => Some(dictionary()?),
+        _ => None,
+    };
+    let dictionary = dictionary.as_deref();
+    let Some(cipher) = cipher else { return unpack_payload(path, offset, *kind, unpacked, payload, dictionary) };
     OPENED.with_borrow_mut(|opened| {
         opened.clear();
         let place = Sealed { cipher, offset, kind: *kind, unpacked };
         place.open(payload, opened).map_err(|_| bad("block is not what was encrypted".into()))?;
-        let block = unpack_payload(path, offset, *kind, unpacked, opened);
+        let block = unpack_payload(path, offset, *kind, unpacked, opened, dictionary);
         if opened.capacity() > KEEP {
             *opened = Vec::new();
         }
@@ -174,7 +236,14 @@ pub(crate) fn unpack(path: &Path, no: FileNo, offset: u64, framed: &[u8], cipher
     })
 }
 
-fn unpack_payload(path: &Path, offset: u64, kind: u8, len: u32, payload: &[u8]) -> Result<Buf> {
+fn unpack_payload(
+    path: &Path,
+    offset: u64,
+    kind: u8,
+    len: u32,
+    payload: &[u8],
+    dictionary: Option<&Dictionary>,
+) -> Result<Buf> {
     let bad = |what: String| Error::corruption(path, offset, what);
     let len = len as usize;
     let mut unpacked = Buf::new(len);
@@ -190,11 +259,12 @@ fn unpack_payload(path: &Path, offset: u64, kind: u8, len: u32, payload: &[u8]) 
             large::unpack(payload, &mut unpacked)?.map_err(bad)?;
             len
         }
-        ZSTD => block_compressor::decompress(payload, None, &mut unpacked).map_err(bad)?,
-        SHUFFLED_COLUMNS => {
-            block_compressor::decompress(payload, Some(Shuffle::Columns), &mut unpacked).map_err(bad)?
+        ZSTD => block_compressor::decompress(payload, None, None, &mut unpacked).map_err(bad)?,
+        SHUFFLED_COLUMNS | SHUFFLED_ROWS | COLUMNS_BY_DICTIONARY | ROWS_BY_DICTIONARY => {
+            let is_columns = matches!(kind, SHUFFLED_COLUMNS | COLUMNS_BY_DICTIONARY);
+            let what = if is_columns { Shuffle::Columns } else { Shuffle::Rows };
+            block_compressor::decompress(payload, Some(what), dictionary, &mut unpacked).map_err(bad)?
         }
-        SHUFFLED_ROWS => block_compressor::decompress(payload, Some(Shuffle::Rows), &mut unpacked).map_err(bad)?,
         other => return Err(bad(format!("unknown compression kind {other}"))),
     };
     if found != len {
@@ -214,6 +284,16 @@ pub(crate) fn read(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&
     with_bytes(file, handle.offset, handle.len as usize, |framed| {
         unpack(file.path(), no, handle.offset, framed, cipher)
     })
+}
+
+/// The same through a buffer of its own: for what turns out to be needed while the thread's is in use.
+pub(super) fn read_apart(file: &dyn File, no: FileNo, handle: Handle, cipher: Option<&Cipher>) -> Result<Buf> {
+    let (start, end) = aligned(file, handle.offset, handle.end());
+    let mut buf = AlignedBuf::zeroed(((end - start) as usize).next_multiple_of(IO_ALIGN));
+    tally::note_block_read();
+    read_at(file, &mut buf[..(end - start) as usize], start)?;
+    let skip = (handle.offset - start) as usize;
+    unpack(file.path(), no, handle.offset, &buf[skip..skip + handle.len as usize], cipher)
 }
 
 /// A buffer above this size is given back after use.

@@ -35,6 +35,8 @@ fn lies_in(cached: &Cached, sparse: &Sparse) -> bool {
         Cached::Rows(block) => block.data().lies_in(sparse),
         Cached::Filter(filter) => filter.data().lies_in(sparse),
         Cached::Compressed(bytes) => bytes.lies_in(sparse),
+        // Memory of zstd's.
+        Cached::Dictionary(_) => false,
     }
 }
 
@@ -43,6 +45,7 @@ fn copy(cached: &Cached) -> Cached {
         Cached::Rows(block) => Cached::Rows(Arc::new(block.copied())),
         Cached::Filter(filter) => Cached::Filter(Arc::new(filter.copied())),
         Cached::Compressed(bytes) => Cached::Compressed(Arc::new(Buf::from(&bytes[..]))),
+        Cached::Dictionary(dictionary) => Cached::Dictionary(dictionary.clone()),
     }
 }
 

@@ -20,6 +20,7 @@
 mod block;
 mod block_compressor;
 mod carve;
+mod dictionary;
 mod filter_use;
 mod deferred;
 mod extent;
@@ -54,6 +55,7 @@ use crate::base::value::{Bytes, LargeValue};
 
 pub use block::{Block, BlockBuilder};
 pub use compressed::Residence;
+pub use dictionary::{Dictionaries, Dictionary};
 pub use extent::Extent;
 pub use filter::{Filter, key_hash};
 pub use gather::gather;
@@ -123,6 +125,8 @@ pub enum Cached {
     Filter(Arc<Filter>),
     /// A data block in the form it has on disk; see [`compressed`].
     Compressed(Arc<Buf>),
+    /// A dictionary, of all files that are packed by it.
+    Dictionary(Arc<Dictionary>),
 }
 
 /// The cache of decoded blocks.

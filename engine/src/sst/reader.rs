@@ -13,11 +13,13 @@ use std::sync::Arc;
 
 use super::block::Block;
 use super::deferred::LargeRow;
+use super::dictionary::{BYTES_MAX, Dictionary, OF_ALL_FILES, hash_of};
 use super::filter_use::FilterUse;
 use super::footer::{FOOTER_BYTES, FOOTER_BYTES_MAX, Footer};
-use super::frame::{self, Handle};
+use super::frame::{self, Handle, TRAILER_BYTES};
 use super::iter::{IterMemory, ReadAhead, SstIter};
 use super::large::{self, LARGE};
+use super::sealed::sealed_len;
 use super::{Cached, ReadHints, SstMeta};
 use crate::base::codec::Reader;
 use crate::base::limits::IO_ALIGN;
@@ -50,6 +52,31 @@ pub(crate) fn put_partition(index: Handle, filter: Handle, entries_before: u64, 
     out.extend_from_slice(&entries_before.to_le_bytes());
 }
 
+/// Where the dictionary of a file is.
+#[derive(Clone, Copy)]
+pub(super) struct PlacedDictionary {
+    /// The first copy.
+    first: Handle,
+    /// What its bytes must have; under this number the cache has it.
+    hash: u64,
+}
+
+impl PlacedDictionary {
+    /// The place that stands behind all else in the properties; `None` if there is none such.
+    fn parse(reader: &mut Reader<'_>, footer: &Footer) -> Option<PlacedDictionary> {
+        let first = Handle { offset: reader.u64()?, len: reader.u32()? };
+        let placed = PlacedDictionary { first, hash: reader.u64()? };
+        let end = first.end().checked_add(first.len.into())?;
+        let fits = first.len as usize <= sealed_len(BYTES_MAX) + TRAILER_BYTES && first.offset >= footer.data_end;
+        (fits && end <= footer.file_bytes).then_some(placed)
+    }
+
+    /// Both copies.
+    pub fn copies(self) -> [Handle; 2] {
+        [self.first, Handle { offset: self.first.end(), ..self.first }]
+    }
+}
+
 /// Whatever keeps the name of a file from being removed while the file may have to be opened again.
 pub type NameKeeper = Arc<dyn std::any::Any + Send + Sync>;
 
@@ -65,6 +92,8 @@ pub struct Sst {
     pub(super) meta: SstMeta,
     /// Its data key, if it is encrypted.
     pub(super) cipher: Option<Cipher>,
+    /// Its dictionary, if it has one.
+    pub(super) dictionary: Option<PlacedDictionary>,
     pub(super) filter_use: FilterUse,
     /// Dropped last: the file may be removed from then on.
     _life: Option<NameKeeper>,
@@ -114,6 +143,13 @@ impl Sst {
         let meta = SstMeta::decode(&mut reader);
         let meta = if footer.shared { meta.and_then(|meta| meta.decode_shares(&mut reader)) } else { meta };
         let mut meta = meta.ok_or_else(|| bad("malformed properties"))?;
+        let dictionary = match footer.by_dictionary {
+            false => None,
+            true => {
+                let placed = PlacedDictionary::parse(&mut reader, &footer);
+                Some(placed.ok_or_else(|| bad("malformed place of the dictionary"))?)
+            }
+        };
         meta.file_bytes = len;
         meta.key = footer.key.map(|header| header.key);
         if meta.no != no || meta.smallest > meta.largest {
@@ -130,6 +166,7 @@ impl Sst {
             stamp,
             meta,
             cipher,
+            dictionary,
             filter_use: FilterUse::default(),
             _life: life,
         };
@@ -210,6 +247,52 @@ impl Sst {
             return;
         }
         self.cache.insert_at(self.no, handle.offset, Cached::Rows(block.clone()), block.charge(), queue);
+    }
+
+    /// Unpacks a data block.
+    pub(super) fn unpack(&self, handle: Handle, framed: &[u8]) -> Result<Buf> {
+        let cipher = self.cipher.as_ref();
+        frame::unpack_by(self.path(), self.no, handle.offset, framed, cipher, &|| self.dictionary(handle))
+    }
+
+    /// The dictionary, by which the block at `by` was packed, through the cache.
+    fn dictionary(&self, by: Handle) -> Result<Arc<Dictionary>> {
+        let Some(placed) = self.dictionary else {
+            return Err(self.bad(by.offset, "packed by a dictionary, and the file has none"));
+        };
+        match self.cache.get(OF_ALL_FILES, placed.hash) {
+            Some(Cached::Dictionary(dictionary)) => Ok(dictionary),
+            Some(_) => Err(self.bad(placed.first.offset, "no dictionary where a dictionary was expected")),
+            None => self.load_dictionary(placed),
+        }
+    }
+
+    /// Reads the dictionary, from its second copy if the first is damaged.
+    #[cold]
+    fn load_dictionary(&self, placed: PlacedDictionary) -> Result<Arc<Dictionary>> {
+        let [first, second] = placed.copies();
+        let read = self.read_dictionary(first, placed.hash);
+        let read = read.or_else(|error| self.read_dictionary(second, placed.hash).map_err(|_| error));
+        let dictionary = Arc::new(read?);
+        let (cached, charge) = (Cached::Dictionary(dictionary.clone()), dictionary.charge());
+        self.cache.insert_at(OF_ALL_FILES, placed.hash, cached, charge, Some(Queue::Main));
+        Ok(dictionary)
+    }
+
+    /// A copy of the dictionary, past the cache.
+    fn read_dictionary(&self, at: Handle, hash: u64) -> Result<Dictionary> {
+        let bytes = frame::read_apart(&*self.file, self.no, at, self.cipher.as_ref())?;
+        if hash_of(&bytes) != hash {
+            return Err(self.bad(at.offset, "another dictionary than the properties say"));
+        }
+        Dictionary::parse(&bytes).map_err(|what| self.bad(at.offset, what))
+    }
+
+    /// Reads both copies of the dictionary, if there is one.
+    pub(super) fn verify_dictionary(&self) -> Result<()> {
+        self.dictionary.iter().try_for_each(|placed| {
+            placed.copies().into_iter().try_for_each(|copy| self.read_dictionary(copy, placed.hash).map(drop))
+        })
     }
 
     /// A data block that is large in the file, past the cache.

@@ -9,6 +9,8 @@
 //! between the blocks                    what is not accounted for is lost
 //! ```
 //!
+//! The dictionary, without which blocks that were packed by it are lost, is looked for where it must be, or among all that is found.
+//!
 //! Without footer or top-level index the whole file is carved: the partitions of the index come to light with the blocks. They are told
 //! from data by what is in them: handles of what lies before them, one behind the other.
 //!
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use super::SstMeta;
 use super::block::Block;
 use super::carve::carve;
+use super::dictionary::{BYTES_MAX, Dictionary};
 use super::filter::Filter;
 use super::footer::{FOOTER_BYTES, FOOTER_BYTES_MAX, Footer};
 use super::frame::{self, Handle, TRAILER_BYTES};
@@ -36,6 +39,8 @@ use crate::io::{Disk, File, Mode};
 const ENTRY_BYTES: usize = 20;
 const LARGE_ENTRY_BYTES: usize = 32;
 const TOP_ENTRY_BYTES: usize = 32;
+/// Behind the data the copies of a dictionary are found within so many bytes.
+const DICTIONARY_WITHIN: u64 = 3 * BYTES_MAX as u64;
 
 /// A part of the file that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +61,8 @@ pub struct Survey {
     no: FileNo,
     /// Its data key, if it is encrypted.
     cipher: Option<Cipher>,
+    /// Its dictionary, if it has one and a copy is intact.
+    dictionary: Option<Arc<Dictionary>>,
     /// Its description, if that is intact.
     pub meta: Option<SstMeta>,
     pieces: Vec<Piece>,
@@ -105,7 +112,7 @@ impl Survey {
         let had = described.map_or(0, |meta| meta.file_bytes);
         let file = disk.open(path, Mode::Read, false)?;
         let len = file.len()?;
-        let mut survey = Survey { file, no, cipher: None, meta: None, pieces: Vec::new(), damage: Vec::new() };
+        let mut survey = Survey::new(file, no);
         let footer = match survey.read_footer(path, len) {
             Err(error @ Error::Incompatible { .. }) => return Err(error),
             other => other.map_err(|error| {
@@ -119,6 +126,9 @@ impl Survey {
         };
         survey.cipher = footer.key.map(|key| keys.open(&key, Purpose::Sst, path)).transpose()?;
         survey.meta = survey.read_properties(&footer, len);
+        if footer.by_dictionary {
+            survey.find_dictionary(footer.data_end, len);
+        }
         let top = survey.block(footer.top);
         match top {
             Ok(top) => {
@@ -138,10 +148,48 @@ impl Survey {
     pub fn describe(disk: &Arc<dyn Disk>, path: &Path, no: FileNo, keys: &Keyring) -> Option<SstMeta> {
         let file = disk.open(path, Mode::Read, false).ok()?;
         let len = file.len().ok()?;
-        let mut survey = Survey { file, no, cipher: None, meta: None, pieces: Vec::new(), damage: Vec::new() };
+        let mut survey = Survey::new(file, no);
         let footer = survey.read_footer(path, len).ok()?;
         survey.cipher = footer.key.map(|key| keys.open(&key, Purpose::Sst, path)).transpose().ok()?;
         survey.read_properties(&footer, len)
+    }
+
+    fn new(file: Arc<dyn File>, no: FileNo) -> Survey {
+        Survey { file, no, cipher: None, dictionary: None, meta: None, pieces: Vec::new(), damage: Vec::new() }
+    }
+
+    /// Looks for the two copies of the dictionary, which lie behind the data.
+    fn find_dictionary(&mut self, data_end: u64, len: u64) {
+        let end = len.min(data_end + DICTIONARY_WITHIN);
+        let found = match self.read(data_end, end - data_end) {
+            Ok(bytes) => carve(&bytes, data_end, self.no, self.cipher.as_ref()),
+            Err(_) => self.carve_by_pages(data_end, end),
+        };
+        let copies = self.dictionaries_of(&found);
+        let lost = match copies.as_slice() {
+            [] => Some((data_end, 0, "dictionary: both copies are damaged")),
+            [Handle { offset, .. }] if *offset > data_end => {
+                Some((data_end, offset - data_end, "dictionary: the first copy is damaged"))
+            }
+            [one] => Some((one.end(), one.len.into(), "dictionary: the second copy is damaged")),
+            _ => None,
+        };
+        if let Some((offset, bytes, what)) = lost {
+            self.lose(offset, bytes, what.into(), Some(0));
+        }
+    }
+
+    /// Which of these frames are dictionaries; blocks are unpacked by the first from now on.
+    fn dictionaries_of(&mut self, frames: &[Handle]) -> Vec<Handle> {
+        let mut copies = Vec::new();
+        for &handle in frames {
+            let Some(dictionary) = self.unpacked(handle).ok().and_then(|bytes| Dictionary::parse(&bytes).ok()) else {
+                continue;
+            };
+            self.dictionary.get_or_insert_with(|| Arc::new(dictionary));
+            copies.push(handle);
+        }
+        copies
     }
 
     fn lose(&mut self, offset: u64, bytes: u64, what: String, versions: Option<u64>) {
@@ -156,7 +204,11 @@ impl Survey {
 
     fn unpacked(&self, handle: Handle) -> Result<Buf> {
         let framed = self.read(handle.offset, u64::from(handle.len))?;
-        frame::unpack(self.file.path(), self.no, handle.offset, &framed, self.cipher.as_ref())
+        let path = self.file.path();
+        frame::unpack_by(path, self.no, handle.offset, &framed, self.cipher.as_ref(), &|| {
+            let dictionary = self.dictionary.clone();
+            dictionary.ok_or_else(|| Error::corruption(path, handle.offset, "packed by a dictionary, which is lost"))
+        })
     }
 
     fn block(&self, handle: Handle) -> Result<Block> {
@@ -305,6 +357,7 @@ impl Survey {
             Ok(bytes) => carve(&bytes, 0, self.no, self.cipher.as_ref()),
             Err(_) => self.carve_by_pages(0, len),
         };
+        self.dictionaries_of(&found);
         let mut index: Vec<Entry> = Vec::new();
         let mut data_end = 0;
         let mut top = None;

@@ -81,7 +81,8 @@ impl Sst {
         if seen != self.meta || expected_offset != self.data_end {
             return Err(self.bad(self.data_end, "properties contradict the data"));
         }
-        Ok(())
+        // Blocks were unpacked by the one that is in the cache.
+        self.verify_dictionary()
     }
 
     /// As `verify_with`, for one index of a file that several share: reads the blocks that have keys of it and what leads to
@@ -153,7 +154,7 @@ impl Sst {
             return self.read_large(handle);
         }
         let framed = ahead.fetch(&*self.file, handle, self.data_end, true)?;
-        self.parse(handle, frame::unpack(self.file.path(), self.no, handle.offset, framed, self.cipher.as_ref())?)
+        self.parse(handle, self.unpack(handle, framed)?)
     }
 }
 

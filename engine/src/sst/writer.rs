@@ -1,7 +1,7 @@
 //! Writes an SST in one pass, front to back, with direct I/O.
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
-//! byte and a half per row, so that the data blocks stay contiguous. Blocks may be cached as they are written ([`Prepopulate`]).
+//! byte and a half per row, so that the data blocks stay contiguous; before them the dictionary, if there is one. Blocks may be cached as they are written ([`Prepopulate`]).
 //!
 //! A file may have several indexes, one behind the other. Rows of two indexes share a block only where the first has little
 //! in it, and both are compressed in the same way: unlike rows compress badly side by side, and a block for each of a
@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::block::BlockBuilder;
 use super::deferred::put_large_row;
+use super::dictionary::{Dictionaries, hash_of};
 use super::filter::{Filter, key_hash};
 use super::footer::Footer;
 use super::frame::{Handle, Packer};
@@ -40,6 +41,8 @@ pub struct SstWriter<'a> {
     out: Output,
     options: SstOptions,
     prepopulate: Option<Prepopulate<'a>>,
+    /// Those of other files.
+    dictionaries: Option<Arc<Dictionaries>>,
     packer: Packer,
     /// The header of its data key, if it is encrypted.
     key: Option<KeyHeader>,
@@ -141,6 +144,7 @@ impl<'a> SstWriter<'a> {
             options,
             key: None,
             prepopulate: None,
+            dictionaries: None,
             block: BlockBuilder::default(),
             raw: Vec::new(),
             index: BlockBuilder::default(),
@@ -182,6 +186,12 @@ impl<'a> SstWriter<'a> {
     /// From now on blocks are cached as `prepopulate` says.
     pub fn prepopulate(mut self, prepopulate: Prepopulate<'a>) -> SstWriter<'a> {
         self.prepopulate = Some(prepopulate);
+        self
+    }
+
+    /// Takes up the dictionary of the files of the same index, and leaves one for the next file.
+    pub fn share(mut self, dictionaries: Arc<Dictionaries>) -> SstWriter<'a> {
+        self.dictionaries = Some(dictionaries);
         self
     }
 
@@ -247,6 +257,7 @@ impl<'a> SstWriter<'a> {
             if self.meta.entries == 0 {
                 self.meta.index = IndexId::of(key);
                 self.meta.smallest = key.to_vec();
+                self.take_up_dictionary();
             }
             true
         } else {
@@ -274,6 +285,15 @@ impl<'a> SstWriter<'a> {
         Ok(new_key)
     }
 
+    #[cold]
+    fn take_up_dictionary(&mut self) {
+        if self.options.compression == Compression::Zstd
+            && let Some(stored) = self.dictionaries.as_ref().and_then(|known| known.take_up(self.meta.index))
+        {
+            self.packer.offer(stored);
+        }
+    }
+
     /// Puts a version into the block.
     #[inline]
     fn place(&mut self, new_key: bool, key: &[u8], seq: SeqNo, kind: Kind, value: &[u8]) {
@@ -293,6 +313,12 @@ impl<'a> SstWriter<'a> {
     /// Bytes the file would have by now, but for the block being filled and the tail.
     pub fn file_bytes_so_far(&self) -> u64 {
         self.out.position() + self.partition_bytes
+    }
+
+    /// Whether the file will have a dictionary, which not all programs know: nothing may point to it before the store says so. To
+    /// be asked when all versions have been added.
+    pub fn has_dictionary(&mut self) -> bool {
+        self.packer.end_training()
     }
 
     /// Versions added so far.
@@ -361,9 +387,16 @@ impl<'a> SstWriter<'a> {
         if self.block.is_empty() {
             return Err(Error::Internal("a table needs a version".into()));
         }
+        self.packer.end_training();
         self.cut_block(None, true)?;
         let no = self.meta.no;
         let data_end = self.out.position();
+        let dictionary = self.packer.take_dictionary();
+        let mut dictionary_at = None;
+        if let Some((stored, _)) = &dictionary {
+            dictionary_at = Some(self.out.framed(&mut self.packer, no, &stored.bytes, false)?.0);
+            self.out.framed(&mut self.packer, no, &stored.bytes, false)?;
+        }
         let mut filters = Vec::with_capacity(self.partitions.len());
         for partition in &self.partitions {
             filters.push(if partition.filter.is_empty() {
@@ -400,15 +433,24 @@ impl<'a> SstWriter<'a> {
         if shared {
             self.meta.encode_shares(&mut self.raw);
         }
+        if let (Some(at), Some((stored, _))) = (dictionary_at, &dictionary) {
+            self.raw.extend_from_slice(&at.offset.to_le_bytes());
+            self.raw.extend_from_slice(&at.len.to_le_bytes());
+            self.raw.extend_from_slice(&hash_of(&stored.bytes).to_le_bytes());
+        }
         let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?.0;
         let footer_bytes = Footer::bytes(self.key.is_some()) as u64;
         let end = (self.out.position() + footer_bytes).next_multiple_of(IO_ALIGN as u64);
         let padding = end - footer_bytes - self.out.position();
         self.out.zeros(padding as usize)?;
         self.meta.file_bytes = end;
-        let footer = Footer { no, file_bytes: end, data_end, top, properties, shared, key: self.key };
+        let by_dictionary = dictionary.is_some();
+        let footer = Footer { no, file_bytes: end, data_end, top, properties, shared, by_dictionary, key: self.key };
         self.out.write(&footer.encode())?;
         self.out.finish()?;
+        if let (Some((stored, true)), Some(known), false) = (dictionary, &self.dictionaries, shared) {
+            known.put(self.meta.index, stored);
+        }
         Ok(self.meta)
     }
 }

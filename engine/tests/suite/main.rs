@@ -10,6 +10,7 @@ mod corruption;
 mod crash;
 mod cursors;
 mod descriptors;
+mod dictionaries;
 mod encryption;
 mod estimates;
 mod events;

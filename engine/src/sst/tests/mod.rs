@@ -16,6 +16,7 @@ use crate::io::{Disk, MemDisk, Mode, PosixDisk};
 use crate::iter::VersionIter;
 
 mod ahead;
+mod dictionary;
 mod handoff;
 mod stored;
 
@@ -551,7 +552,7 @@ fn foreign_files_and_versions_are_told_apart() {
     assert!(matches!(other, Err(Error::Corruption { .. })));
     let mut bytes = bed.bytes();
     let at = bytes.len() - 64;
-    bytes[at + 8] = 6;
+    bytes[at + 8] = 10;
     let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[at..at + 12]), &bytes[at + 16..]);
     bytes[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
     bed.set_bytes(bytes.clone());

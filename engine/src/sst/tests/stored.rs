@@ -31,6 +31,26 @@ fn stored_files_are_still_read() {
     }
 }
 
+/// The later blocks of this one are packed by a dictionary (kinds 5 and 6).
+#[test]
+fn a_stored_file_with_a_dictionary_is_still_read() {
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
+    let (rows, path) = (dictionary::texts(), fixtures(6).join("dictionary.sst"));
+    let sst = Sst::open(&disk, &path, FileNo(9), Cache::new(1 << 20), &ring()).unwrap();
+    let kinds = dictionary::kinds(&sst, &fs::read(&path).unwrap());
+    assert!(kinds.iter().filter(|&&kind| kind >= 5).count() > 64);
+    check(&sst, &rows, &probes(&rows, &[]), &[0, 2, SeqNo::MAX.0]);
+}
+
+/// Writes the stored file with a dictionary; see `store_files`.
+#[test]
+#[ignore = "writes a stored file"]
+fn store_dictionary() {
+    fs::create_dir_all(fixtures(6)).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk::default());
+    write(&disk, &fixtures(6).join("dictionary.sst"), &dictionary::texts(), dictionary::text_options(None));
+}
+
 /// Rows of numbers, which are compressed with shuffled rows.
 fn number_rows() -> Vec<Row> {
     let number = |i: u64| (i * 7919 % 300).to_le_bytes();
@@ -213,6 +233,7 @@ fn the_documented_example_is_what_the_code_writes() {
         top: frame::Handle { offset: 4400, len: 100 },
         properties: frame::Handle { offset: 4500, len: 60 },
         shared: false,
+        by_dictionary: false,
         key: None,
     };
     assert_eq!(to_hex(&footer.encode()), to_hex(&hex_of(&document(), "footer")));
