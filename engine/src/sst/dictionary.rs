@@ -67,19 +67,24 @@ pub struct Dictionaries(Mutex<BTreeMap<IndexId, (Stored, u32)>>);
 
 impl Dictionaries {
     /// The one for another file of the index.
-    pub(super) fn take_up(&self, index: IndexId) -> Option<Stored> {
-        let mut known = self.0.lock();
-        let (stored, files) = known.get_mut(&index)?;
-        *files += 1;
-        if *files < FILES_MAX {
-            return Some(stored.clone());
-        }
-        known.remove(&index).map(|(stored, _)| stored)
+    pub(super) fn offer(&self, index: IndexId) -> Option<Stored> {
+        self.0.lock().get(&index).map(|(stored, _)| stored.clone())
     }
 
-    /// The one that was trained with a file of the index.
-    pub(super) fn put(&self, index: IndexId, stored: Stored) {
+    /// A file of the index has this one; whether it was trained with it.
+    pub(super) fn note(&self, index: IndexId, stored: Stored, is_new: bool) {
         let mut known = self.0.lock();
+        if !is_new {
+            if let Some((newest, files)) = known.get_mut(&index)
+                && Arc::ptr_eq(&newest.bytes, &stored.bytes)
+            {
+                *files += 1;
+                if *files >= FILES_MAX {
+                    known.remove(&index);
+                }
+            }
+            return;
+        }
         if known.len() >= INDEXES_MAX && !known.contains_key(&index) {
             // Which one goes does not matter: another is trained with the next file.
             known.pop_first();
@@ -197,13 +202,21 @@ mod tests {
     fn a_dictionary_is_for_so_many_files_and_so_many_indexes_have_one() {
         let dictionaries = Dictionaries::default();
         let stored = |byte: u8| Stored { bytes: Arc::from([byte; 9]), shuffle: Shuffle::Columns };
-        dictionaries.put(IndexId(3), stored(1));
-        // The file that it was trained with is the first one.
-        let taken_up = (0..2 * FILES_MAX).take_while(|_| dictionaries.take_up(IndexId(3)).is_some()).count();
-        assert_eq!(taken_up as u32, FILES_MAX - 1);
+        let (first, second) = (stored(1), stored(2));
+        dictionaries.note(IndexId(3), first.clone(), true);
+        dictionaries.note(IndexId(3), second.clone(), true);
+        // Files that were begun before there was another one, and those that were offered it and do without, do not count.
+        dictionaries.note(IndexId(3), first, false);
+        let mut files = 1;
+        while let Some(offered) = dictionaries.offer(IndexId(3)) {
+            assert!(Arc::ptr_eq(&offered.bytes, &second.bytes) && dictionaries.offer(IndexId(3)).is_some());
+            dictionaries.note(IndexId(3), offered, false);
+            files += 1;
+        }
+        assert_eq!(files, FILES_MAX);
         for index in 0..2 * INDEXES_MAX as u32 {
-            dictionaries.put(IndexId(index), stored(2));
-            assert!(dictionaries.take_up(IndexId(index)).is_some());
+            dictionaries.note(IndexId(index), stored(3), true);
+            assert!(dictionaries.offer(IndexId(index)).is_some());
         }
         assert_eq!(dictionaries.0.lock().len(), INDEXES_MAX);
     }

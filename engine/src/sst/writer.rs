@@ -257,7 +257,7 @@ impl<'a> SstWriter<'a> {
             if self.meta.entries == 0 {
                 self.meta.index = IndexId::of(key);
                 self.meta.smallest = key.to_vec();
-                self.take_up_dictionary();
+                self.offer_dictionary();
             }
             true
         } else {
@@ -286,9 +286,9 @@ impl<'a> SstWriter<'a> {
     }
 
     #[cold]
-    fn take_up_dictionary(&mut self) {
+    fn offer_dictionary(&mut self) {
         if self.options.compression == Compression::Zstd
-            && let Some(stored) = self.dictionaries.as_ref().and_then(|known| known.take_up(self.meta.index))
+            && let Some(stored) = self.dictionaries.as_ref().and_then(|known| known.offer(self.meta.index))
         {
             self.packer.offer(stored);
         }
@@ -448,8 +448,8 @@ impl<'a> SstWriter<'a> {
         let footer = Footer { no, file_bytes: end, data_end, top, properties, shared, by_dictionary, key: self.key };
         self.out.write(&footer.encode())?;
         self.out.finish()?;
-        if let (Some((stored, true)), Some(known), false) = (dictionary, &self.dictionaries, shared) {
-            known.put(self.meta.index, stored);
+        if let (Some((stored, is_new)), Some(known), false) = (dictionary, &self.dictionaries, shared) {
+            known.note(self.meta.index, stored, is_new);
         }
         Ok(self.meta)
     }
