@@ -121,7 +121,10 @@ impl Salvage {
         };
         let there = ssts(&*disk, dir)?;
         let marks = match manifest::survey(&disk, dir, known, &salvage.keys)? {
-            Findings::Whole(stored) => {
+            Findings::Whole(stored, error) => {
+                if let Some(error) = &error {
+                    salvage.lose_part(error);
+                }
                 for (no, (_, meta)) in &stored.state.files {
                     salvage.add(dir, *no, Some(meta.clone()));
                 }

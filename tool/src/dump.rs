@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn dump_log(store: &Offline) -> Result<()> {
     let dir = store.dir.join("log");
     let (size, durable) = match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
-        Findings::Whole(stored) => (stored.state.marks.log_segment_bytes, stored.state.marks.log_durable),
+        Findings::Whole(stored, _) => (stored.state.marks.log_segment_bytes, stored.state.marks.log_durable),
         Findings::Parts { .. } => {
             (wal::segment_size(&store.disk, &dir)?.context("no segment of the log can be read")?, Lsn(0))
         }
@@ -121,7 +121,7 @@ fn dump_file(store: &Offline, no: FileNo) -> Result<()> {
 
 fn dump_manifest(store: &Offline) -> Result<()> {
     match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
-        Findings::Whole(stored) => {
+        Findings::Whole(stored, _) => {
             println!("{:#?}", stored.state.marks);
             for (level, meta) in stored.state.files.values() {
                 println!("level {level} {meta:?}");

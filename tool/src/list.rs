@@ -13,7 +13,10 @@ pub fn run(place: &Place) -> Result<()> {
     let store = Offline::open(place)?;
     match survey(&store.disk, &store.dir, FEATURES, &store.keyring())? {
         Findings::Parts { error, .. } => println!("manifest: {error}"),
-        Findings::Whole(stored) => {
+        Findings::Whole(stored, error) => {
+            if let Some(error) = error {
+                println!("manifest: {error}; it is the only one");
+            }
             let marks = &stored.state.marks;
             println!("manifest {}: format {}", stored.path.display(), marks.format());
             for feature in marks.features.iter() {

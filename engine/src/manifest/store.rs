@@ -151,18 +151,34 @@ impl Manifest {
     ///
     /// Errors: `Corruption`, `Incompatible`, `Key`, `Io` (also if there is none).
     pub fn load(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature], keys: &Keyring) -> Result<Stored> {
+        let (name, number) = Manifest::named(disk, dir)?;
+        let path = dir.join(&name);
+        if !disk.exists(&path)? {
+            let what = format!("names {}, which does not exist", name.display());
+            return Err(Error::corruption(&dir.join("CURRENT"), 0, what));
+        }
+        Manifest::load_file(disk, path, number, known, keys)
+    }
+
+    /// What `CURRENT` says: name and number of the manifest in force, which may not exist.
+    pub(super) fn named(disk: &Arc<dyn Disk>, dir: &Path) -> Result<(PathBuf, u64)> {
         let current = dir.join("CURRENT");
         let file = disk.open(&current, Mode::Read, false)?;
         let mut text = vec![0; file.len()?.min(100) as usize];
         file.read_exact_at(&mut text, 0)?;
         let name = std::str::from_utf8(&text).ok().and_then(|t| t.strip_suffix('\n')).map(Path::new);
-        let Some((name, number)) = name.and_then(|name| Some((name, manifest_number(name)?))) else {
-            return Err(Error::corruption(&current, 0, "names no manifest"));
-        };
-        let path = dir.join(name);
-        if !disk.exists(&path)? {
-            return Err(Error::corruption(&current, 0, format!("names {}, which does not exist", name.display())));
-        }
+        let named = name.and_then(|name| Some((name.to_owned(), manifest_number(name)?)));
+        named.ok_or_else(|| Error::corruption(&current, 0, "names no manifest"))
+    }
+
+    /// The same of a manifest that nothing names. Errors: as `load`.
+    pub(super) fn load_file(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        number: u64,
+        known: &[Feature],
+        keys: &Keyring,
+    ) -> Result<Stored> {
         let (state, end) = read_file(disk, &path, known, keys)?;
         Ok(Stored { number, state, path, end })
     }

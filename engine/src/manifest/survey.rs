@@ -1,6 +1,6 @@
 //! What can still be read of a manifest that may be damaged.
 //!
-//! An intact manifest says it all. Otherwise the store's files are those that lie in its directory, and of each unit of each
+//! An intact manifest says it all, also one that `CURRENT` should name and does not, if there is no other. Otherwise the store's files are those that lie in its directory, and of each unit of each
 //! manifest that is still intact it is learned which of them are which: what was removed, what was never named, and the sequence
 //! numbers of files that do not know their own.
 
@@ -23,8 +23,8 @@ use crate::wal::survey_file;
 
 /// What is known of a store's state.
 pub enum Findings {
-    /// All of it.
-    Whole(Box<Stored>),
+    /// All of it; with what is wrong with `CURRENT`, if something is.
+    Whole(Box<Stored>, Option<Error>),
     /// Some of it.
     Parts {
         /// What is wrong with the manifest in force.
@@ -50,7 +50,7 @@ pub struct Parts {
 /// Errors: `Incompatible`, `Key`, and `Io` if the directory cannot be listed.
 pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature], keys: &Keyring) -> Result<Findings> {
     let error = match Manifest::load(disk, dir, known, keys) {
-        Ok(stored) => return Ok(Findings::Whole(Box::new(stored))),
+        Ok(stored) => return Ok(Findings::Whole(Box::new(stored), None)),
         Err(error @ (Error::Incompatible { .. } | Error::Key { .. })) => return Err(error),
         Err(error) => error,
     };
@@ -65,6 +65,15 @@ pub fn survey(disk: &Arc<dyn Disk>, dir: &Path, known: &[Feature], keys: &Keyrin
         })
         .collect();
     names.sort();
+    // With two of them, or where another is named, one may be left of a rewrite that never came into force, and the other has gone on
+    // since.
+    if let [.., (0, _), (number, name)] | [(number, name)] = names.as_slice()
+        && *number > 0
+        && Manifest::named(disk, dir).is_err()
+        && let Ok(stored) = Manifest::load_file(disk, dir.join(name), *number, known, keys)
+    {
+        return Ok(Findings::Whole(Box::new(stored), Some(error)));
+    }
     let mut unknown = None;
     for (_, name) in names {
         let path = dir.join(name);
