@@ -48,8 +48,8 @@ const ID: u32 = 1;
 
 /// So many files of an index are packed by one dictionary.
 const FILES_MAX: u32 = 64;
-/// Dictionaries of so many indexes are remembered, of 4 KiB each.
-const INDEXES_MAX: usize = 256;
+/// Dictionaries of so many groups are remembered, of 4 KiB each.
+const GROUPS_MAX: usize = 256;
 /// The cache has dictionaries under this number instead of their files'.
 pub(super) const OF_ALL_FILES: FileNo = FileNo(u64::MAX);
 
@@ -61,35 +61,43 @@ pub(super) struct Stored {
     pub shuffle: Shuffle,
 }
 
-/// The dictionaries of the newest files, by index: who writes the next file of one takes it up.
+/// Whose files share a dictionary: those of an index, and of these the encrypted ones apart. A dictionary has pieces of rows in it,
+/// which must not get into a file that is not encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Group {
+    pub index: IndexId,
+    pub is_encrypted: bool,
+}
+
+/// The dictionaries of the newest files, by [`Group`]: who writes the next file of one takes it up.
 #[derive(Default)]
-pub struct Dictionaries(Mutex<BTreeMap<IndexId, (Stored, u32)>>);
+pub struct Dictionaries(Mutex<BTreeMap<Group, (Stored, u32)>>);
 
 impl Dictionaries {
-    /// The one for another file of the index.
-    pub(super) fn offer(&self, index: IndexId) -> Option<Stored> {
-        self.0.lock().get(&index).map(|(stored, _)| stored.clone())
+    /// The one for another file of the group.
+    pub(super) fn offer(&self, group: Group) -> Option<Stored> {
+        self.0.lock().get(&group).map(|(stored, _)| stored.clone())
     }
 
-    /// A file of the index has this one; whether it was trained with it.
-    pub(super) fn note(&self, index: IndexId, stored: Stored, is_new: bool) {
+    /// A file of the group has this one; whether it was trained with it.
+    pub(super) fn note(&self, group: Group, stored: Stored, is_new: bool) {
         let mut known = self.0.lock();
         if !is_new {
-            if let Some((newest, files)) = known.get_mut(&index)
+            if let Some((newest, files)) = known.get_mut(&group)
                 && Arc::ptr_eq(&newest.bytes, &stored.bytes)
             {
                 *files += 1;
                 if *files >= FILES_MAX {
-                    known.remove(&index);
+                    known.remove(&group);
                 }
             }
             return;
         }
-        if known.len() >= INDEXES_MAX && !known.contains_key(&index) {
+        if known.len() >= GROUPS_MAX && !known.contains_key(&group) {
             // Which one goes does not matter: another is trained with the next file.
             known.pop_first();
         }
-        known.insert(index, (stored, 1));
+        known.insert(group, (stored, 1));
     }
 }
 
@@ -202,23 +210,24 @@ mod tests {
     fn a_dictionary_is_for_so_many_files_and_so_many_indexes_have_one() {
         let dictionaries = Dictionaries::default();
         let stored = |byte: u8| Stored { bytes: Arc::from([byte; 9]), shuffle: Shuffle::Columns };
+        let of = |index| Group { index: IndexId(index), is_encrypted: false };
         let (first, second) = (stored(1), stored(2));
-        dictionaries.note(IndexId(3), first.clone(), true);
-        dictionaries.note(IndexId(3), second.clone(), true);
+        dictionaries.note(of(3), first.clone(), true);
+        dictionaries.note(of(3), second.clone(), true);
         // Files that were begun before there was another one, and those that were offered it and do without, do not count.
-        dictionaries.note(IndexId(3), first, false);
+        dictionaries.note(of(3), first, false);
         let mut files = 1;
-        while let Some(offered) = dictionaries.offer(IndexId(3)) {
-            assert!(Arc::ptr_eq(&offered.bytes, &second.bytes) && dictionaries.offer(IndexId(3)).is_some());
-            dictionaries.note(IndexId(3), offered, false);
+        while let Some(offered) = dictionaries.offer(of(3)) {
+            assert!(Arc::ptr_eq(&offered.bytes, &second.bytes) && dictionaries.offer(of(3)).is_some());
+            dictionaries.note(of(3), offered, false);
             files += 1;
         }
         assert_eq!(files, FILES_MAX);
-        for index in 0..2 * INDEXES_MAX as u32 {
-            dictionaries.note(IndexId(index), stored(3), true);
-            assert!(dictionaries.offer(IndexId(index)).is_some());
+        for index in 0..2 * GROUPS_MAX as u32 {
+            dictionaries.note(of(index), stored(3), true);
+            assert!(dictionaries.offer(of(index)).is_some());
         }
-        assert_eq!(dictionaries.0.lock().len(), INDEXES_MAX);
+        assert_eq!(dictionaries.0.lock().len(), GROUPS_MAX);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! SSTs (table files): immutable sorted files of versions, the persistent levels of the tree.
 //!
-//! A file is a row of data blocks, then filter partitions, index partitions, the top-level index, properties and a
+//! A file is a row of data blocks, then perhaps a dictionary, filter partitions, index partitions, the top-level index, properties and a
 //! footer; docs/develop/format/sst.md has the bytes. [`SstWriter`] makes one from versions in internal order,
 //! [`Sst`] reads it, [`SstIter`] walks it. Blocks are decoded once and shared through the [`crate::cache::Cache`].
 //!

@@ -1,7 +1,8 @@
 //! Writes an SST in one pass, front to back, with direct I/O.
 //!
 //! Data blocks leave as they fill. Filter and index partitions are kept in memory and follow behind the data, about a
-//! byte and a half per row, so that the data blocks stay contiguous; before them the dictionary, if there is one. Blocks may be cached as they are written ([`Prepopulate`]).
+//! byte and a half per row, so that the data blocks stay contiguous; before them the dictionary, if
+//! there is one. Blocks may be cached as they are written ([`Prepopulate`]).
 //!
 //! A file may have several indexes, one behind the other. Rows of two indexes share a block only where the first has little
 //! in it, and both are compressed in the same way: unlike rows compress badly side by side, and a block for each of a
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use super::block::BlockBuilder;
 use super::deferred::put_large_row;
-use super::dictionary::{Dictionaries, hash_of};
+use super::dictionary::{Dictionaries, Group, hash_of};
 use super::filter::{Filter, key_hash};
 use super::footer::Footer;
 use super::frame::{Handle, Packer};
@@ -285,10 +286,15 @@ impl<'a> SstWriter<'a> {
         Ok(new_key)
     }
 
+    /// With which other files it shares a dictionary.
+    fn group(&self) -> Group {
+        Group { index: self.meta.index, is_encrypted: self.key.is_some() }
+    }
+
     #[cold]
     fn offer_dictionary(&mut self) {
         if self.options.compression == Compression::Zstd
-            && let Some(stored) = self.dictionaries.as_ref().and_then(|known| known.offer(self.meta.index))
+            && let Some(stored) = self.dictionaries.as_ref().and_then(|known| known.offer(self.group()))
         {
             self.packer.offer(stored);
         }
@@ -391,12 +397,14 @@ impl<'a> SstWriter<'a> {
         self.cut_block(None, true)?;
         let no = self.meta.no;
         let data_end = self.out.position();
-        let dictionary = self.packer.take_dictionary();
-        let mut dictionary_at = None;
-        if let Some((stored, _)) = &dictionary {
-            dictionary_at = Some(self.out.framed(&mut self.packer, no, &stored.bytes, false)?.0);
-            self.out.framed(&mut self.packer, no, &stored.bytes, false)?;
-        }
+        let dictionary = match self.packer.take_dictionary() {
+            None => None,
+            Some((stored, is_new)) => {
+                let first = self.out.framed(&mut self.packer, no, &stored.bytes, false)?.0;
+                self.out.framed(&mut self.packer, no, &stored.bytes, false)?;
+                Some((first, stored, is_new))
+            }
+        };
         let mut filters = Vec::with_capacity(self.partitions.len());
         for partition in &self.partitions {
             filters.push(if partition.filter.is_empty() {
@@ -433,9 +441,9 @@ impl<'a> SstWriter<'a> {
         if shared {
             self.meta.encode_shares(&mut self.raw);
         }
-        if let (Some(at), Some((stored, _))) = (dictionary_at, &dictionary) {
-            self.raw.extend_from_slice(&at.offset.to_le_bytes());
-            self.raw.extend_from_slice(&at.len.to_le_bytes());
+        if let Some((first, stored, _)) = &dictionary {
+            self.raw.extend_from_slice(&first.offset.to_le_bytes());
+            self.raw.extend_from_slice(&first.len.to_le_bytes());
             self.raw.extend_from_slice(&hash_of(&stored.bytes).to_le_bytes());
         }
         let properties = self.out.framed(&mut self.packer, no, &self.raw, false)?.0;
@@ -448,8 +456,8 @@ impl<'a> SstWriter<'a> {
         let footer = Footer { no, file_bytes: end, data_end, top, properties, shared, by_dictionary, key: self.key };
         self.out.write(&footer.encode())?;
         self.out.finish()?;
-        if let (Some((stored, is_new)), Some(known), false) = (dictionary, &self.dictionaries, shared) {
-            known.note(self.meta.index, stored, is_new);
+        if let (Some((_, stored, is_new)), Some(known), false) = (dictionary, &self.dictionaries, shared) {
+            known.note(self.group(), stored, is_new);
         }
         Ok(self.meta)
     }

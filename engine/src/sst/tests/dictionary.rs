@@ -205,8 +205,8 @@ fn the_next_file_takes_the_dictionary_up() {
     let dictionaries = Arc::<Dictionaries>::default();
     let write = |no: u64, rows: &[Row]| {
         let path = PathBuf::from(format!("/store/{no:06}.sst"));
-        let mut writer = SstWriter::create(&bed.disk, &path, FileNo(no), text_options(None)).unwrap();
-        writer = writer.share(dictionaries.clone());
+        let writer = SstWriter::create(&bed.disk, &path, FileNo(no), text_options(None)).unwrap();
+        let mut writer = writer.share(dictionaries.clone());
         rows.iter().for_each(|(key, seq, kind, value)| writer.add(key, SeqNo(*seq), *kind, value).unwrap());
         assert!(writer.has_dictionary());
         writer.finish().unwrap();
@@ -234,6 +234,27 @@ fn the_next_file_takes_the_dictionary_up() {
         .collect();
     let (third, other) = write(12, &many);
     assert!(third[0] < 5 && other != trained, "{third:?}");
+}
+
+/// A dictionary has pieces of rows in it: that of an encrypted file stays among such.
+#[test]
+fn a_dictionary_of_encrypted_files_is_for_encrypted_files() {
+    let (bed, rows) = (Bed::new(), texts());
+    let dictionaries = Arc::<Dictionaries>::default();
+    let has_one = |no: u64, key: Option<u32>, rows: &[Row]| {
+        let path = PathBuf::from(format!("/store/{no:06}.sst"));
+        let mut writer = SstWriter::create(&bed.disk, &path, FileNo(no), text_options(key)).unwrap();
+        if let Some(id) = key {
+            writer = writer.encrypt(ring().begin(id, Purpose::Sst, &path).unwrap());
+        }
+        let mut writer = writer.share(dictionaries.clone());
+        rows.iter().for_each(|(key, seq, kind, value)| writer.add(key, SeqNo(*seq), *kind, value).unwrap());
+        writer.finish().unwrap();
+        Sst::open(&bed.disk, &path, FileNo(no), Cache::new(0), &ring()).unwrap().dictionary.is_some()
+    };
+    assert!(has_one(10, Some(2), &rows));
+    assert!(has_one(11, Some(2), &rows[..400]));
+    assert!(!has_one(12, None, &rows[..400]));
 }
 
 /// Whoever wants to read an encrypted one needs its key.
