@@ -165,14 +165,18 @@ impl Client {
         }
     }
     pub fn begin(&mut self) {
-        self.session.statement_begin(self.isolation, self.timeout).unwrap();
+        self.try_begin().unwrap();
+    }
+    /// An error where a background write failed just before: then no statement begins any more.
+    fn try_begin(&mut self) -> Result<()> {
+        self.session.statement_begin(self.isolation, self.timeout)
     }
     pub fn locking(&mut self, lock: Option<LockMode>) -> &mut Client {
         self.cursor.set_mode(lock, Waiting::Wait);
         self
     }
     pub fn insert(&mut self, r: &Row) -> Result<()> {
-        self.begin();
+        self.try_begin()?;
         let bytes = r.record();
         let result = self.cursor.insert(&mut self.session, unsafe { Record::new(&bytes) });
         self.session.statement_end();
@@ -180,7 +184,7 @@ impl Client {
     }
     /// First row of an exact search.
     pub fn get(&mut self, index: usize, image: &[u8]) -> Result<Option<Row>> {
-        self.begin();
+        self.try_begin()?;
         self.cursor.begin(Some(index), false)?;
         let found = self.cursor.seek(&mut self.session, Seek::Exact, image, &mut self.record)?;
         Ok(found.then(|| Row::read(&self.record)))
@@ -196,7 +200,7 @@ impl Client {
     }
     /// Writes over a row without reading it.
     pub fn write(&mut self, old: &Row, new: &Row) -> Result<()> {
-        self.begin();
+        self.try_begin()?;
         let (old, new) = (old.record(), new.record());
         let (old, new) = unsafe { (Record::new(&old), Record::new(&new)) };
         self.cursor.update(&mut self.session, old, new).map(drop)
@@ -228,7 +232,7 @@ impl Client {
         rows
     }
     pub fn scan(&mut self, index: Option<usize>, forward: bool) -> Result<Vec<Row>> {
-        self.begin();
+        self.try_begin()?;
         self.cursor.begin(index, false)?;
         let mut rows = Vec::new();
         let mode = if forward { Seek::First } else { Seek::Last };
