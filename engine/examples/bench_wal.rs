@@ -33,8 +33,8 @@ impl Disk for Cached {
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         PosixDisk::default().list(dir)
     }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        PosixDisk::default().exists(path)
+    fn size(&self, path: &Path) -> Result<Option<u64>> {
+        PosixDisk::default().size(path)
     }
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         PosixDisk::default().create_dir_all(dir)

@@ -31,7 +31,7 @@ use crate::commit::{Committer, Prepared, apply, record};
 use crate::crypt::{Keyring, SYSTEM_KEY};
 use crate::event::{Event, FlushReason, Pace, Teller};
 use crate::install::Installer;
-use crate::io::{Clock, Disk, Mode};
+use crate::io::{Clock, Disk};
 use crate::iter::VersionIter;
 use crate::journal::{Detached, Journal};
 use crate::lock::{LockMode, LockOwner, LockTable, Wait};
@@ -451,17 +451,16 @@ fn sst_number(name: &Path) -> Option<FileNo> {
 
 /// Every SST that somebody names must be there at its full length. Contents are checked when they are read.
 fn check_table(ssts: &SstFiles, meta: &SstMeta, why: &str) -> Result<()> {
-    let (disk, path) = (&ssts.disk, ssts.path(meta.no));
+    let path = ssts.path(meta.no);
     let expected = meta.file_bytes;
-    if !disk.exists(&path)? {
-        return Err(Error::corruption(&path, 0, format!("file missing; {why} with {expected} bytes")));
+    match ssts.disk.size(&path)? {
+        None => Err(Error::corruption(&path, 0, format!("file missing; {why} with {expected} bytes"))),
+        Some(found) if found != expected => {
+            let what = format!("file has {found} bytes; {why} with {expected}");
+            Err(Error::corruption(&path, found.min(expected), what))
+        }
+        Some(_) => Ok(()),
     }
-    let found = disk.open(&path, Mode::Read, false)?.len()?;
-    if found != expected {
-        let what = format!("file has {found} bytes; {why} with {expected}");
-        return Err(Error::corruption(&path, found.min(expected), what));
-    }
-    Ok(())
 }
 
 /// Opens a file of each master key that files were encrypted with. All errors but that of a key are left to who needs the file.

@@ -310,8 +310,8 @@ impl Disk for BoundedDisk {
         self.0.with_descriptor(|| self.0.disk.list(dir))
     }
 
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.0.disk.exists(path)
+    fn size(&self, path: &Path) -> Result<Option<u64>> {
+        self.0.disk.size(path)
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {

@@ -70,8 +70,12 @@ pub trait Disk: Send + Sync + 'static {
     fn remove_dir(&self, dir: &Path) -> Result<()>;
     /// Names of the files in `dir`, sorted.
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>>;
+    /// Bytes of a file, which is not opened for it; `None` if nothing has the name. Of a directory, whatever number.
+    fn size(&self, path: &Path) -> Result<Option<u64>>;
     /// True if the file or directory exists.
-    fn exists(&self, path: &Path) -> Result<bool>;
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.size(path)?.is_some())
+    }
     /// Creates `dir` and its parents if absent.
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
     /// Makes creations, renames and removals in `dir` durable.

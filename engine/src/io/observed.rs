@@ -144,8 +144,8 @@ impl Disk for ObservedDisk {
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         self.disk.list(dir)
     }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk.exists(path)
+    fn size(&self, path: &Path) -> Result<Option<u64>> {
+        self.disk.size(path)
     }
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         self.disk.create_dir_all(dir)

@@ -98,8 +98,12 @@ impl Disk for PosixDisk {
         Ok(names)
     }
 
-    fn exists(&self, path: &Path) -> Result<bool> {
-        path.try_exists().map_err(|e| Error::io("stat", path, e))
+    fn size(&self, path: &Path) -> Result<Option<u64>> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("stat", path, e)),
+        }
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
@@ -178,7 +182,24 @@ impl File for PosixFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::AlignedBuf;
+    use crate::io::{AlignedBuf, MemDisk};
+
+    /// Both disks, before and behind a file's creation, and of a directory.
+    #[test]
+    fn what_is_there_has_a_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let disks: [&dyn Disk; 2] = [&PosixDisk::default(), &MemDisk::new()];
+        for disk in disks {
+            let (inside, path) = (dir.path().join("d"), dir.path().join("d/f"));
+            assert_eq!(disk.size(&inside).unwrap(), None);
+            assert_eq!(disk.size(&path).unwrap(), None);
+            disk.create_dir_all(&inside).unwrap();
+            assert!(disk.size(&inside).unwrap().is_some());
+            disk.open(&path, Mode::Create, false).unwrap().write_all_at(&[7; 5000], 0).unwrap();
+            assert_eq!(disk.size(&path).unwrap(), Some(5000));
+            assert!(disk.exists(&path).unwrap() && !disk.exists(&dir.path().join("e")).unwrap());
+        }
+    }
 
     /// What the kernel says a direct read may begin at, it must take: at every such place of the file, and of such a length.
     #[test]

@@ -77,8 +77,7 @@ impl Segments {
                 // Replaced by the file of the segment of this number, whose own name had survived too.
                 continue;
             }
-            let usable = files.pool.len() < pool_files
-                && disk.open(&path, Mode::Read, false).and_then(|f| f.len())? == segment_bytes;
+            let usable = files.pool.len() < pool_files && disk.size(&path)? == Some(segment_bytes);
             changed |= !usable || segment.is_some();
             match segment {
                 _ if !usable => disk.remove(&path)?,
@@ -265,7 +264,7 @@ impl Segments {
     }
 
     fn has_full_size(&self, path: &Path) -> Result<bool> {
-        Ok(self.disk.open(path, Mode::Read, false)?.len()? == self.segment_bytes)
+        Ok(self.disk.size(path)? == Some(self.segment_bytes))
     }
 
     /// Where segment `number` lies.

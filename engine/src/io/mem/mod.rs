@@ -377,9 +377,10 @@ impl Disk for MemDisk {
         Ok(names)
     }
 
-    fn exists(&self, path: &Path) -> Result<bool> {
+    fn size(&self, path: &Path) -> Result<Option<u64>> {
         let state = self.state.lock();
-        Ok(state.names.contains_key(path) || state.dirs.contains(path))
+        let bytes = state.names.get(path).map(|node| node.lock().data.len() as u64);
+        Ok(bytes.or_else(|| state.dirs.contains(path).then_some(0)))
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
