@@ -1,8 +1,8 @@
 //! The command `collations`: keys of text follow the order and the equality of every collation that the server has.
 //!
 //! For each character set there are tables with a column, and a key on it, per collation. All columns of a row hold the same text.
-//! Read by its key, a column must come in the order of the server's own comparison, each neighbour not above the next; each
-//! text must be found by the key exactly where the comparison says that it is equal; and by a sort that keeps row references
+//! Read by its key, a column must come in the order of the server's own comparison, each neighbour not above the next, and each text as
+//! the row has it; each text must be found by the key exactly where the comparison says that it is equal; and by a sort that keeps row references
 //! every row must come back. Texts are drawn from letters, accents, ligatures, kana, contractions, characters of many weights,
 //! controls and spaces.
 //!
@@ -133,6 +133,7 @@ fn check(conn: &mut Conn, set: &str, collations: &[String], texts: &[String]) ->
             wrong.push(format!("{collation}: {} of {} rows by the key", by_key.len(), texts.len()));
             continue;
         }
+        wrong.extend(check_covering(conn, collation, c)?);
         conn.query_drop("CREATE OR REPLACE TEMPORARY TABLE place (id INT PRIMARY KEY, n INT, KEY (n)) ENGINE=MEMORY")?;
         let places: Vec<String> = by_key.iter().enumerate().map(|(n, id)| format!("({id},{n})")).collect();
         conn.query_drop(format!("INSERT INTO place VALUES {}", places.join(",")))?;
@@ -154,6 +155,18 @@ fn check(conn: &mut Conn, set: &str, collations: &[String], texts: &[String]) ->
     }
     wrong.extend(check_references(conn, set, collations, &columns)?);
     Ok(wrong)
+}
+
+/// What is read from the key alone is what the rows have, byte by byte.
+fn check_covering(conn: &mut Conn, collation: &str, c: &str) -> Result<Vec<String>> {
+    let read = |conn: &mut Conn, hint: &str| -> Result<BTreeMap<u32, String>> {
+        let rows: Vec<(u32, String)> = conn.query(format!("SELECT id, HEX({c}) FROM t {hint} INDEX ({c})"))?;
+        Ok(rows.into_iter().collect())
+    };
+    let (rows, keys) = (read(conn, "IGNORE")?, read(conn, "FORCE")?);
+    let differing = rows.iter().filter(|&(id, text)| keys.get(id) != Some(text)).take(2);
+    let told = differing.map(|(id, text)| format!("{collation}: {text} is {:?} by the key", keys.get(id)));
+    Ok(told.collect())
 }
 
 /// Rows are found again by their references, where the text is the primary key.

@@ -6,6 +6,7 @@ use crate::types::{CCallbacks, CColumn, CDdl, CForeignKey, CIndex, CTableDef};
 use std::ffi::c_char;
 use strata_row::def::{
     Column, ColumnType, Compression, Encrypted, Encryption, Index, IndexKind, KeyPart, SystemVersions, TableDef,
+    UNPACK_FORM,
 };
 use strata_row::foreign::{Action, ForeignKey, Statement};
 use strata_row::{Error, Result};
@@ -115,6 +116,7 @@ fn index(i: &CIndex, columns: usize) -> Result<Index> {
                 store_length: p.store_length,
             })
             .collect(),
+        unpack_form: UNPACK_FORM,
     })
 }
 

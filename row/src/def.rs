@@ -184,13 +184,19 @@ pub struct Index {
     pub without_overlaps: bool,
     /// Parts in order, without the primary-key suffix.
     pub parts: Vec<KeyPart>,
+    /// Form of its unpack data (docs/develop/format/keys.md): [`UNPACK_FORM`] of a new one, what the catalog says of one that is there.
+    pub unpack_form: u8,
 }
+
+/// Form of the unpack data of new indexes.
+pub const UNPACK_FORM: u8 = 2;
 
 impl Index {
     /// An ordinary index.
     pub fn ordinary(name: &str, unique: bool, parts: Vec<KeyPart>) -> Index {
         let (kind, options) = (IndexKind::ORDINARY, Vec::new());
-        Index { name: name.into(), kind, options, unique, long_hash: false, without_overlaps: false, parts }
+        let (long_hash, without_overlaps) = (false, false);
+        Index { name: name.into(), kind, options, unique, long_hash, without_overlaps, parts, unpack_form: UNPACK_FORM }
     }
 }
 

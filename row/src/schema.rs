@@ -11,9 +11,10 @@
 //! Rejected: one list of columns with the versions in which each came and went, as other dictionaries have it. A change of
 //! type or order needs a second list beside it, and the reader must put the list of a version together anyway.
 
-use crate::def::{Column, ColumnType, Compression, Encryption, Index, IndexKind, TableDef};
+use crate::def::{Column, ColumnType, Compression, Encryption, IndexKind, TableDef};
 use crate::error::Result;
 use crate::foreign::ForeignKey;
+use crate::keycode::lowest_unpack_form;
 use crate::kv::IndexId;
 use crate::ttl::{self, Ttl};
 use crate::versions::SystemVersions;
@@ -93,6 +94,8 @@ pub struct StoredIndex {
     pub parts: Vec<StoredPart>,
     /// What else its kind has to know. The catalog keeps it as it is.
     pub options: Vec<u8>,
+    /// Form of its unpack data: 1, or 2 where that makes a difference.
+    pub unpack_form: u8,
 }
 
 /// A table as the catalog knows it.
@@ -160,8 +163,9 @@ impl StoredColumn {
 }
 
 impl StoredIndex {
-    /// What is stored of an index.
-    pub fn of(id: IndexId, index: &Index) -> StoredIndex {
+    /// What is stored of index `number` of a definition.
+    pub fn of(id: IndexId, def: &TableDef, number: usize) -> StoredIndex {
+        let index = &def.indexes[number];
         let part =
             |p: &crate::def::KeyPart| StoredPart { column: p.column, length: p.length, descending: p.descending };
         StoredIndex {
@@ -172,6 +176,7 @@ impl StoredIndex {
             long_hash: index.long_hash,
             parts: index.parts.iter().map(part).collect(),
             options: index.options.clone(),
+            unpack_form: lowest_unpack_form(def, number),
         }
     }
 }
@@ -250,7 +255,7 @@ impl TableMeta {
             next_column: def.columns.len() as u32,
             columns,
             former: Vec::new(),
-            indexes: def.indexes.iter().map(|index| StoredIndex::of(next_id(), index)).collect(),
+            indexes: (0..def.indexes.len()).map(|number| StoredIndex::of(next_id(), def, number)).collect(),
             foreign: Vec::new(),
         })
     }

@@ -440,6 +440,7 @@ impl Store {
         }
         let places = compare::check(name, &meta, &def)?;
         compare::keep_forms(name, &meta, &mut def)?;
+        compare::keep_unpack_forms(&meta, &mut def, &places);
         let state = {
             let mut tables = self.tables.lock();
             let is_of = |state: &&Arc<TableState>| Arc::ptr_eq(&state.meta, &meta) || state.meta.has_rows_of(&meta);

@@ -64,5 +64,6 @@ fn ordinary(index: &StoredIndex, meta: &TableMeta) -> Index {
         KeyPart { column: part.column, length: part.length, descending: part.descending, store_length }
     };
     let ordinary = Index::ordinary(&index.name, index.unique, index.parts.iter().map(part).collect());
-    Index { kind: index.kind, options: index.options.clone(), long_hash: index.long_hash, ..ordinary }
+    let (kind, options) = (index.kind, index.options.clone());
+    Index { kind, options, long_hash: index.long_hash, unpack_form: index.unpack_form, ..ordinary }
 }

@@ -6,7 +6,7 @@
 //!
 //! *Indexes* may come, once they have their entries, and go. A table may be *rebuilt*: then rows and entries are others.
 
-use crate::def::{ColumnType, Index, IndexKind, TableDef};
+use crate::def::{ColumnType, IndexKind, TableDef};
 use crate::error::{Error, Result};
 use crate::kv::IndexId;
 use crate::rowcode::Record;
@@ -199,7 +199,7 @@ impl TableMeta {
         if def.autoinc_column.is_some_and(|column| counter != Some(column) && !is_new(column)) {
             return Err(Error::invalid("another auto-increment column needs the rows to be numbered"));
         }
-        next.indexes = def.indexes.iter().zip(ids).map(|(index, id)| StoredIndex::of(*id, index)).collect();
+        next.indexes = (0..def.indexes.len()).zip(ids).map(|(number, id)| StoredIndex::of(*id, def, number)).collect();
         next.primary = def.primary;
         next.hidden = ids.get(def.indexes.len()).copied();
         next.autoinc_column = def.autoinc_column;
@@ -209,8 +209,9 @@ impl TableMeta {
         Ok((next, self.ids()))
     }
 
-    /// The table with an index more, whose entries are there.
-    pub fn with_index(&self, index: &Index, id: IndexId) -> Result<TableMeta> {
+    /// The table with an index more, whose entries are there: one of a definition that has the table's columns.
+    pub fn with_index(&self, def: &TableDef, number: usize, id: IndexId) -> Result<TableMeta> {
+        let index = &def.indexes[number];
         if index.parts.iter().any(|part| part.column as usize >= self.columns.len()) {
             return Err(Error::invalid(format!("index '{}' has a part without column", index.name)));
         }
@@ -218,7 +219,7 @@ impl TableMeta {
             return Err(Error::invalid("a table without rollback cannot have secondary indexes"));
         }
         let mut next = self.clone();
-        next.indexes.push(StoredIndex::of(id, index));
+        next.indexes.push(StoredIndex::of(id, def, number));
         Ok(next)
     }
 }

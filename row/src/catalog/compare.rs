@@ -26,6 +26,13 @@ pub fn check(name: &str, meta: &TableMeta, def: &TableDef) -> Result<Vec<usize>>
     }
 }
 
+/// Gives indexes the form of unpack data that their entries have; `places` are their numbers in the catalog.
+pub fn keep_unpack_forms(meta: &TableMeta, def: &mut TableDef, places: &[usize]) {
+    for (index, place) in def.indexes.iter_mut().zip(places) {
+        index.unpack_form = meta.indexes[*place].unpack_form;
+    }
+}
+
 /// Gives text columns the form of weights that the table's keys are made of.
 pub fn keep_forms(name: &str, meta: &TableMeta, def: &mut TableDef) -> Result<()> {
     for (stored, column) in meta.columns.iter().zip(&mut def.columns) {

@@ -87,6 +87,7 @@ impl StoredIndex {
             // Neighbours are looked for by the server only.
             without_overlaps: false,
             parts: self.parts.iter().map(part).collect(),
+            unpack_form: self.unpack_form,
         }
     }
 }

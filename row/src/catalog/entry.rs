@@ -1,6 +1,6 @@
 //! Bytes of a table's entry (docs/develop/format/catalog.md).
 //!
-//! There are seven versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
+//! There are eight versions of the entry, and each table has the lowest that can say what the table is, so that an earlier
 //! build opens every table that it would not misread:
 //!
 //! 1. one list of columns, indexes with one entry per row
@@ -10,6 +10,7 @@
 //! 5. the same, with what the table asks for in regard to encryption
 //! 6. the same, with what TTL= says
 //! 7. the same, with or without a TTL, with what SYSTEM VERSIONING says
+//! 8. the same, with or without that, with an index whose unpack data has form 2
 //!
 //! An entry of version 1 or 2 is read as what it says in terms of version 3: columns are numbered in order.
 
@@ -37,6 +38,8 @@ pub(super) const ENCRYPTION: u8 = 5;
 pub(super) const TTL: u8 = 6;
 /// Who does not know rows of the past must not take them for parents, nor for children.
 pub(super) const PAST: u8 = 7;
+/// Who knows unpack data of form 1 only must not read the entries of indexes, nor write any.
+pub(super) const UNPACK: u8 = 8;
 
 const COL_UNSIGNED: u8 = 1;
 const COL_VIRTUAL: u8 = 2;
@@ -48,6 +51,7 @@ const INITIAL_NULL: u8 = 0;
 const INITIAL_VALUE: u8 = 1;
 const INDEX_UNIQUE: u8 = 1;
 const INDEX_LONG_HASH: u8 = 2;
+const INDEX_UNPACK_FORM_2: u8 = 4;
 /// The one state that an index may be in.
 const INDEX_LIVE: u8 = 0;
 const TABLE_TEMPORARY: u8 = 1;
@@ -89,7 +93,11 @@ impl TableMeta {
         for index in &self.indexes {
             put_varint(&mut out, u64::from(index.id.0));
             put_bytes(&mut out, index.name.as_bytes());
-            out.push(flags(&[(index.unique, INDEX_UNIQUE), (index.long_hash, INDEX_LONG_HASH)]));
+            out.push(flags(&[
+                (index.unique, INDEX_UNIQUE),
+                (index.long_hash, INDEX_LONG_HASH),
+                (index.unpack_form > 1, INDEX_UNPACK_FORM_2),
+            ]));
             if versioned {
                 out.extend_from_slice(&[index.kind.0, INDEX_LIVE]);
                 put_bytes(&mut out, &index.options);
@@ -109,8 +117,11 @@ impl TableMeta {
             out.push(self.encryption.encrypted as u8);
             put_varint(&mut out, u64::from(self.encryption.key));
         }
-        if version == PAST {
+        if version >= PAST {
             out.push(u8::from(self.ttl.is_some()));
+        }
+        if version >= UNPACK {
+            out.push(u8::from(self.versions.is_some()));
         }
         if let Some(ttl) = &self.ttl {
             put_varint(&mut out, u64::from(ttl.column));
@@ -126,34 +137,33 @@ impl TableMeta {
         out
     }
 
-    fn lowest_version(&self) -> u8 {
-        if self.versions.is_some() {
-            return PAST;
-        }
-        if self.ttl.is_some() {
-            return TTL;
-        }
-        if self.encryption != Encryption::default() {
-            return ENCRYPTION;
-        }
-        if !self.foreign.is_empty() {
-            return FOREIGN;
-        }
+    /// Which versions of the entry, from the third on, were made for something that this table has.
+    pub(super) fn needed_versions(&self) -> impl Iterator<Item = u8> + use<> {
         let plain_columns = self.columns.iter().zip(0..).all(|(c, number)| c.id == number && c.initial.is_none())
             && self.next_column as usize == self.columns.len();
         let plain_index = |i: &StoredIndex| i.kind == IndexKind::ORDINARY && i.options.is_empty();
         let one_version = self.schema_version == FIRST_VERSION && self.former.is_empty();
-        if !(one_version && plain_columns && self.indexes.iter().all(plain_index)) {
-            return VERSIONED;
-        }
-        if self.columns.iter().any(|column| column.form > 1) { FORMS } else { PLAIN }
+        let needed = [
+            (VERSIONED, !(one_version && plain_columns && self.indexes.iter().all(plain_index))),
+            (FOREIGN, !self.foreign.is_empty()),
+            (ENCRYPTION, self.encryption != Encryption::default()),
+            (TTL, self.ttl.is_some()),
+            (PAST, self.versions.is_some()),
+            (UNPACK, self.indexes.iter().any(|index| index.unpack_form > 1)),
+        ];
+        needed.into_iter().filter(|(_, is_needed)| *is_needed).map(|(version, _)| version)
+    }
+
+    fn lowest_version(&self) -> u8 {
+        let of_weights = if self.columns.iter().any(|column| column.form > 1) { FORMS } else { PLAIN };
+        self.needed_versions().max().unwrap_or(of_weights)
     }
 
     /// Reads an entry; `name` is for messages.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<TableMeta> {
         let malformed = || Error::corruption(format!("catalog entry of '{name}' does not decode"));
         let version = match bytes.first() {
-            Some(&version @ PLAIN..=PAST) => version,
+            Some(&version @ PLAIN..=UNPACK) => version,
             Some(v) => {
                 return Err(Error::invalid(format!("catalog entry of '{name}' has unknown version {v}")));
             }
@@ -330,6 +340,7 @@ fn read_index(r: &mut Reader<'_>, versioned: bool) -> Option<StoredIndex> {
         long_hash: flags & INDEX_LONG_HASH != 0,
         parts,
         options,
+        unpack_form: if flags & INDEX_UNPACK_FORM_2 != 0 { 2 } else { 1 },
     })
 }
 
@@ -405,16 +416,19 @@ fn read_table(r: &mut Reader<'_>, entry_version: u8) -> Option<TableMeta> {
             return None;
         }
     }
-    let expires = match entry_version {
-        PAST => match r.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        },
-        version => version == TTL,
+    let mut flag = || match r.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
     };
+    let expires = if entry_version >= PAST { flag()? } else { entry_version == TTL };
+    let has_past = if entry_version >= UNPACK { flag()? } else { entry_version == PAST };
+    // A table without such an index has a lower version.
+    if (entry_version == UNPACK) != indexes.iter().any(|index| index.unpack_form > 1) {
+        return None;
+    }
     let ttl = if expires { Some(Ttl { column: read_u32(r)?, seconds: r.varint()? }) } else { None };
-    let versions = if entry_version == PAST { Some(read_versions(r)?) } else { None };
+    let versions = if has_past { Some(read_versions(r)?) } else { None };
     r.is_empty().then_some(TableMeta {
         table_id,
         schema_version,

@@ -12,6 +12,10 @@
 use crate::error::{Error, Result};
 use crate::kv::codec::{Reader, put_bytes, put_varint};
 use crate::kv::{Feature, IndexId, Need};
+use crate::schema::TableMeta;
+use std::collections::BTreeSet;
+
+use super::entry::VERSIONED;
 
 /// The index that holds the catalog.
 ///
@@ -49,21 +53,20 @@ pub const ROWS_EXPIRE: Feature = Feature::new("rows-expire", "0.1", Need::Reader
 /// parents.
 pub const ROW_VERSIONS: Feature = Feature::new("row-versions", "0.1", Need::Reader);
 
-/// The features of a store that this layer knows beside the engine's.
-pub const FEATURES: &[Feature] = &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION, ROWS_EXPIRE, ROW_VERSIONS];
+/// Tables with an index whose unpack data has form 2: entries of version 8.
+pub const RESTORED_TEXTS: Feature = Feature::new("restored-texts", "0.1", Need::Reader);
+
+/// The features of a store that this layer knows beside the engine's: one for each version of an entry from the third on.
+pub const FEATURES: &[Feature] =
+    &[SCHEMA_VERSIONS, FOREIGN_KEYS, TABLE_ENCRYPTION, ROWS_EXPIRE, ROW_VERSIONS, RESTORED_TEXTS];
 
 /// The features that a store must have before these keys are written.
 pub fn features_of(change: &[(Vec<u8>, Option<Vec<u8>>)]) -> Vec<&'static Feature> {
     let table = tagged(TAG_TABLE);
-    let has = |version: u8| {
-        let is_of = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
-            key.starts_with(&table) && value.as_ref().is_some_and(|value| value.first() == Some(&version))
-        };
-        change.iter().any(is_of)
-    };
-    use super::entry::{ENCRYPTION, FOREIGN, PAST, TTL, VERSIONED};
-    let versions = [VERSIONED, FOREIGN, ENCRYPTION, TTL, PAST];
-    versions.into_iter().zip(FEATURES).filter(|(version, _)| has(*version)).map(|(_, feature)| feature).collect()
+    let entries = change.iter().filter(|(key, _)| key.starts_with(&table)).filter_map(|(_, value)| value.as_ref());
+    let tables = entries.filter_map(|value| TableMeta::decode("", value).ok());
+    let needed: BTreeSet<u8> = tables.flat_map(|table| table.needed_versions()).collect();
+    (VERSIONED..).zip(FEATURES).filter(|(version, _)| needed.contains(version)).map(|(_, feature)| feature).collect()
 }
 
 /// Where whoever prepares transactions in several places keeps what becomes of them. To the row layer a name only.

@@ -45,6 +45,7 @@ fn index(id: u32, name: &str, unique: bool, part: StoredPart) -> StoredIndex {
         long_hash: false,
         parts: vec![part],
         options: Vec::new(),
+        unpack_form: 1,
     }
 }
 
@@ -129,6 +130,13 @@ fn versioned() -> TableMeta {
     TableMeta { versions: Some(versions), next_column: 4, ..meta }
 }
 
+/// The example, the unpack data of whose second index have form 2.
+fn restoring() -> TableMeta {
+    let mut meta = example();
+    meta.indexes[1].unpack_form = 2;
+    meta
+}
+
 /// The example with a foreign key.
 fn child() -> TableMeta {
     TableMeta { foreign: vec![Arc::new(foreign_key())], ..example() }
@@ -175,6 +183,7 @@ fn the_documented_example_is_what_is_written() {
     assert_eq!(blocks[10], encrypted().encode());
     assert_eq!(blocks[11], expiring().encode());
     assert_eq!(blocks[12], versioned().encode());
+    assert_eq!(blocks[13], restoring().encode());
 }
 
 /// An entry of version 5 that asks for nothing, or for a key that none is: nobody writes such.
@@ -217,6 +226,7 @@ fn entries_of_every_version_are_read_and_written_as_they_were() {
         (5, encrypted(), include_str!("../../testdata/catalog-table-5.txt")),
         (6, expiring(), include_str!("../../testdata/catalog-table-6.txt")),
         (7, versioned(), include_str!("../../testdata/catalog-table-7.txt")),
+        (8, restoring(), include_str!("../../testdata/catalog-table-8.txt")),
     ];
     for (version, meta, text) in stored {
         let bytes = bytes_of(text);
@@ -260,8 +270,14 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
     let with_keys = TableMeta { foreign: keys, ..altered() };
     // TTL= is refused beside rows of the past, but not by the format.
     let past = TableMeta { ttl: Some(Ttl { column: 2, seconds: 9 }), foreign: child().foreign, ..versioned() };
-    let plain = [example(), form_2(), altered(), child(), encrypted(), expiring(), versioned()];
-    for meta in plain.into_iter().chain([both, with_keys, all, past]) {
+    let plain = [example(), form_2(), altered(), child(), encrypted(), expiring(), versioned(), restoring()];
+    let restores = |meta: &TableMeta| {
+        let mut meta = meta.clone();
+        meta.indexes[0].unpack_form = 2;
+        meta
+    };
+    let restoring = [&all, &past, &expiring(), &versioned()].map(restores);
+    for meta in plain.into_iter().chain([both, with_keys, all, past]).chain(restoring) {
         let bytes = meta.encode();
         assert_eq!(TableMeta::decode("x", &bytes).unwrap(), meta);
         for n in 0..bytes.len() {
@@ -269,8 +285,8 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
         }
         assert!(TableMeta::decode("x", &[&bytes[..], &[0]].concat()).is_err());
         let mut newer = bytes.clone();
-        newer[0] = 8;
-        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 8"));
+        newer[0] = 9;
+        assert!(TableMeta::decode("x", &newer).unwrap_err().to_string().contains("unknown version 9"));
     }
     assert_eq!(decode_ids(&encode_ids(18, 8)).unwrap(), (18, 8));
 }
@@ -279,7 +295,7 @@ fn entries_round_trip_and_truncated_ones_are_refused() {
 #[test]
 fn a_flipped_byte_is_refused_or_gives_another_table_that_makes_sense() {
     let altered = TableMeta { foreign: child().foreign, ..altered() };
-    let bytes = [altered.encode(), expiring().encode(), versioned().encode()];
+    let bytes = [altered.encode(), expiring().encode(), versioned().encode(), restoring().encode()];
     for (bytes, at) in bytes.iter().flat_map(|bytes| (0..bytes.len()).map(move |at| (bytes, at))) {
         for bit in 0..8 {
             let mut hurt = bytes.clone();

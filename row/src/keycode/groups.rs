@@ -78,15 +78,37 @@ impl Spaces {
         self.group.len()
     }
 
+    /// The weight of a space, without repetitions.
+    pub(crate) fn unit(&self) -> &[u8] {
+        &self.group[..self.unit]
+    }
+
+    /// Spaces, and what weighs as they do, at the end of the value whose groups are these: they fill the last one.
+    pub(crate) fn filling(&self, groups: &[u8], mask: u8) -> usize {
+        let size = self.group.len();
+        let Some(last) = groups.len().checked_sub(size + 1) else { return 0 };
+        let units = groups[last..last + size].rchunks_exact(self.unit);
+        let is_space = |unit: &&[u8]| unit.iter().zip(self.unit()).all(|(byte, space)| byte ^ mask == *space);
+        units.take_while(is_space).count()
+    }
+
+    /// Bytes of weights without those of spaces at the end.
+    pub(crate) fn trimmed(&self, weights: &[u8]) -> usize {
+        let unit = self.unit();
+        let mut length = weights.len();
+        while length >= self.unit && weights[length - self.unit..length] == *unit {
+            length -= self.unit;
+        }
+        length
+    }
+
     /// Groups `out[start..]` in the padded form, in place.
     pub(crate) fn finish(&self, out: &mut Vec<u8>, start: usize) {
-        let unit = &self.group[..self.unit];
         while (out.len() - start) % self.unit != 0 {
             out.push(0);
         }
-        while out.len() - start >= self.unit && out[out.len() - self.unit..] == *unit {
-            out.truncate(out.len() - self.unit);
-        }
+        let kept = self.trimmed(&out[start..]);
+        out.truncate(start + kept);
         let size = self.group.len();
         let bytes = out.len() - start;
         let groups = bytes.div_ceil(size).max(1);
@@ -152,11 +174,31 @@ impl Spaces {
                 _ => return None,
             }
         }
-        let unit = &self.group[..self.unit];
-        while length >= self.unit && slot[length - self.unit..length] == *unit {
-            length -= self.unit;
+        Some((self.trimmed(&slot[..length]), at))
+    }
+}
+
+/// Makes `out` the weights, of one byte each or of two, of a value whose groups are `part`, with those that fill its last group if the groups
+/// are padded ones. None if a group ends within a weight.
+pub(crate) fn read_weights(part: &[u8], spaces: Option<&Spaces>, mask: u8, wide: bool, out: &mut Vec<u16>) {
+    out.clear();
+    let size = spaces.map_or(COUNTED, Spaces::group_len);
+    for group in part.chunks_exact(size + 1) {
+        let used = match spaces {
+            None if group[size] ^ mask != MORE => usize::from(group[size] ^ mask).min(size),
+            _ => size,
+        };
+        let payload = &group[..used];
+        if !wide {
+            out.extend(payload.iter().map(|byte| u16::from(byte ^ mask)));
+        } else if let Ok(eight) = <[u8; 8]>::try_from(payload) {
+            let four = u64::from_be_bytes(eight) ^ u64::from_ne_bytes([mask; 8]);
+            out.extend_from_slice(&[(four >> 48) as u16, (four >> 32) as u16, (four >> 16) as u16, four as u16]);
+        } else if let (pairs, []) = payload.as_chunks() {
+            out.extend(pairs.iter().map(|&pair| u16::from_be_bytes(pair) ^ u16::from_ne_bytes([mask; 2])));
+        } else {
+            return out.clear();
         }
-        Some((length, at))
     }
 }
 

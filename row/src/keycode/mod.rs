@@ -19,8 +19,9 @@
 //! leaves it out of the key, so that two rows with equal values meet at the same key; if some own part is NULL the rows
 //! do not conflict, and the suffix tells them apart as in any other index.
 //!
-//! The *unpack data* is what must be known besides the key to restore the columns: the text where the key has only
-//! collation weights, the number of trailing spaces where the key has all but those, the sign of a negative zero.
+//! The *unpack data* is what must be known besides the key to restore the columns: in what the text differs from what the weights in the
+//! key are usually of ([`restore`]), or the text, the number of trailing spaces where the key has all but those, the sign of a negative
+//! zero.
 //!
 //! # Invariants
 //! - Every part delimits itself, so the concatenation of parts sorts as the tuple of values does, and a key image of
@@ -41,6 +42,7 @@ mod error;
 mod groups;
 mod number;
 mod prefix;
+mod restore;
 mod step;
 #[cfg(test)]
 pub(crate) mod testkit;
@@ -53,10 +55,11 @@ use crate::kv::limits::KEY_BYTES_MAX;
 
 pub use error::{CodecError, Result};
 pub use prefix::{prefix_end, prefix_end_in_place};
+use restore::Restorer;
 pub use step::TERM_BYTES_MAX;
 use step::{ROW_ID_BYTES, Step, Unpack};
 
-use crate::def::{IndexKind, TableDef};
+use crate::def::{ColumnType, IndexKind, TableDef};
 #[cfg(doc)]
 use crate::rowcode::layout::Layout;
 use crate::rowcode::{ColumnSet, Record};
@@ -121,6 +124,22 @@ pub struct KeyCodec {
     pieces: Vec<Piece>,
 }
 
+/// The lowest form of unpack data that says of the index what its definition says: 1 where it makes no difference.
+pub(crate) fn lowest_unpack_form(def: &TableDef, number: usize) -> u8 {
+    let index = &def.indexes[number];
+    if index.kind != IndexKind::ORDINARY || def.primary == Some(number) {
+        return 1;
+    }
+    let rows = def.primary.map(|primary| &def.indexes[primary].parts).into_iter().flatten();
+    let differs = index.parts.iter().chain(rows).any(|part| {
+        let column = &def.columns[part.column as usize];
+        matches!(column.kind, ColumnType::Char | ColumnType::VarChar)
+            && part.length >= column.size
+            && column.collation.as_ref().is_some_and(|collation| Restorer::is_for(&**collation))
+    });
+    if differs { index.unpack_form } else { 1 }
+}
+
 fn checked(key: &[u8], limit: usize) -> Result<()> {
     if key.len() > limit { Err(CodecError::TooLong { bytes: key.len(), limit }) } else { Ok(()) }
 }
@@ -141,12 +160,15 @@ impl KeyCodec {
             None => Err(missing(number)),
         };
         let is_ordinary = |number: usize| def.indexes.get(number).is_none_or(|i| i.kind == IndexKind::ORDINARY);
+        // Rows hold what their keys do not restore.
+        let own = index.filter(|_| !clustered).and_then(|number| def.indexes.get(number));
+        let unpack_form = own.map_or(1, |index| index.unpack_form);
         let steps_of = |number: usize| -> Result<Vec<Step>> {
             let parts = parts_of(number)?;
             if !is_ordinary(number) {
                 return Ok(vec![Step::term()]);
             }
-            parts.iter().map(|part| Step::new(def, part)).collect()
+            parts.iter().map(|part| Step::new(def, part, unpack_form)).collect()
         };
         let has_terms = index.is_some_and(|number| !is_ordinary(number));
         let primary = match def.primary {

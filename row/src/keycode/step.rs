@@ -3,6 +3,7 @@
 //! A key's program is a list of steps. Each step writes a self-delimiting piece: NULL marker (nullable columns only),
 //! then a form that depends on the column; descending parts are inverted as a whole.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::kv::codec::{Reader, put_varint};
@@ -10,6 +11,7 @@ use crate::kv::codec::{Reader, put_varint};
 use super::error::{CodecError, Result};
 use super::groups::{self, COUNTED, Spaces};
 use super::number::{put_double, put_int, put_single, take_float, take_int};
+use super::restore::{Part, Restorer, Scratch};
 use crate::def::{Collation, ColumnType, KeyPart, TableDef};
 use crate::rowcode::Record;
 use crate::rowcode::layout::{Layout, copy_short, image_text};
@@ -33,6 +35,12 @@ pub(super) enum Unpack {
     Spaces,
     /// Text of which the key holds only weights: the text.
     Original,
+    /// The same: in what the text differs from what its weights usually are of, see [`Restorer`].
+    Changes,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 /// What is weighed.
@@ -59,6 +67,8 @@ struct Text {
     /// Longest character in bytes.
     mbmaxlen: usize,
     collation: Arc<dyn Collation>,
+    /// Of [`Unpack::Changes`].
+    restorer: Option<Arc<Restorer>>,
 }
 
 enum Field {
@@ -139,8 +149,8 @@ impl Step {
         Step { whole: false, unpack: Unpack::None, ..self }
     }
 
-    /// The step of an index part.
-    pub(super) fn new(def: &TableDef, part: &KeyPart) -> Result<Step> {
+    /// The step of an index part, whose unpack data has this form.
+    pub(super) fn new(def: &TableDef, part: &KeyPart, unpack_form: u8) -> Result<Step> {
         let column = part.column as usize;
         let layout = Layout::of(def, column)?;
         let length = part.length as usize;
@@ -166,9 +176,11 @@ impl Step {
             (ColumnType::Float, _) => (Field::Float, Unpack::Sign),
             (ColumnType::Double, _) => (Field::Double, Unpack::Sign),
             (ColumnType::Char, Some(collation)) if !collation.traits().binary => {
-                text(&layout, collation, length, whole)?
+                text(&layout, collation, length, whole, unpack_form)?
             }
-            (ColumnType::VarChar | ColumnType::Blob, Some(collation)) => text(&layout, collation, length, whole)?,
+            (ColumnType::VarChar | ColumnType::Blob, Some(collation)) => {
+                text(&layout, collation, length, whole, unpack_form)?
+            }
             _ => (Field::Raw, Unpack::None),
         };
         let data_max = match &field {
@@ -412,6 +424,10 @@ impl Step {
                 Some(data + self.length)
             }
             Field::Text(text) => {
+                if self.unpack == Unpack::Changes {
+                    let (end, _) = self.skip(bytes, at)?;
+                    return text.restore(&self.layout, &bytes[data..end], mask, unpack, record).then_some(end);
+                }
                 if self.unpack == Unpack::Original {
                     let (end, _) = self.skip(bytes, at)?;
                     let original = take_bytes(unpack)?;
@@ -457,11 +473,9 @@ impl Step {
                 put_varint(out, spaces as u64);
                 spaces != 0
             }
+            Unpack::Changes => matches!(&self.field, Field::Text(text) if text.put_changes(&self.layout, data, out)),
             Unpack::Original => {
-                let data = match self.layout.kind {
-                    ColumnType::Char => &data[..self.layout.pad.trimmed(data)],
-                    _ => data,
-                };
+                let data = original(&self.layout, data);
                 put_varint(out, data.len() as u64);
                 out.extend_from_slice(data);
                 !data.is_empty()
@@ -478,8 +492,20 @@ impl Step {
             Unpack::Original => {
                 take_bytes(unpack)?;
             }
+            Unpack::Changes => match &self.field {
+                Field::Text(text) => text.restorer.as_ref()?.skip(unpack)?,
+                _ => return None,
+            },
         }
         Some(())
+    }
+}
+
+/// The text to restore: of CHAR without padding at the end.
+fn original<'a>(layout: &Layout, data: &'a [u8]) -> &'a [u8] {
+    match layout.kind {
+        ColumnType::Char => &data[..layout.pad.trimmed(data)],
+        _ => data,
     }
 }
 
@@ -494,7 +520,13 @@ fn take_bytes<'a>(unpack: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 /// Chooses the form of a text part.
-fn text(layout: &Layout, collation: &Arc<dyn Collation>, length: usize, whole: bool) -> Result<(Field, Unpack)> {
+fn text(
+    layout: &Layout,
+    collation: &Arc<dyn Collation>,
+    length: usize,
+    whole: bool,
+    unpack_form: u8,
+) -> Result<(Field, Unpack)> {
     let traits = collation.traits();
     let char_column = layout.kind == ColumnType::Char;
     let mbmaxlen = traits.mbmaxlen.max(1) as usize;
@@ -519,9 +551,14 @@ fn text(layout: &Layout, collation: &Arc<dyn Collation>, length: usize, whole: b
         }
         _ => None,
     };
+    let restorer = match source {
+        Source::Weights if whole && unpack_form > 1 => Restorer::of(&**collation),
+        _ => None,
+    };
     let unpack = match source {
         Source::Bytes if char_column || spaces.is_none() => Unpack::None,
         Source::Bytes => Unpack::Spaces,
+        _ if restorer.is_some() => Unpack::Changes,
         _ => Unpack::Original,
     };
     // The slot of a CHAR may hold more characters than the column has, all of them spaces; where spaces count
@@ -529,8 +566,8 @@ fn text(layout: &Layout, collation: &Arc<dyn Collation>, length: usize, whole: b
     let cut = !whole || (char_column && spaces.is_none());
     let trim = spaces.is_some();
     let collation = Arc::clone(collation);
-    let field =
-        Text { source, spaces, chars: if traits.binary { length } else { chars }, cut, trim, mbmaxlen, collation };
+    let chars = if traits.binary { length } else { chars };
+    let field = Text { source, spaces, chars, cut, trim, mbmaxlen, collation, restorer };
     Ok((Field::Text(Box::new(field)), unpack))
 }
 
@@ -553,7 +590,8 @@ impl Text {
         }
     }
 
-    fn value(&self, layout: &Layout, mut data: &[u8], out: &mut Vec<u8>) {
+    /// What is weighed of a value.
+    fn weighed<'a>(&self, layout: &Layout, mut data: &'a [u8]) -> &'a [u8] {
         if self.cut && data.len() > self.chars {
             let end = if self.mbmaxlen == 1 { self.chars } else { self.collation.prefix_bytes(data, self.chars) };
             data = &data[..end.min(data.len())];
@@ -561,10 +599,19 @@ impl Text {
         if self.trim {
             data = &data[..layout.pad.trimmed(data)];
         }
+        data
+    }
+
+    fn value(&self, layout: &Layout, data: &[u8], out: &mut Vec<u8>) {
+        let data = self.weighed(layout, data);
         let start = out.len();
         match self.source {
             Source::Bytes => out.extend_from_slice(data),
             // The text is cut already; a limit here could cut a character that has several weights.
+            Source::Weights if self.restorer.is_some() => SCRATCH.with_borrow_mut(|scratch| {
+                scratch.weigh(&*self.collation, data);
+                out.extend_from_slice(&scratch.bytes);
+            }),
             Source::Weights => self.collation.weights(data, usize::MAX, out),
             Source::Padded => self.collation.weights_padded(data, self.chars, out),
         }
@@ -572,5 +619,27 @@ impl Text {
             Some(spaces) => spaces.finish(out, start),
             None => groups::finish_counted(out, start),
         }
+    }
+
+    /// Appends what restores a value from its weights; false if that is nothing.
+    fn put_changes(&self, layout: &Layout, data: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(restorer) = &self.restorer else { return false };
+        let (original, weighed) = (original(layout, data), self.weighed(layout, data));
+        let spaces = original.len().saturating_sub(weighed.len()) / layout.pad.unit().len();
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.weigh(&*self.collation, weighed);
+            // As a reader finds them.
+            let length = self.spaces.as_ref().map_or(usize::MAX, |spaces| spaces.trimmed(&scratch.bytes));
+            restorer.put(original, weighed, spaces, length, scratch, out)
+        })
+    }
+
+    /// Restores a value from the part of a key that is `part`; false if the bytes are malformed.
+    fn restore(&self, layout: &Layout, part: &[u8], mask: u8, unpack: &mut Reader<'_>, record: &mut [u8]) -> bool {
+        let Some(restorer) = &self.restorer else { return false };
+        let part = Part { groups: part, mask, spaces: self.spaces.as_ref() };
+        SCRATCH.with_borrow_mut(|scratch| {
+            restorer.take(&part, layout.pad.unit(), unpack, scratch).is_some() && layout.set_text(record, &scratch.text)
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::collations::{Binary, Latin1, TwoLevel, Utf8};
-use crate::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef};
+use crate::def::{Collation, Column, ColumnType, Index, KeyPart, TableDef, UNPACK_FORM};
 use crate::rowcode::Record;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -480,6 +480,7 @@ pub(crate) struct Plan {
     primary: Option<Vec<KeyPart>>,
     second: Vec<KeyPart>,
     unique: bool,
+    unpack_form: u8,
 }
 
 impl Plan {
@@ -489,7 +490,8 @@ impl Plan {
             def.indexes.push(Index::ordinary("PRIMARY", true, primary.clone()));
             def.primary = Some(0);
         }
-        def.indexes.push(Index::ordinary("second", self.unique, self.second.clone()));
+        let second = Index::ordinary("second", self.unique, self.second.clone());
+        def.indexes.push(Index { unpack_form: self.unpack_form, ..second });
         def
     }
 }
@@ -498,15 +500,15 @@ pub(crate) fn tables() -> impl Strategy<Value = Plan> {
     let not_null = (0..SPECS.len()).filter(|&i| !SPECS[i].nullable && SPECS[i].kind != Blob).collect();
     let any = (0..SPECS.len()).collect();
     let primary = prop::option::weighted(0.8, parts(not_null, 3));
-    (primary, parts(any, 4), prop::bool::ANY, prop::option::of(prop::bool::ANY)).prop_map(
-        |(primary, mut second, unique, share)| {
+    (primary, parts(any, 4), prop::bool::ANY, prop::option::of(prop::bool::ANY), 1..=UNPACK_FORM).prop_map(
+        |(primary, mut second, unique, share, unpack_form)| {
             if let (Some(primary), Some(descending)) = (&primary, share) {
                 // Let the index hold a column of the primary key, in either direction.
                 if second.iter().all(|part| part.column != primary[0].column) {
                     second.push(KeyPart { descending, ..primary[0].clone() });
                 }
             }
-            Plan { primary, second, unique }
+            Plan { primary, second, unique, unpack_form }
         },
     )
 }

@@ -354,6 +354,9 @@ fn documented_examples_are_what_is_written() {
     assert_eq!(hex(&key(&clustered(&def), &row, 0)), documented("clustered key"));
     assert_eq!(hex(&key(&codec, &row, 0)), documented("secondary key"));
     assert_eq!(hex(&value(&codec, &row, 0)), documented("secondary value"));
+    let mut older = def.clone();
+    older.indexes[1].unpack_form = 1;
+    assert_eq!(hex(&value(&second(&older), &row, 0)), documented("secondary value of form 1"));
 
     let null = Row::new(&specs, &def, vec![V::Int(7), V::Null, text(b"")]);
     assert_eq!(hex(&key(&codec, &null, 0)), documented("secondary key with NULL"));

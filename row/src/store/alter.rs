@@ -210,7 +210,7 @@ fn refuse_beside_expired(old: &TableMeta, alteration: &Alteration) -> Result<()>
 fn altered(old: &TableMeta, alteration: &Alteration, ids: &[IndexId], has_rows: bool) -> Result<TableMeta> {
     let mut next = old.with_columns(&alteration.def, &alteration.sources, has_rows)?;
     for (number, id) in alteration.new_indexes().zip(ids) {
-        next = next.with_index(&alteration.def.indexes[number], *id)?;
+        next = next.with_index(&alteration.def, number, *id)?;
     }
     Ok(next)
 }

@@ -21,7 +21,7 @@ use strata_row::{Error, Result};
 const T: &str = "./db/t";
 
 /// The record that a row is read into is that of the new definition, too.
-struct Same(Vec<u8>);
+pub(crate) struct Same(pub(crate) Vec<u8>);
 
 impl Rows for Same {
     fn room(&mut self) -> &mut [u8] {

@@ -23,3 +23,4 @@ mod schema_versions;
 mod sessions;
 mod sizes;
 mod ttl;
+mod unpack_forms;

@@ -330,6 +330,8 @@ fn check_compares_what_covering_reads_are_answered_from() {
         assert_eq!(good, lines.is_empty());
         lines
     };
+    client.insert(&row(90, 0, Some("Capital"), None)).unwrap();
+    client.commit();
     assert_eq!(findings(&client), Vec::<String>::new());
     for (index, name) in [(BY_B, "b"), (BY_E, "e"), (BY_B_A, "b_a")] {
         // The first entry that has a value: of a text in another case, of a unique key the clustered one.

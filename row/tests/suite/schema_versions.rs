@@ -251,9 +251,14 @@ fn rows_of_every_schema_version_are_read_as_what_they_are_now() {
         compare(&store, &def, &model, &format!("{what}, after a restart"));
     }
     // A table that is emptied has the same columns, and no other ones any more: earlier builds know what it is.
-    assert_eq!(store.catalog().get(T).unwrap().encode()[0], 3);
+    let version = || {
+        let mut meta = (*store.catalog().get(T).unwrap()).clone();
+        meta.indexes.iter_mut().for_each(|index| index.unpack_form = 1);
+        meta.encode()[0]
+    };
+    assert_eq!(version(), 3);
     store.truncate_table(T).unwrap();
-    assert_eq!(store.catalog().get(T).unwrap().encode()[0], 1);
+    assert_eq!(version(), 1);
     let def = definition(steps()[3].columns);
     compare(&store, &def, &Model::new(), "emptied");
     fill(&store, &def, steps()[3].row, 0..3, &mut Model::new());
@@ -464,16 +469,9 @@ fn a_store_says_that_it_has_schema_versions_before_it_has_them() {
             }
             again.close().unwrap();
             drop(again);
-            match refusal(&image) {
-                Some(text) => {
-                    refused += 1;
-                    assert!(
-                        is_listed && text.ends_with("does not know: schema-versions (Strata 0.1 or later)"),
-                        "{text}"
-                    );
-                }
-                None => assert!(!is_listed),
-            }
+            let text = refusal(&image).unwrap_or_default();
+            assert_eq!(text.contains("schema-versions (Strata 0.1 or later)"), is_listed, "{text}");
+            refused += u32::from(is_listed);
         }
         if whole {
             break;
