@@ -221,8 +221,9 @@ impl Restorer {
         }
     }
 
-    /// Appends what restores `original` from the first `length` bytes of the weights in `scratch`. These are of `text`, behind which `original` has so many spaces more, or
-    /// which has spaces that nobody misses. False if it is nothing, which need not be stored at the end.
+    /// Appends what restores `original` from the first `length` bytes of the weights in `scratch`. These are of `text`, behind which
+    /// `original` has so many spaces more, or which has spaces that nobody misses. False if it is nothing, which need not be stored at
+    /// the end.
     pub(super) fn put(
         &self,
         original: &[u8],
@@ -537,7 +538,8 @@ mod tests {
             mask: u8,
         ) {
             let groups = groups.concat();
-            for (collation, space) in [(&Utf8 { weight: 2, pad: true } as &dyn Collation, &b"\0 "[..]), (&Latin1 { ci: true, pad: true }, b" ")] {
+            let utf8 = &Utf8 { weight: 2, pad: true } as &dyn Collation;
+            for (collation, space) in [(utf8, &b"\0 "[..]), (&Latin1 { ci: true, pad: true }, b" ")] {
                 let restorer = Restorer::of(collation).unwrap();
                 let space = Spaces::new(space).unwrap();
                 for spaces in [None, Some(&space)] {
