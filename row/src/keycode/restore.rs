@@ -10,8 +10,8 @@
 //! `docs/develop/format/keys.md`, "Unpack data", form 2. The *first* character of a weight is the smallest that weighs this and nothing
 //! else; the *lower* one is the character 0x20 behind it, if it weighs the same, else the first. In most alphabets of Europe the first one is
 //! the capital letter and the lower one the small letter. A text is told by the characters in which it differs from its weights' lower ones;
-//! by those in which it differs from their first ones, if more than half of the others are named and these take fewer bytes; or it is
-//! stored whole, where that is no longer.
+//! from their first ones, if otherwise more than half of its characters would be named and these take fewer bytes; or it is stored
+//! whole, where that is no longer.
 //!
 //! # Invariants
 //! - What is written restores the text: the writer compares it with what a reader will make of the same weights. So collations in which
