@@ -365,7 +365,6 @@ impl Restorer {
                 all |= numbers[0] | numbers[1] | numbers[2] | numbers[3];
                 *four = numbers.map(|number| number as u8);
             }
-            all |= if all >= 0x80 { NONE } else { 0 };
         } else if let (false, Ok(usual)) = (self.is_wide(), <&[u16; 1 << 8]>::try_from(usual)) {
             for &eight in eights {
                 let numbers = eight.map(|byte| usual[usize::from(byte ^ mask as u8)]);
@@ -376,7 +375,7 @@ impl Restorer {
             return false;
         }
         text.truncate(text.len() - spaces.filling(groups, mask as u8).min(text.len()));
-        all <= 0xff
+        all <= if self.is_wide() { 0x7f } else { 0xff }
     }
 
     /// Appends the usual characters of weights; nothing if one has none.

@@ -39,7 +39,10 @@ fn text(k: i64) -> String {
     ["small", "Capital", "ALL OF THEM", "mIxEd", "dots.... ", "", " "][(k % 7) as usize].to_owned()
 }
 
-fn insert(client: &mut Client, keys: std::ops::Range<i64>) {
+/// Rows of these keys, by who opens the table with the server's definition, which says nothing of forms.
+fn insert(store: &Arc<Store>, def: &TableDef, keys: std::ops::Range<i64>) {
+    let table = store.open_table(T, def.clone()).unwrap();
+    let mut client = Client::new(store, &table);
     for k in keys {
         client.insert(&row(k, 0, Some(&text(k)), Some(k as i32))).unwrap();
     }
@@ -90,15 +93,10 @@ fn an_index_keeps_the_form_that_it_has_and_a_new_one_has_the_second() {
     let dir = tempfile::tempdir().unwrap();
     let def = definition(false);
     let store = crate::common::open(dir.path());
-    let table = made(&store, T, older(def.clone()));
+    drop(made(&store, T, older(def.clone())));
     assert_eq!(forms(&store), [1; 4]);
     assert!(!lists_the_feature(&store));
-    insert(&mut Client::new(&store, &table), 0..20);
-    drop(table);
-    // The server's definition says nothing of it: who opens the table goes on with form 1.
-    let table = store.open_table(T, def.clone()).unwrap();
-    insert(&mut Client::new(&store, &table), 20..40);
-    drop(table);
+    insert(&store, &def, 0..40);
     compare(&store, &def, 40);
     assert_eq!(forms(&store), [1; 4]);
     // An index that is made anew has form 2, and where no text is restored, form 1 says the same: only a prefix, a number.
@@ -106,15 +104,11 @@ fn an_index_keeps_the_form_that_it_has_and_a_new_one_has_the_second() {
     assert_eq!(forms(&store), [1, 2, 1, 1]);
     assert!(lists_the_feature(&store));
     compare(&store, &def, 40);
-    let table = store.open_table(T, def.clone()).unwrap();
-    insert(&mut Client::new(&store, &table), 40..60);
-    drop(table);
+    insert(&store, &def, 40..60);
     compare(&store, &def, 60);
     store.truncate_table(T).unwrap();
     assert_eq!(forms(&store), [1, 2, 1, 1]);
-    let table = store.open_table(T, def.clone()).unwrap();
-    insert(&mut Client::new(&store, &table), 0..20);
-    drop(table);
+    insert(&store, &def, 0..20);
     compare(&store, &def, 20);
     store.close().unwrap();
     drop(store);
@@ -126,9 +120,8 @@ fn a_rebuilt_table_has_the_second_form() {
     let dir = tempfile::tempdir().unwrap();
     let def = definition(false);
     let store = crate::common::open(dir.path());
-    let table = made(&store, T, older(def.clone()));
-    insert(&mut Client::new(&store, &table), 0..30);
-    drop(table);
+    drop(made(&store, T, older(def.clone())));
+    insert(&store, &def, 0..30);
     rebuild(&store, &def, vec![None; 4], true);
     assert_eq!(forms(&store), [1, 2, 1, 1]);
     compare(&store, &def, 30);
