@@ -34,9 +34,11 @@ pub(crate) fn indexes(state: &ReadState) -> Result<BTreeSet<IndexId>> {
     Ok(found)
 }
 
-/// Keys of a memtable looked at for a whole index, whose size callers keep for a while, and for ranges of small memtables: wrong by more
-/// than a sixth in one case of twenty.
+/// Keys of a memtable looked at for a whole index, whose size callers keep for a while, and for ranges of small memtables, if nothing else
+/// has keys there: wrong by more than a sixth in one case of twenty.
 pub(crate) const INDEX_SAMPLE: u64 = 128;
+/// Keys looked at in any case: what they tell is often wrong by a factor of two.
+const SAMPLE_MIN: u64 = 4;
 /// Memory that a memtable holds in reserve must not count as the size of its first keys.
 const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
 
@@ -50,10 +52,18 @@ pub(crate) struct InMemory {
     pub bytes: u64,
 }
 
-/// Looks at some keys of an index in a memtable.
-pub(crate) fn in_memtable(table: &MemTable, id: IndexId) -> InMemory {
+/// How many keys of a memtable are looked at, of which it has about `keys` where others have `others` entries: the part of `alone` that
+/// it has of all of them. The error of its part then makes no larger one of the sum than where it is alone.
+pub(crate) fn sample(alone: u64, keys: u64, others: u64) -> u64 {
+    let part = u128::from(alone) * u128::from(keys) / u128::from((keys + others).max(1));
+    (part as u64).max(SAMPLE_MIN)
+}
+
+/// Looks at some keys of an index in a memtable, where others have `others` entries of it.
+pub(crate) fn in_memtable(table: &MemTable, id: IndexId, others: u64) -> InMemory {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
-    let (keys, tombstones) = table.estimate_deleted(&lower, &upper, INDEX_SAMPLE);
+    let found = table.estimate(&lower, &upper, |keys| sample(INDEX_SAMPLE, keys, others));
+    let (keys, tombstones) = (found.keys, found.deleted);
     let bytes = keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     InMemory { keys, tombstones, bytes }
 }
@@ -101,7 +111,7 @@ pub(crate) fn holdings(state: &ReadState, ids: &BTreeSet<IndexId>) -> BTreeMap<(
     let mut found: BTreeMap<(IndexId, Option<u8>), Holding> = BTreeMap::new();
     for mem in state.memtables() {
         for &id in ids {
-            let held = in_memtable(&mem.table, id);
+            let held = in_memtable(&mem.table, id, 0);
             if held.keys > 0 {
                 let holding = found.entry((id, None)).or_default();
                 holding.entries += held.keys;
@@ -146,4 +156,18 @@ pub(crate) fn levels(state: &ReadState) -> Vec<Level> {
         holds.bytes += file.meta.file_bytes;
     }
     levels.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memtable_is_sampled_by_its_part_of_the_keys() {
+        assert_eq!(sample(128, 10_000, 0), 128);
+        assert_eq!(sample(128, 10_000, 10_000), 64);
+        assert_eq!(sample(128, 100, 1_000_000), SAMPLE_MIN);
+        assert_eq!(sample(32, 0, 0), SAMPLE_MIN);
+        assert_eq!(sample(32, u64::MAX / 2, u64::MAX / 2), 16);
+    }
 }

@@ -385,18 +385,15 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
         }
         sum.largest_run = sum.largest_run.max(sum.entries - before);
     }
-    let in_tables = sum.entries;
     for mem in state.memtables() {
-        let count = |sample| (mem.table.estimate_keys(lower, upper, sample), sample);
-        // Where tables have by far most of the keys, the memtables' part (new versions of these, often) need not be exact.
-        let rough = if in_tables < RANGE_SAMPLE { (u64::MAX, 0) } else { count(RANGE_SAMPLE_ROUGH) };
-        let (keys, sample) = if rough.0 <= in_tables / ROUGH_PART {
-            rough
-        } else {
-            count(range_sample(mem.table.key_count(), lower, upper))
-        };
-        sum.add(keys, mem.table.tombstone_count(), mem.table.version_count(), keys < sample);
-        sum.largest_run = sum.largest_run.max(keys);
+        let alone = range_sample(mem.table.key_count(), lower, upper);
+        // Where others have by far most of the keys, the memtable's part (new versions of these, often) need not be exact.
+        let found = mem.table.estimate(lower, upper, |keys| inventory::sample(alone, keys, sum.entries));
+        sum.add(found.keys, found.deleted, found.keys, found.exact);
+        // A few keys that were looked at say little of which of two is the larger.
+        if found.keys > sum.largest_run * if found.exact { 1 } else { SURELY_LARGER } {
+            sum.largest_run = found.keys;
+        }
     }
     Ok(sum)
 }
@@ -428,7 +425,7 @@ fn add_shared(ssts: &SstFiles, file: &FileEntry, lower: &[u8], upper: &[u8], sum
     Ok(())
 }
 
-/// How many of a memtable's `keys` are looked at for the range `[lower, upper)`.
+/// How many of a memtable's `keys` are looked at for the range `[lower, upper)` if nothing else has keys there.
 fn range_sample(keys: u64, lower: &[u8], upper: &[u8]) -> u64 {
     let whole_index = lower.len() <= IndexId::LEN && upper.len() <= IndexId::LEN;
     if whole_index || keys <= SMALL_KEYS { inventory::INDEX_SAMPLE } else { RANGE_SAMPLE }
@@ -457,10 +454,8 @@ pub struct IndexStats {
 /// Keys of a memtable looked at for a range, each of them a cache miss: asked for before many statements. The estimate is
 /// wrong by more than a third in one case of twenty.
 const RANGE_SAMPLE: u64 = 32;
-/// The same if tables have at least that many, and more than this finds.
-const RANGE_SAMPLE_ROUGH: u64 = 4;
-/// What that finds is good if it is no more than one in so many of what tables have: it is often wrong by a factor of two.
-const ROUGH_PART: u64 = 4;
+/// A memtable with so many times the keys of the largest run, by a sample of them, has more.
+const SURELY_LARGER: u64 = 2;
 /// A memtable of so many keys is in the processor's cache, and looking at one of them costs nanoseconds.
 const SMALL_KEYS: u64 = 4096;
 
@@ -469,14 +464,6 @@ pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
     let state = tree.states.load();
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
     let mut stats = IndexStats::default();
-    for mem in state.memtables() {
-        let held = inventory::in_memtable(&mem.table, id);
-        stats.memtable_entries += held.keys;
-        stats.memtable_bytes += held.bytes;
-        stats.tombstones += held.tombstones;
-        stats.largest_run = stats.largest_run.max(held.keys);
-    }
-    stats.entries = stats.memtable_entries;
     for run in state.file_runs(&lower, &upper) {
         let mut in_run = 0;
         for meta in run.iter().map(|file| &file.meta) {
@@ -489,6 +476,14 @@ pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
         }
         stats.entries += in_run;
         stats.largest_run = stats.largest_run.max(in_run);
+    }
+    for mem in state.memtables() {
+        let held = inventory::in_memtable(&mem.table, id, stats.entries);
+        stats.memtable_entries += held.keys;
+        stats.memtable_bytes += held.bytes;
+        stats.entries += held.keys;
+        stats.tombstones += held.tombstones;
+        stats.largest_run = stats.largest_run.max(held.keys);
     }
     stats
 }

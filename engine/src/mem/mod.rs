@@ -66,6 +66,17 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// How many keys lie between two others, about.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KeysBetween {
+    /// Keys.
+    pub keys: u64,
+    /// Of these, keys whose newest version is a tombstone.
+    pub deleted: u64,
+    /// All of them were counted.
+    pub exact: bool,
+}
+
 /// Remembers where the last insertion went; ascending batches get faster with it. Usable with any memtable at any time.
 pub struct InsertHint(Path);
 
@@ -194,23 +205,15 @@ impl MemTable {
         self.counts.keys.load(Ordering::Relaxed)
     }
 
-    /// About how many keys lie in `[from, to)`, from at least `sample` of them; exact below that. Costs a few times
-    /// `sample` steps; the error is about one in the root of `sample`.
-    pub fn estimate_keys(&self, from: &[u8], to: &[u8], sample: u64) -> u64 {
+    /// About how many keys lie in `[from, to)`, from a sample of them. `sample` says how many keys are enough where so many are
+    /// estimated; the error is about one in the root of it. Costs a few times as many steps.
+    pub fn estimate(&self, from: &[u8], to: &[u8], sample: impl Fn(u64) -> u64) -> KeysBetween {
         if from >= to || self.is_empty() {
-            return 0;
+            return KeysBetween { exact: true, ..KeysBetween::default() };
         }
-        self.list.estimate(&Probe::new(from), &Probe::new(to), sample, |_| false).0
-    }
-
-    /// As `estimate_keys`, and about how many of these keys were deleted last, from the same sample.
-    pub fn estimate_deleted(&self, from: &[u8], to: &[u8], sample: u64) -> (u64, u64) {
-        if self.tombstone_count() == 0 || from >= to || self.is_empty() {
-            return (self.estimate_keys(from, to, sample), 0);
-        }
-        // SAFETY: nodes of this list, which are linked and have a version.
-        let is_deleted = |node| unsafe { (*Node::newest(node)).kind() == Kind::Delete };
-        self.list.estimate(&Probe::new(from), &Probe::new(to), sample, is_deleted)
+        let sample = self.list.sample(&Probe::new(from), &Probe::new(to), sample);
+        let deleted = if self.tombstone_count() > 0 { self.list.deleted(&sample) } else { 0 };
+        KeysBetween { keys: sample.keys(), deleted, exact: sample.is_exact() }
     }
 
     /// Number of insertions of tombstones.

@@ -38,6 +38,30 @@ impl Path {
 // SAFETY: the pointers are used only together with the list they belong to, which is checked by number.
 unsafe impl Send for Path {}
 
+/// Nodes of a list that follow one another on one level.
+pub(super) struct Sample {
+    first: *const Node,
+    level: usize,
+    nodes: u64,
+}
+
+impl Sample {
+    /// How many keys so many of its nodes stand for.
+    fn stands_for(&self, nodes: u64) -> u64 {
+        nodes << (2 * self.level)
+    }
+
+    /// About how many keys there are.
+    pub fn keys(&self) -> u64 {
+        self.stands_for(self.nodes)
+    }
+
+    /// All keys were counted.
+    pub fn is_exact(&self) -> bool {
+        self.level == 0
+    }
+}
+
 pub(super) struct SkipList {
     /// Never zero, never reused: ties a `Path` to its list even if another list is later built at the same address.
     id: u64,
@@ -299,36 +323,44 @@ impl SkipList {
         (before, next)
     }
 
-    /// About how many keys lie in `[from, to)`, and of how many of them `is_marked` is true: the nodes between them on the highest
-    /// level that has enough for a sample, times how many nodes each of those stands for. Exact below `sample` keys.
+    /// A sample of the keys in `[from, to)`: the nodes between them on the highest level that has enough of them. `enough` says how
+    /// many that are where so many keys are estimated.
     #[inline]
-    pub fn estimate(
-        &self,
-        from: &Probe<'_>,
-        to: &Probe<'_>,
-        sample: u64,
-        is_marked: impl Fn(*const Node) -> bool,
-    ) -> (u64, u64) {
+    pub fn sample(&self, from: &Probe<'_>, to: &Probe<'_>, enough: impl Fn(u64) -> u64) -> Sample {
         let mut before = self.first.as_ptr();
         let mut level = self.height.load(Ordering::Relaxed) - 1;
         loop {
             // SAFETY: as for `advance`; `before` has this level, since it was found on it or above.
-            let (count, marked) = unsafe {
-                let (at, mut next) = self.advance(before, level, from);
+            let (first, nodes) = unsafe {
+                let (at, first) = self.advance(before, level, from);
                 before = at;
-                let (mut count, mut marked) = (0, 0);
+                let mut next = first;
+                let mut nodes = 0;
                 while !next.is_null() && Node::is_before(next, to) {
-                    count += 1;
-                    marked += u64::from(is_marked(next));
+                    nodes += 1;
                     next = Node::next(next, level);
                 }
-                (count, marked)
+                (first, nodes)
             };
-            if count >= sample || level == 0 {
-                return (count << (2 * level), marked << (2 * level));
+            let sample = Sample { first, level, nodes };
+            if level == 0 || nodes > 0 && nodes >= enough(sample.stands_for(nodes)) {
+                return sample;
             }
             level -= 1;
         }
+    }
+
+    /// About how many of the keys that a sample of this list stands for are deleted, by their newest versions.
+    pub fn deleted(&self, sample: &Sample) -> u64 {
+        let (mut node, mut deleted) = (sample.first, 0);
+        for _ in 0..sample.nodes {
+            // SAFETY: `sample` was taken of this list: so many nodes at least follow on its level, each with a version.
+            unsafe {
+                deleted += u64::from((*Node::newest(node)).kind() == Kind::Delete);
+                node = Node::next(node, sample.level);
+            }
+        }
+        sample.stands_for(deleted)
     }
 
     /// The first node; null if the list is empty.

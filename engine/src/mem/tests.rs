@@ -237,14 +237,37 @@ fn estimates_are_close() {
         (0..20_000u32).map(|n| n.wrapping_mul(2_654_435_761)).filter(|k| (from..to).contains(k)).count() as u64
     };
     for (from, to) in [(0u32, 1 << 20), (0, 1 << 24), (1 << 30, 3 << 29), (0, u32::MAX), (5, 5), (9, 3)] {
-        let estimate = table.estimate_keys(&from.to_be_bytes(), &to.to_be_bytes(), 24);
+        let estimate = table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |_| 24);
         let exact = if from < to { exact(from, to) } else { 0 };
         if exact < 20 {
-            assert_eq!(estimate, exact);
+            assert_eq!(estimate, KeysBetween { keys: exact, deleted: 0, exact: true });
         } else {
-            assert!(estimate * 3 > exact && estimate < exact * 3, "{estimate} for {exact} keys");
+            let keys = estimate.keys;
+            assert!(keys * 3 > exact && keys < exact * 3, "{keys} for {exact} keys");
         }
     }
+}
+
+/// A queue's dead head must not count as rows, nor rows that were deleted and written anew as dead.
+#[test]
+fn estimates_tell_keys_that_were_deleted_last() {
+    let table = MemTable::new(1 << 16);
+    for n in 0..8000u32 {
+        let key = n.to_be_bytes();
+        table.insert(&key, SeqNo(1), Kind::Put, b"v");
+        if n < 4000 || n % 2 == 0 {
+            table.insert(&key, SeqNo(2), Kind::Delete, b"");
+        }
+        if n >= 4000 {
+            table.insert(&key, SeqNo(3), Kind::Put, b"v");
+        }
+    }
+    let between = |from: u32, to: u32, sample| table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |_| sample);
+    assert_eq!(between(0, 100, u64::MAX), KeysBetween { keys: 100, deleted: 100, exact: true });
+    assert_eq!(between(3990, 4100, u64::MAX), KeysBetween { keys: 110, deleted: 10, exact: true });
+    assert_eq!(between(4000, 8000, 32).deleted, 0);
+    let whole = between(0, 8000, 128);
+    assert!(!whole.exact && (whole.keys / 3..whole.keys * 2 / 3).contains(&whole.deleted), "{whole:?}");
 }
 
 /// A cursor at a read point shows one version per key, the one that `get` finds, in both directions.

@@ -19,6 +19,7 @@ const DEEP: u32 = 7;
 const NOTHING: u64 = 32;
 
 /// How much is looked at.
+#[derive(PartialEq, Eq, Debug)]
 pub(super) struct Look {
     /// Entries that are counted at one place.
     pub entries: u64,

@@ -4,9 +4,11 @@
 //! The engine estimates from index blocks and the towers of the memtables, and says if it has counted in fact: most short
 //! ranges lie in cached blocks. A walk through the rows follows only where the estimate says little: for a handful of
 //! rows, where one more or less matters; where tombstones are a good part of it (the emptied head of a queue): entries less
-//! twice the tombstones is then the small difference of two large estimates; and where a good part of it lies in other runs than the
+//! twice the tombstones is then the small difference of two large estimates; and where by far most of it lies in other runs than the
 //! largest, and may be former versions of the same rows (a small table whose rows are updated all the time). There rows and
-//! entries are counted at some places ([`density`]). Where the blocks at the ends are not in memory unpacked, they have to be read
+//! entries are counted at some places ([`density`]). Where the other runs have no more than twice what the largest has, nothing is
+//! counted: the rows are at least the largest run and at most the entries, and what is told is the geometric mean of both, wrong by a
+//! factor of 1.7 at worst. Where the blocks at the ends are not in memory unpacked, they have to be read
 //! first: that look counts a handful of rows on its way, and is all there is to do if these are the whole range.
 //!
 //! Rejected: walking all small ranges. It reads a range of a hundred rows twice.
@@ -24,8 +26,8 @@ const FEW: u64 = 16;
 const SHORT: u64 = 10_000;
 /// The estimate is doubtful if one entry in so many is a tombstone.
 const TOMBSTONE_PART: u64 = 8;
-/// It is doubtful if one entry in so many is outside the largest run: were they all former versions, it would be one and a half times the rows.
-const OTHERS_PART: u64 = 3;
+/// It is doubtful if the entries are more than so many times the largest run.
+const RUNS: u64 = 3;
 /// Rows that a walk passes at most.
 const DIVE: u64 = 100;
 /// Dead entries that it passes at most.
@@ -85,14 +87,10 @@ impl Table {
         if sizes.entries <= FEW {
             return self.walk(own, lower, upper);
         }
-        let look = if sizes.tombstones > sizes.entries / TOMBSTONE_PART {
-            AMONG_TOMBSTONES
-        } else if others > sizes.entries / OTHERS_PART {
-            AMONG_VERSIONS
-        } else {
-            return Ok(live(&sizes));
-        };
-        Ok(density::rows(self.engine(), lower, upper, sizes.entries, look)?.max(1))
+        match judged(&sizes) {
+            Judged::Good(rows) => Ok(rows),
+            Judged::Doubtful(look) => Ok(density::rows(self.engine(), lower, upper, sizes.entries, look)?.max(1)),
+        }
     }
 
     /// Counts the rows of a range, a transaction's own among them, if there are few. Else it reads the blocks in which the range
@@ -144,7 +142,50 @@ fn count(cursor: &mut Cursor, own: &Txn, lower: &[u8], most: u64) -> Result<(u64
     }
 }
 
-/// Rows, if tombstones lie evenly in what has them: each is an entry and hides another one.
-fn live(sizes: &RangeEstimate) -> u64 {
-    sizes.entries.saturating_sub(2 * sizes.tombstones).max(1)
+/// What the engine's estimate says of the rows.
+#[derive(PartialEq, Eq, Debug)]
+enum Judged {
+    /// So many rows.
+    Good(u64),
+    /// Little: so much is to be looked at.
+    Doubtful(Look),
+}
+
+/// The rows of a range with these sizes, if they say enough. Tombstones are taken to lie evenly in what has them: each is an entry and
+/// hides another one.
+fn judged(sizes: &RangeEstimate) -> Judged {
+    if sizes.tombstones > sizes.entries / TOMBSTONE_PART {
+        return Judged::Doubtful(AMONG_TOMBSTONES);
+    }
+    if sizes.entries > RUNS * sizes.largest_run {
+        return Judged::Doubtful(AMONG_VERSIONS);
+    }
+    let most = sizes.entries.saturating_sub(2 * sizes.tombstones);
+    let least = most.min(sizes.largest_run);
+    Judged::Good(((most as f64 * least as f64).sqrt().round() as u64).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(entries: u64, tombstones: u64, largest_run: u64) -> Judged {
+        judged(&RangeEstimate { entries, tombstones, largest_run, ..RangeEstimate::default() })
+    }
+
+    #[test]
+    fn rows_lie_between_the_largest_run_and_all_entries() {
+        assert_eq!(of(1000, 0, 1000), Judged::Good(1000));
+        assert_eq!(of(1000, 100, 1000), Judged::Good(800));
+        // All new rows would be 1210, all new versions 1000.
+        assert_eq!(of(1210, 0, 1000), Judged::Good(1100));
+        assert_eq!(of(3000, 0, 1000), Judged::Good(1732));
+        assert_eq!(of(0, 0, 0), Judged::Good(1));
+    }
+
+    #[test]
+    fn a_range_is_looked_into_where_sizes_say_little() {
+        assert_eq!(of(3001, 0, 1000), Judged::Doubtful(AMONG_VERSIONS));
+        assert_eq!(of(1000, 126, 1000), Judged::Doubtful(AMONG_TOMBSTONES));
+    }
 }
