@@ -37,7 +37,7 @@ pub(crate) fn indexes(state: &ReadState) -> Result<BTreeSet<IndexId>> {
 /// Keys of a memtable looked at for a whole index, whose size callers keep for a while, and for ranges of small memtables, if nothing else
 /// has keys there: wrong by more than a sixth in one case of twenty.
 pub(crate) const INDEX_SAMPLE: u64 = 128;
-/// Keys looked at in any case: what they tell is often wrong by a factor of two.
+/// Keys that make a sample beside others: what they tell is often wrong by a factor of two.
 const SAMPLE_MIN: u64 = 4;
 /// Memory that a memtable holds in reserve must not count as the size of its first keys.
 const TYPICAL_KEY_BYTES_MAX: u64 = 1 << 10;
@@ -52,17 +52,22 @@ pub(crate) struct InMemory {
     pub bytes: u64,
 }
 
-/// How many keys of a memtable are looked at, of which it has about `keys` where others have `others` entries: the part of `alone` that
-/// it has of all of them. The error of its part then makes no larger one of the sum than where it is alone.
-pub(crate) fn sample(alone: u64, keys: u64, others: u64) -> u64 {
-    let part = u128::from(alone) * u128::from(keys) / u128::from((keys + others).max(1));
-    (part as u64).max(SAMPLE_MIN)
+/// Whether `nodes` keys of a memtable, each of which stands for `each`, are enough of a sample: `alone` are if nothing else has keys there.
+/// Where others have `others` entries, the memtable's part counts as one of the sum, and may be the same rows once more: then half
+/// of its part of `alone` will do. (Not fewer where it seems small beside the others: its tombstones count twice.)
+pub(crate) fn is_enough(alone: u64, nodes: u64, each: u64, others: u64) -> bool {
+    if others == 0 {
+        return nodes >= alone;
+    }
+    let keys = nodes.saturating_mul(each);
+    let part = u128::from(alone) * u128::from(keys) / u128::from(keys.saturating_add(others)) / 2;
+    nodes >= SAMPLE_MIN.max(part as u64)
 }
 
 /// Looks at some keys of an index in a memtable, where others have `others` entries of it.
 pub(crate) fn in_memtable(table: &MemTable, id: IndexId, others: u64) -> InMemory {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
-    let found = table.estimate(&lower, &upper, |keys| sample(INDEX_SAMPLE, keys, others));
+    let found = table.estimate(&lower, &upper, |nodes, each| is_enough(INDEX_SAMPLE, nodes, each, others));
     let (keys, tombstones) = (found.keys, found.deleted);
     let bytes = keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     InMemory { keys, tombstones, bytes }
@@ -164,10 +169,10 @@ mod tests {
 
     #[test]
     fn a_memtable_is_sampled_by_its_part_of_the_keys() {
-        assert_eq!(sample(128, 10_000, 0), 128);
-        assert_eq!(sample(128, 10_000, 10_000), 64);
-        assert_eq!(sample(128, 100, 1_000_000), SAMPLE_MIN);
-        assert_eq!(sample(32, 0, 0), SAMPLE_MIN);
-        assert_eq!(sample(32, u64::MAX / 2, u64::MAX / 2), 16);
+        assert!(is_enough(32, 32, 1 << 20, 0) && !is_enough(32, 31, 1 << 20, 0));
+        // As many as the others have: a quarter of the sample, since half of the entries may be the same rows.
+        assert!(is_enough(32, 8, 100, 800) && !is_enough(32, 7, 100, 700));
+        assert!(is_enough(32, 4, 100, 1000) && !is_enough(32, 3, 100, 1000));
+        assert!(is_enough(32, u64::MAX / 2, 4, u64::MAX));
     }
 }

@@ -214,7 +214,11 @@ impl Core {
     pub fn passed_dead_run(&self, from: &[u8], to: &[u8]) {
         let state = self.tree.states.load();
         // While a flush is under way, the run may lie in what it is about to drop.
-        if state.sealed.is_empty() && state.active.table.estimate(from, to, |_| DEAD_RUN_SAMPLE).keys >= DEAD_RUN / 2 {
+        if !state.sealed.is_empty() {
+            return;
+        }
+        let found = state.active.table.estimate(from, to, |nodes, _| nodes >= DEAD_RUN_SAMPLE);
+        if found.keys >= DEAD_RUN / 2 {
             self.journal.committer.seal(FlushReason::DeadRows);
             self.board.wake_flush();
         }

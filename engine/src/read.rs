@@ -388,7 +388,8 @@ pub(crate) fn estimate(tree: &Tree, lower: &[u8], upper: &[u8]) -> Result<RangeE
     for mem in state.memtables() {
         let alone = range_sample(mem.table.key_count(), lower, upper);
         // Where others have by far most of the keys, the memtable's part (new versions of these, often) need not be exact.
-        let found = mem.table.estimate(lower, upper, |keys| inventory::sample(alone, keys, sum.entries));
+        let found =
+            mem.table.estimate(lower, upper, |nodes, each| inventory::is_enough(alone, nodes, each, sum.entries));
         sum.add(found.keys, found.deleted, found.keys, found.exact);
         // A few keys that were looked at say little of which of two is the larger.
         if found.keys > sum.largest_run * if found.exact { 1 } else { SURELY_LARGER } {
@@ -455,7 +456,7 @@ pub struct IndexStats {
 /// wrong by more than a third in one case of twenty.
 const RANGE_SAMPLE: u64 = 32;
 /// A memtable with so many times the keys of the largest run, by a sample of them, has more.
-const SURELY_LARGER: u64 = 2;
+const SURELY_LARGER: u64 = 3;
 /// A memtable of so many keys is in the processor's cache, and looking at one of them costs nanoseconds.
 const SMALL_KEYS: u64 = 4096;
 

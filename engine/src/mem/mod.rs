@@ -205,13 +205,13 @@ impl MemTable {
         self.counts.keys.load(Ordering::Relaxed)
     }
 
-    /// About how many keys lie in `[from, to)`, from a sample of them. `sample` says how many keys are enough where so many are
-    /// estimated; the error is about one in the root of it. Costs a few times as many steps.
-    pub fn estimate(&self, from: &[u8], to: &[u8], sample: impl Fn(u64) -> u64) -> KeysBetween {
+    /// About how many keys lie in `[from, to)`, from a sample of them. `enough` hears how many keys a sample has, and how many each of
+    /// them stands for; the error is about one in the root of the first. Costs a few times as many steps.
+    pub fn estimate(&self, from: &[u8], to: &[u8], enough: impl Fn(u64, u64) -> bool) -> KeysBetween {
         if from >= to || self.is_empty() {
             return KeysBetween { exact: true, ..KeysBetween::default() };
         }
-        let sample = self.list.sample(&Probe::new(from), &Probe::new(to), sample);
+        let sample = self.list.sample(&Probe::new(from), &Probe::new(to), enough);
         let deleted = if self.tombstone_count() > 0 { self.list.deleted(&sample) } else { 0 };
         KeysBetween { keys: sample.keys(), deleted, exact: sample.is_exact() }
     }

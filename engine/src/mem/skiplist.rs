@@ -323,10 +323,10 @@ impl SkipList {
         (before, next)
     }
 
-    /// A sample of the keys in `[from, to)`: the nodes between them on the highest level that has enough of them. `enough` says how
-    /// many that are where so many keys are estimated.
+    /// A sample of the keys in `[from, to)`: the nodes between them on the highest level that has enough of them. `enough` hears how many
+    /// a level has, and how many keys each of them stands for.
     #[inline]
-    pub fn sample(&self, from: &Probe<'_>, to: &Probe<'_>, enough: impl Fn(u64) -> u64) -> Sample {
+    pub fn sample(&self, from: &Probe<'_>, to: &Probe<'_>, enough: impl Fn(u64, u64) -> bool) -> Sample {
         let mut before = self.first.as_ptr();
         let mut level = self.height.load(Ordering::Relaxed) - 1;
         loop {
@@ -343,7 +343,7 @@ impl SkipList {
                 (first, nodes)
             };
             let sample = Sample { first, level, nodes };
-            if level == 0 || nodes > 0 && nodes >= enough(sample.stands_for(nodes)) {
+            if level == 0 || enough(nodes, sample.stands_for(1)) {
                 return sample;
             }
             level -= 1;

@@ -237,7 +237,7 @@ fn estimates_are_close() {
         (0..20_000u32).map(|n| n.wrapping_mul(2_654_435_761)).filter(|k| (from..to).contains(k)).count() as u64
     };
     for (from, to) in [(0u32, 1 << 20), (0, 1 << 24), (1 << 30, 3 << 29), (0, u32::MAX), (5, 5), (9, 3)] {
-        let estimate = table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |_| 24);
+        let estimate = table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |nodes, _| nodes >= 24);
         let exact = if from < to { exact(from, to) } else { 0 };
         if exact < 20 {
             assert_eq!(estimate, KeysBetween { keys: exact, deleted: 0, exact: true });
@@ -262,7 +262,8 @@ fn estimates_tell_keys_that_were_deleted_last() {
             table.insert(&key, SeqNo(3), Kind::Put, b"v");
         }
     }
-    let between = |from: u32, to: u32, sample| table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |_| sample);
+    let between =
+        |from: u32, to: u32, sample| table.estimate(&from.to_be_bytes(), &to.to_be_bytes(), |nodes, _| nodes >= sample);
     assert_eq!(between(0, 100, u64::MAX), KeysBetween { keys: 100, deleted: 100, exact: true });
     assert_eq!(between(3990, 4100, u64::MAX), KeysBetween { keys: 110, deleted: 10, exact: true });
     assert_eq!(between(4000, 8000, 32).deleted, 0);
