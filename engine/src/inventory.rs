@@ -64,10 +64,10 @@ pub(crate) fn is_enough(alone: u64, nodes: u64, each: u64, others: u64) -> bool 
     nodes >= SAMPLE_MIN.max(part as u64)
 }
 
-/// Looks at some keys of an index in a memtable, where others have `others` entries of it.
-pub(crate) fn in_memtable(table: &MemTable, id: IndexId, others: u64) -> InMemory {
+/// Looks at some keys of an index in a memtable: as many as if nothing else had keys of it, since callers keep what they are told.
+pub(crate) fn in_memtable(table: &MemTable, id: IndexId) -> InMemory {
     let (lower, upper) = (id.prefix(), IndexId(id.0 + 1).prefix());
-    let found = table.estimate(&lower, &upper, |nodes, each| is_enough(INDEX_SAMPLE, nodes, each, others));
+    let found = table.estimate(&lower, &upper, |nodes, _| nodes >= INDEX_SAMPLE);
     let (keys, tombstones) = (found.keys, found.deleted);
     let bytes = keys * (table.bytes() as u64 / table.key_count().max(1)).min(TYPICAL_KEY_BYTES_MAX);
     InMemory { keys, tombstones, bytes }
@@ -116,7 +116,7 @@ pub(crate) fn holdings(state: &ReadState, ids: &BTreeSet<IndexId>) -> BTreeMap<(
     let mut found: BTreeMap<(IndexId, Option<u8>), Holding> = BTreeMap::new();
     for mem in state.memtables() {
         for &id in ids {
-            let held = in_memtable(&mem.table, id, 0);
+            let held = in_memtable(&mem.table, id);
             if held.keys > 0 {
                 let holding = found.entry((id, None)).or_default();
                 holding.entries += held.keys;

@@ -479,7 +479,7 @@ pub(crate) fn index_stats(tree: &Tree, id: IndexId) -> IndexStats {
         stats.largest_run = stats.largest_run.max(in_run);
     }
     for mem in state.memtables() {
-        let held = inventory::in_memtable(&mem.table, id, stats.entries);
+        let held = inventory::in_memtable(&mem.table, id);
         stats.memtable_entries += held.keys;
         stats.memtable_bytes += held.bytes;
         stats.entries += held.keys;
