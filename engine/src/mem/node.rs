@@ -14,9 +14,12 @@ use std::cmp::Ordering as Order;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use super::arena::ALIGN;
 use crate::base::{Kind, SeqNo};
 
 const HEAD_BYTES: usize = 16;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Asks for the cache line at `address`; any address is allowed.
 #[inline(always)]
@@ -28,6 +31,22 @@ pub(crate) fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks for the node at `node`, or null: for its head, and for what most searches and walks want of it next, the lowest level and the key.
+/// These lie in the same line or in the one behind it.
+#[inline(always)]
+pub(super) fn prefetch_node(node: *const Node) {
+    prefetch(node.cast());
+    prefetch(node.cast::<u8>().wrapping_add(LINE - ALIGN));
+}
+
+/// Asks for the version at `version` and for the value of most rows.
+#[inline(always)]
+pub(super) fn prefetch_version(version: *const Version) {
+    for line in 0..4 {
+        prefetch(version.cast::<u8>().wrapping_add(LINE * line));
+    }
 }
 
 /// A version of a key. Its value bytes follow at [`Version::VALUE`].

@@ -15,7 +15,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::arena::{ALIGN, Arena};
-use super::node::{Node, Probe, Version, prefetch};
+use super::node::{Node, Probe, Version, prefetch, prefetch_node, prefetch_version};
 use crate::base::{Kind, SeqNo};
 
 /// Levels of the list; with a branching of four this serves 16 million keys before searches lengthen.
@@ -204,6 +204,10 @@ impl SkipList {
             }
             loop {
                 let next = Node::next(before, level);
+                if level > 0 {
+                    // As in `descend`, for those who go on there.
+                    prefetch_node(Node::next(before, level - 1));
+                }
                 if next.is_null() || !Node::is_before(next, key) {
                     return (before, next);
                 }
@@ -283,7 +287,7 @@ impl SkipList {
                 let next = Node::next(before, level);
                 if level > 0 {
                     // The next comparison is very likely with this one or its successor: overlap the two misses.
-                    prefetch(Node::next(before, level - 1).cast());
+                    prefetch_node(Node::next(before, level - 1));
                 }
                 if next != reached && !next.is_null() && Node::is_before(next, key) {
                     before = next;
@@ -397,11 +401,20 @@ impl SkipList {
         // SAFETY: every node has level 0.
         unsafe {
             let next = Node::next(node, 0);
+            if (*node).height > 1 {
+                // One of four nodes leads to one some four nodes ahead. That was asked for by the one before it: it is time for those behind
+                // it, so that two chains of waits overlap.
+                let ahead = Node::next(node, 1);
+                if !ahead.is_null() {
+                    prefetch_node(Node::next(ahead, 0));
+                    prefetch_node(Node::next(ahead, 1));
+                }
+            }
             // The node behind the next was asked for a step ago: it is time for its version, and for the node behind it.
             let second = if next.is_null() { null() } else { Node::next(next, 0).cast_const() };
             if !second.is_null() {
-                prefetch(Node::newest(second).cast());
-                prefetch(Node::next(second, 0).cast());
+                prefetch_version(Node::newest(second));
+                prefetch_node(Node::next(second, 0));
             }
             next
         }

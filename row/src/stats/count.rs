@@ -17,6 +17,8 @@ use crate::kv::{Engine, IndexId, IndexStats};
 
 /// One entry in so many that may be a former version, or a tombstone, is no matter, nor is such a change of an index.
 const PART: u64 = 8;
+/// How long a count is good in any case, in microseconds, if the index has more than [`FEW`] entries.
+const GOOD_US: u64 = 200_000;
 /// Up to so many entries are all counted.
 const FEW: u64 = 1024;
 /// Entries that are counted at one place.
@@ -42,12 +44,12 @@ impl Counted {
     }
 
     /// Whether the index is still about what it was, or was counted too short a time ago to be counted again.
-    fn stands_for(&self, now: &IndexStats, now_us: u64, good_us: u64) -> bool {
+    fn stands_for(&self, now: &IndexStats, now_us: u64) -> bool {
         let then = &self.index;
         let changed = now.entries.abs_diff(then.entries)
             + now.tombstones.abs_diff(then.tombstones)
             + now.memtable_entries.abs_diff(then.memtable_entries);
-        changed * PART <= then.entries || now.entries > FEW && now_us.saturating_sub(self.taken_us) < good_us
+        changed * PART <= then.entries || now.entries > FEW && now_us.saturating_sub(self.taken_us) < GOOD_US
     }
 
     /// The rows now.
@@ -68,14 +70,13 @@ fn is_doubtful(index: &IndexStats) -> bool {
     others.max(index.tombstones) > index.entries / PART
 }
 
-/// Rows of an index; 0 only if it is empty. `counted` is the last count, which is good for `good_us` in any case.
+/// Rows of an index; 0 only if it is empty. `counted` is the last count.
 pub(super) fn rows(
     engine: &Engine,
     id: IndexId,
     index: &IndexStats,
     counted: &mut Option<Counted>,
     now_us: u64,
-    good_us: u64,
 ) -> u64 {
     let rows = match index.entries {
         0 => return 0,
@@ -84,7 +85,7 @@ pub(super) fn rows(
             plain(index).max(0) as u64
         }
         _ => {
-            let stands = counted.filter(|counted| counted.stands_for(index, now_us, good_us));
+            let stands = counted.filter(|counted| counted.stands_for(index, now_us));
             counted.insert(stands.unwrap_or_else(|| Counted::new(engine, id, *index, now_us))).rows(index)
         }
     };
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_count_stands_until_an_eighth_has_changed() {
         let counted = Counted { taken_us: 0, index: index(40_000, 0, 20_000), rows: 20_000 };
-        let good = |now: &IndexStats, now_us| counted.stands_for(now, now_us, 100);
+        let good = |now: &IndexStats, now_us| counted.stands_for(now, now_us);
         let grown = index(44_000, 0, 24_000);
         assert!(good(&grown, 1000));
         assert_eq!(counted.rows(&grown), 24_000);
@@ -127,9 +128,9 @@ mod tests {
         assert!(good(&shrunk, 1000));
         assert_eq!(counted.rows(&shrunk), 19_000);
         let other = index(46_000, 0, 26_000);
-        assert!(good(&other, 99) && !good(&other, 100));
+        assert!(good(&other, GOOD_US - 1) && !good(&other, GOOD_US));
         let few = Counted { taken_us: 0, index: index(40, 0, 20), rows: 20 };
-        assert!(!few.stands_for(&index(50, 0, 30), 0, 100));
+        assert!(!few.stands_for(&index(50, 0, 30), 0));
         assert_eq!(few.rows(&index(60, 40, 30)), 0);
     }
 }

@@ -61,8 +61,10 @@ pub struct Optimized {
 const GROWTH: u64 = 4;
 /// Tables above this many entries are not counted anew for every statement.
 const LARGE: u64 = 10_000;
-/// How long their sizes are good, in microseconds.
-const SIZES_AGE_US: u64 = 200_000;
+/// How long their sizes are good for each entry, in microseconds: a table that doubles meanwhile takes 50,000 rows a second.
+const SIZES_AGE_US: u64 = 20;
+/// How long sizes are good at most.
+const SIZES_AGE_MAX_US: u64 = 2_000_000;
 
 /// A sample of all indexes.
 #[derive(Clone, PartialEq, Debug)]
@@ -84,6 +86,13 @@ struct Sizes {
     stats: TableStats,
 }
 
+impl Sizes {
+    /// How long they are good, in microseconds, if anything was committed or moved since.
+    fn good_us(&self) -> u64 {
+        if self.entries > LARGE { self.entries.saturating_mul(SIZES_AGE_US).min(SIZES_AGE_MAX_US) } else { 0 }
+    }
+}
+
 impl Sample {
     /// Whether it may stand for the table now that it has `rows` rows.
     fn is_fresh(&self, rows: u64) -> bool {
@@ -103,7 +112,7 @@ pub(crate) struct Statistics {
 
 impl Table {
     /// Sizes. The optimizer asks before every statement, of each partition by itself: they are counted anew only if something
-    /// was committed or moved since. Those of a large table may be a moment old even so.
+    /// was committed or moved since. Those of a large table may be a moment old even so, the longer the larger it is.
     pub fn stats(&self) -> Result<TableStats> {
         let state = self.engine().sizes_state();
         // Copied out: counting happens without the lock, so that statements do not queue for it.
@@ -113,7 +122,7 @@ impl Table {
                 return Ok(sizes.stats);
             }
             let age = self.engine().now_us().saturating_sub(sizes.taken_us);
-            if age < SIZES_AGE_US && sizes.entries > LARGE {
+            if age < sizes.good_us() {
                 return Ok(sizes.stats);
             }
         }
@@ -133,7 +142,7 @@ impl Table {
             index_bytes += index.bytes + index.memtable_bytes;
         }
         let mut counted = *self.state.statistics.counted.lock();
-        let rows = count::rows(engine, self.index_id(None), &data, &mut counted, now_us, SIZES_AGE_US);
+        let rows = count::rows(engine, self.index_id(None), &data, &mut counted, now_us);
         *self.state.statistics.counted.lock() = counted;
         let mean = (data.raw_bytes + data.memtable_bytes) / data.entries.max(1);
         let stats = TableStats {
@@ -207,5 +216,20 @@ impl Table {
         Ok(decode_statistics(&value)
             .filter(|(_, means)| means.len() == self.state.meta.indexes.len())
             .map(|(rows, means)| Arc::new(Sample { rows, means })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_larger_tables_stand_longer() {
+        let good_us =
+            |entries| Sizes { taken_us: 0, state: (SeqNo(0), 0), entries, stats: TableStats::default() }.good_us();
+        assert_eq!(good_us(10_000), 0);
+        assert_eq!(good_us(30_000), 600_000);
+        assert_eq!(good_us(10_000_000), 2_000_000);
+        assert_eq!(good_us(u64::MAX), 2_000_000);
     }
 }
