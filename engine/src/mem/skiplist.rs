@@ -398,12 +398,12 @@ impl SkipList {
     /// `node` is a linked node of this list.
     #[inline]
     pub unsafe fn after(node: *const Node) -> *const Node {
-        // SAFETY: every node has level 0.
+        // SAFETY: every node has level 0, and a node that another one leads to on level 1 has that, too.
         unsafe {
             let next = Node::next(node, 0);
             if (*node).height > 1 {
-                // One of four nodes leads to one some four nodes ahead. That was asked for by the one before it: it is time for those behind
-                // it, so that two chains of waits overlap.
+                // One node of four has level 1, where it leads to one some four nodes ahead. The last such node has asked for that one: it
+                // is time for those behind it, so that the waits of two stretches of the list overlap.
                 let ahead = Node::next(node, 1);
                 if !ahead.is_null() {
                     prefetch_node(Node::next(ahead, 0));
