@@ -132,7 +132,7 @@ impl<'a> Picker<'a> {
                 if !parts.is_empty() {
                     continue;
                 }
-                if let Some(job) = deep.then(|| self.within_l0(&stacks[at..])).flatten() {
+                if let Some(job) = deep.then(|| self.within_l0(&stacks[at..], self.options.max_job_bytes)).flatten() {
                     return Some(job);
                 }
             }
@@ -141,16 +141,25 @@ impl<'a> Picker<'a> {
             }
         }
         if parts.is_empty() {
-            return self.within_l0(&stacks);
+            return self.within_l0(&stacks, self.options.max_job_bytes);
         }
         Some(self.job(parts, 0, self.base, Reason::L0, Action::Merge))
     }
 
-    /// Merges the newest files of the first stack where that is possible, and of small stacks of other indexes.
-    fn within_l0(&self, stacks: &[Vec<(usize, &'a SstMeta)>]) -> Option<CompactionJob> {
+    /// L0 is too deep and has to wait for its turn: small files of it are merged into one meanwhile.
+    pub(super) fn gather(&self) -> Option<CompactionJob> {
+        let deep = self.depth(false) >= self.options.l0_trigger;
+        deep.then(|| self.within_l0(&self.stacks(false), self.options.target_file_bytes)).flatten()
+    }
+
+    /// Merges the newest files, together of no more than `limit` bytes, of the first stack where that is possible, and of small
+    /// stacks of other indexes.
+    fn within_l0(&self, stacks: &[Vec<(usize, &'a SstMeta)>], limit: u64) -> Option<CompactionJob> {
         let mut parts: Vec<Inputs<'a>> = Vec::new();
         for stack in stacks {
-            let Some(part) = self.newest_of(stack).filter(|part| !meets_any(&parts, part.files())) else { continue };
+            let Some(part) = self.newest_of(stack, limit).filter(|part| !meets_any(&parts, part.files())) else {
+                continue;
+            };
             let bytes = parts.iter().chain([&part]).map(Inputs::bytes).sum::<u64>();
             if parts.is_empty() || bytes <= self.options.target_file_bytes {
                 parts.push(part);
@@ -160,12 +169,12 @@ impl<'a> Picker<'a> {
     }
 
     /// The newest files of a stack, if merging them into one makes it shallower and keeps the order of ages.
-    fn newest_of(&self, stack: &[(usize, &'a SstMeta)]) -> Option<Inputs<'a>> {
+    fn newest_of(&self, stack: &[(usize, &'a SstMeta)], limit: u64) -> Option<Inputs<'a>> {
         let mut upper: Vec<(usize, &SstMeta)> = Vec::new();
         let mut bytes = 0;
         for (sublevel, file) in stack.iter().rev() {
             bytes += file.file_bytes;
-            if self.is_busy(file) || bytes > self.options.max_job_bytes {
+            if self.is_busy(file) || bytes > limit {
                 break;
             }
             upper.push((*sublevel, file));

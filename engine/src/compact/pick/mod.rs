@@ -17,7 +17,9 @@
 //!   place and not whole sublevels keeps jobs narrow, so several can run side by side.
 //! - Within L0, if that is blocked below, or if the way down would rewrite more than the size ratio times what it brings
 //!   (a few small files on top of a large one): the newest files of the stack are merged into one. That costs little,
-//!   and the stack goes down once it weighs enough, or when L0 is due by its bytes.
+//!   and the stack goes down once it weighs enough, or when L0 is due by its bytes. So it is while L0 has to wait for a level
+//!   that is fuller, or for a job that takes older files down: as many of the newest ones as make one of full size at most. Merges
+//!   go only as fast as users write, and reads would pay for each file that comes meanwhile.
 //! - Level to next: the file with the least overlap below for its size, the oldest one of equals. Written once, it
 //!   frees the most.
 //! - A file that overlaps nothing below is moved by name, unless it is full of tombstones or a small output of a flush.
@@ -145,11 +147,13 @@ pub struct CompactionJob {
 }
 
 impl Reason {
-    /// What goes first if two jobs are due: writers wait for level 0, then for debt, nobody for the rest.
+    /// What goes first if two jobs are due: writers wait for level 0, where small files are merged soonest, then for debt, nobody for
+    /// the rest.
     pub(crate) fn urgency(self) -> u8 {
         match self {
-            Reason::Dropped => 3,
-            Reason::L0 | Reason::IntraL0 => 2,
+            Reason::Dropped => 4,
+            Reason::IntraL0 => 3,
+            Reason::L0 => 2,
             Reason::Size => 1,
             Reason::Garbage | Reason::Manual => 0,
         }
@@ -345,6 +349,13 @@ impl<'a> Picker<'a> {
             }
         }
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        // L0 is not the first, or it is and its turn has not come.
+        let waits = due.first().is_some_and(|(_, level)| *level > 0 || !wanted(Reason::L0));
+        if waits && wanted(Reason::IntraL0) {
+            if let Some(job) = self.gather() {
+                return Some(job);
+            }
+        }
         // What must wait for something unwanted is not urgent.
         let mut due = due.into_iter().map(|(_, level)| level).take_while(|level| wanted(reason(*level)));
         due.find_map(|level| if level == 0 { self.l0_job() } else { self.level_job(level) })
