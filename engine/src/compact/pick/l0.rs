@@ -45,6 +45,11 @@ impl<'a> Picker<'a> {
         deepest.filter(|(_, file)| with_busy || !self.is_busy(file)).count()
     }
 
+    /// Due by its depth, what jobs have taken not counted.
+    fn is_deep(&self) -> bool {
+        self.depth(false) >= self.options.l0_trigger
+    }
+
     /// Adds a file of L0 and every older one that must go with it; `None` if one of them is busy.
     pub(super) fn add_with_older(&self, inputs: &mut Inputs<'a>, sublevel: usize, file: &'a SstMeta) -> Option<()> {
         if inputs.has(file.no) {
@@ -102,7 +107,7 @@ impl<'a> Picker<'a> {
 
     pub(super) fn l0_job(&self) -> Option<CompactionJob> {
         let mut stacks = self.stacks(false);
-        let deep = self.depth(false) >= self.options.l0_trigger;
+        let deep = self.is_deep();
         if !deep {
             // Due by its bytes: the heaviest stack first.
             stacks.sort_by_key(|stack| std::cmp::Reverse(bytes_of(stack.iter().map(|(_, file)| *file))));
@@ -148,8 +153,7 @@ impl<'a> Picker<'a> {
 
     /// L0 is too deep and has to wait for its turn: small files of it are merged into one meanwhile.
     pub(super) fn gather(&self) -> Option<CompactionJob> {
-        let deep = self.depth(false) >= self.options.l0_trigger;
-        deep.then(|| self.within_l0(&self.stacks(false), self.options.target_file_bytes)).flatten()
+        self.is_deep().then(|| self.within_l0(&self.stacks(false), self.options.target_file_bytes)).flatten()
     }
 
     /// Merges the newest files, together of no more than `limit` bytes, of the first stack where that is possible, and of small

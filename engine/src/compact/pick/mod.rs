@@ -349,12 +349,11 @@ impl<'a> Picker<'a> {
             }
         }
         due.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        // L0 is not the first, or it is and its turn has not come.
+        // Another level comes first, or a job from L0 is under way that rests.
         let waits = due.first().is_some_and(|(_, level)| *level > 0 || !wanted(Reason::L0));
-        if waits && wanted(Reason::IntraL0) {
-            if let Some(job) = self.gather() {
-                return Some(job);
-            }
+        let gathered = (waits && wanted(Reason::IntraL0)).then(|| self.gather()).flatten();
+        if gathered.is_some() {
+            return gathered;
         }
         // What must wait for something unwanted is not urgent.
         let mut due = due.into_iter().map(|(_, level)| level).take_while(|level| wanted(reason(*level)));
