@@ -14,6 +14,7 @@ use crate::paths;
 use anyhow::{Context, Result, bail, ensure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -221,7 +222,8 @@ impl Instance {
             .with_context(|| format!("{} cannot be started", mariadbd.display()))?;
         let spawned = Instant::now();
         fs::write(self.pid_file(), child.id().to_string())?;
-        Ok(Server { instance: self.clone(), child, gone: false, spawned, answered_in: Duration::ZERO })
+        let answered_in = Duration::ZERO;
+        Ok(Server { instance: self.clone(), child, gone: false, paused: false, spawned, answered_in })
     }
 
     /// The last lines of the server's log.
@@ -401,6 +403,7 @@ pub struct Server {
     instance: Instance,
     child: Child,
     gone: bool,
+    paused: bool,
     spawned: Instant,
     answered_in: Duration,
 }
@@ -461,6 +464,27 @@ impl Server {
         Ok(())
     }
 
+    /// Stops all threads of the process until [`Server::go_on`]; who waits for an answer waits so long.
+    pub fn pause(&mut self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        self.paused = true;
+        Ok(())
+    }
+
+    /// Lets a process go on that was stopped by [`Server::pause`].
+    pub fn go_on(&mut self) -> Result<()> {
+        if self.paused {
+            self.signal(Signal::CONT)?;
+            self.paused = false;
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.pid().cast_signed()).context("the server has no process")?;
+        kill_process(pid, signal).with_context(|| format!("process {} cannot be told to stop or to go on", self.pid()))
+    }
+
     /// Waits until the process has ended by itself, as it was told to.
     pub fn wait_ended(mut self, patience: Duration) -> Result<()> {
         let child = &mut self.child;
@@ -477,6 +501,7 @@ impl Server {
 
     /// The same for who keeps the place of the server.
     pub fn shut_down(&mut self) -> Result<()> {
+        self.go_on()?;
         // The session may end before the answer comes.
         let _ = self.instance.connect(None).and_then(|mut conn| conn.query_drop("SHUTDOWN"));
         let child = &mut self.child;

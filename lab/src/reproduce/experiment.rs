@@ -231,6 +231,10 @@ pub struct Scale {
     /// Data, memory and times are divided by this.
     pub factor: f64,
     pub rounds: u32,
+    /// All engines' servers run at once, and what is measured of them takes turns of one measurement each while the others' processes are
+    /// stopped: what is compared lies seconds apart. It takes the memory of all of them.
+    #[serde(default)]
+    pub side_by_side: bool,
     /// Settings that do not follow the factor.
     #[serde(default)]
     pub settings: toml::Table,
@@ -515,6 +519,11 @@ impl Experiment {
             ensure!(scale.factor > 0.0 && scale.rounds > 0, "scale {name} has no factor or no round");
             let settings = Settings::of(self, scale).with_context(|| format!("scale {name}"))?;
             ensure!(!settings.restarts || self.workload == Workload::Tpcc, "servers are started anew with TPC-C only");
+            let alone = self.workload == Workload::Redmine || settings.restarts || settings.windows() > 1;
+            ensure!(
+                !(scale.side_by_side && alone),
+                "scale {name}: applications, starts and windows are measured alone"
+            );
             for axis in scale.sweeps.keys() {
                 ensure!(self.sweep(*axis).is_some(), "scale {name} changes {}, which is not varied", axis.name());
             }

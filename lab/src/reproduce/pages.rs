@@ -185,7 +185,8 @@ fn conditions(results: &Results) -> Vec<Condition> {
         add(subject.title(), parts.join("; "));
     }
     add("scale", format!("{}, factor {}", plan.scale_name, plan.scale.factor));
-    add("rounds", plan.rounds.to_string());
+    let turns = "; all servers run, one under load at a time while the processes of the others are stopped";
+    add("rounds", format!("{}{}", plan.rounds, if plan.is_side_by_side() { turns } else { "" }));
     let settings = &plan.settings;
     let paced = match settings.paced_seconds {
         0 => String::new(),
@@ -195,9 +196,13 @@ fn conditions(results: &Results) -> Vec<Condition> {
             settings.paced_share
         ),
     };
+    let later = match settings.warmup_of(false) {
+        seconds if plan.is_side_by_side() && plan.rounds > 1 => format!(" ({seconds} s from the second round on)"),
+        _ => String::new(),
+    };
     add(
         "warm-up and measurement",
-        format!("{} s, then {} x {} s{paced}", settings.warmup, settings.windows(), settings.seconds),
+        format!("{} s{later}, then {} x {} s{paced}", settings.warmup, settings.windows(), settings.seconds),
     );
     for condition in &plan.experiment.conditions {
         conditions.push(Condition {

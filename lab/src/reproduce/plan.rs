@@ -2,7 +2,8 @@
 //!
 //! For each set of data (the values of sweeps that need other data): each engine is loaded, then in each round each place is
 //! measured with one engine after the other. What is compared was so measured within minutes of each other, and each place begins
-//! with another engine. Sweeps within a server's life are measured at each stop of these.
+//! with another engine. Sweeps within a server's life are measured at each stop of these. Where a scale has its engines side by side, a
+//! place is one step: all servers are started, and all rounds are turns of theirs.
 
 use super::experiment::{Axis, Experiment, How, Place, Scale, Value, place_text};
 use super::settings::Settings;
@@ -17,8 +18,9 @@ pub const FIXED: &str = "fixed";
 pub enum Step {
     /// Loads an engine and keeps its files.
     Load { subject: usize, data: Place },
-    /// Measures it from the files of its load, at each of the inner places one after the other.
-    Measure { subject: usize, round: u32, data: Place, place: Place, inner: Vec<Place> },
+    /// Measures engines from the files of their loads, at each of the inner places one after the other: one engine in one round, or
+    /// all of them, side by side, in all rounds.
+    Measure { subjects: Vec<usize>, rounds: Vec<u32>, data: Place, place: Place, inner: Vec<Place> },
     /// The files of these data are not needed any more.
     Forget { data: Place },
 }
@@ -84,23 +86,33 @@ impl Plan {
                     steps.push(Step::Load { subject: n, data: data.clone() });
                 }
             }
-            for round in 1..=self.rounds {
+            let rounds: Vec<u32> = (1..=self.rounds).collect();
+            let together = if self.is_side_by_side() { rounds.len() } else { 1 };
+            for rounds in rounds.chunks(together) {
                 let places = self.places(How::Start).into_iter();
                 for (at, place) in places.filter(|place| self.is_own(&data, place)).enumerate() {
-                    for n in 0..self.compared {
-                        steps.push(Step::Measure {
-                            subject: (n + at + round as usize - 1) % self.compared,
-                            round,
-                            data: data.clone(),
-                            place: place.clone(),
-                            inner: self.places(How::Within),
-                        });
-                    }
+                    let mut subjects: Vec<usize> = (0..self.compared).collect();
+                    subjects.rotate_left((at + rounds[0] as usize - 1) % self.compared);
+                    let together = if self.is_side_by_side() { self.compared } else { 1 };
+                    steps.extend(subjects.chunks(together).map(|subjects| Step::Measure {
+                        subjects: subjects.to_vec(),
+                        rounds: rounds.to_vec(),
+                        data: data.clone(),
+                        place: place.clone(),
+                        inner: self.places(How::Within),
+                    }));
                 }
             }
             steps.push(Step::Forget { data });
         }
         steps
+    }
+
+    /// Whether all servers run at once. Variants of one engine have one folder, and so one server.
+    pub fn is_side_by_side(&self) -> bool {
+        let compared = &self.subjects[..self.compared];
+        let alone = |n: usize| compared[..n].iter().all(|before| before.kind != compared[n].kind);
+        self.scale.side_by_side && compared.len() > 1 && (0..compared.len()).all(alone)
     }
 
     /// Whether a place is none that is measured as another one: with the smallest data the memory has not grown yet.
@@ -142,9 +154,12 @@ impl Plan {
     pub fn key(&self, step: &Step) -> Option<String> {
         let text = match step {
             Step::Load { subject, data } => format!("load {} {}", self.subjects[*subject].files(), place_key(data)),
-            Step::Measure { subject, round, data, place, .. } => {
+            Step::Measure { subjects, rounds, data, place, .. } => {
                 let place = format!("{} {}", place_key(data), place_key(place));
-                format!("r{round} {} {place}", self.subjects[*subject].id())
+                match (subjects.as_slice(), rounds.as_slice()) {
+                    ([subject], [round]) => format!("r{round} {} {place}", self.subjects[*subject].id()),
+                    _ => format!("side by side {place}"),
+                }
             }
             Step::Forget { .. } => return None,
         };
@@ -163,9 +178,14 @@ impl Plan {
     pub fn text(&self, step: &Step) -> String {
         match step {
             Step::Load { subject, data } => format!("{}, load{}", self.subjects[*subject].title(), behind(data)),
-            Step::Measure { subject, round, data, place, .. } => {
+            Step::Measure { subjects, rounds, data, place, .. } => {
                 let whole: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
-                format!("{}, round {round}{}", self.subjects[*subject].title(), behind(&whole))
+                match (subjects.as_slice(), rounds.as_slice()) {
+                    ([subject], [round]) => {
+                        format!("{}, round {round}{}", self.subjects[*subject].title(), behind(&whole))
+                    }
+                    _ => format!("all engines side by side{}", behind(&whole)),
+                }
             }
             Step::Forget { .. } => "removing kept data".into(),
         }
@@ -176,12 +196,15 @@ impl Plan {
         let Settings { warmup, seconds, paced_seconds, .. } = self.settings;
         match step {
             Step::Load { data, .. } => self.scale.times.load * size(data),
-            Step::Measure { inner, data, .. } => {
+            Step::Measure { subjects, rounds, inner, data, .. } => {
                 let paced = paced_seconds + self.settings.paced_warmup();
-                let each = (warmup + paced) as f64 + seconds as f64 * f64::from(self.settings.windows());
+                let later = self.settings.warmup_of(false) * (rounds.len() as u64 - 1);
+                let each = paced as f64 + seconds as f64 * f64::from(self.settings.windows());
                 // The load before the kill, and both starts.
                 let (more, starts) = if self.settings.restarts { (seconds as f64, 3.0) } else { (0.0, 1.0) };
-                self.scale.times.start * starts * size(data).sqrt() + (each + more) * inner.len() as f64
+                let at_a_place = (warmup + later) as f64 + (each + more) * rounds.len() as f64;
+                let alone = self.scale.times.start * starts * size(data).sqrt() + at_a_place * inner.len() as f64;
+                alone * subjects.len() as f64
             }
             Step::Forget { .. } => 0.0,
         }
@@ -227,20 +250,52 @@ mod tests {
         Plan::new(Experiment::parse(text).unwrap(), "short", &engines, Some(2)).unwrap()
     }
 
+    /// Engines and rounds of what is measured, in order.
+    fn measured(plan: &Plan) -> Vec<(Vec<usize>, Vec<u32>)> {
+        let of = |step: &Step| match step {
+            Step::Measure { subjects, rounds, .. } => Some((subjects.clone(), rounds.clone())),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of).collect()
+    }
+
     #[test]
     fn engines_take_turns_at_each_place() {
-        let plan = plan("tpcc-memory", &["innodb", "strata"]);
-        let order: Vec<usize> = plan
-            .steps
-            .iter()
-            .filter_map(|step| if let Step::Measure { subject, .. } = step { Some(*subject) } else { None })
-            .collect();
+        let mut plan = plan("tpcc-memory", &["innodb", "strata"]);
+        plan.scale.side_by_side = false;
+        plan.steps = plan.in_order();
+        let measured = measured(&plan);
+        assert!(measured.iter().all(|(subjects, rounds)| (subjects.len(), rounds.len()) == (1, 1)));
+        let order: Vec<usize> = measured.iter().map(|(subjects, _)| subjects[0]).collect();
         assert_eq!(order.len(), 2 * 11 * 2, "rounds, sizes, engines");
         for pair in order.chunks(2) {
             assert_ne!(pair[0], pair[1], "each place has each engine");
         }
         assert_ne!(order[0], order[2], "the next place begins with the other one");
         assert_ne!(order[0], order[22], "the next round, too");
+    }
+
+    #[test]
+    fn side_by_side_a_place_is_one_step() {
+        let plan = plan("tpcc-memory", &["innodb", "strata"]);
+        let measured = measured(&plan);
+        assert_eq!(measured.len(), 11, "sizes");
+        assert_eq!(measured[0], (vec![0, 1], vec![1, 2]));
+        assert_eq!(measured[1], (vec![1, 0], vec![1, 2]), "the next place begins with the other one");
+        // As much is measured as one after the other; the servers are started once for all rounds.
+        let mut alone =
+            Plan::new(plan.experiment.clone(), "short", &["innodb".into(), "strata".into()], Some(2)).unwrap();
+        alone.scale.side_by_side = false;
+        alone.steps = alone.in_order();
+        let starts = plan.scale.times.start * f64::from(2 * 11);
+        let warmups = (plan.settings.warmup_of(true) - plan.settings.warmup_of(false)) as f64 * f64::from(2 * 11);
+        assert!((alone.seconds() - plan.seconds() - starts - warmups).abs() < 1e-6);
+    }
+
+    #[test]
+    fn variants_of_an_engine_are_measured_alone() {
+        let plan = plan("tpcc-memory", &["innodb", "innodb:nodoublewrite"]);
+        assert!(!plan.is_side_by_side() && measured(&plan).iter().all(|(subjects, _)| subjects.len() == 1));
     }
 
     #[test]

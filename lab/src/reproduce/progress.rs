@@ -48,8 +48,9 @@ fn needs_files(plan: &Plan, store: &Store, runner: &mut dyn Runner, at: usize) -
     let Step::Load { subject: loaded, data: of } = &plan.steps[at] else { return Ok(false) };
     let files = plan.subjects[*loaded].files();
     let wanted = plan.steps.iter().any(|step| match step {
-        Step::Measure { subject, data, .. } => {
-            data == of && plan.subjects[*subject].files() == files && !plan.key(step).is_some_and(|key| store.has(&key))
+        Step::Measure { subjects, data, .. } => {
+            let uses = subjects.iter().any(|subject| plan.subjects[*subject].files() == files);
+            data == of && uses && !plan.key(step).is_some_and(|key| store.has(&key))
         }
         _ => false,
     });
@@ -113,7 +114,9 @@ mod tests {
                     self.files.push(format!("{subject} {data:?}"));
                     Ok(vec![record(plan.subjects[*subject].id(), 1, &[], 1)])
                 }
-                Step::Measure { subject, round, .. } => Ok(vec![record(plan.subjects[*subject].id(), *round, &[], 2)]),
+                Step::Measure { subjects, rounds, .. } => {
+                    Ok(vec![record(plan.subjects[subjects[0]].id(), rounds[0], &[], 2)])
+                }
                 Step::Forget { .. } => unreachable!("it has no key"),
             }
         }

@@ -286,8 +286,10 @@ fn all_records(plan: &Plan) -> Vec<Record> {
                 load.run.further.extend([("migrate s".into(), 20.0), ("logical MB".into(), 80.0 * size(data))]);
                 records.push(load);
             }
-            Step::Measure { subject, round, data, place, inner } => {
-                for inner in inner {
+            Step::Measure { subjects, rounds, data, place, inner } => {
+                let turns = inner.iter().flat_map(|inner| rounds.iter().map(move |round| (inner, round)));
+                let turns = turns.flat_map(|turn| subjects.iter().map(move |subject| (turn, subject)));
+                for ((inner, round), subject) in turns {
                     for window in 1..=plan.settings.windows() {
                         let mut place: Vec<_> =
                             data.iter().chain(place).chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();

@@ -66,6 +66,31 @@ struct Stretch {
     again: Option<u64>,
 }
 
+/// What a step measures: these engines in these rounds, from one start of their servers.
+struct Together<'a> {
+    subjects: &'a [usize],
+    rounds: &'a [u32],
+    data: &'a Place,
+    place: &'a Place,
+    inner: &'a [Place],
+    memory_mb: u64,
+}
+
+/// An engine's server in a step.
+struct Side {
+    subject: usize,
+    conditions: Conditions,
+    server: Server,
+}
+
+/// A measurement of one of them.
+struct Turn<'a> {
+    place: &'a Place,
+    round: u32,
+    /// The first one of this server at this place.
+    first: bool,
+}
+
 impl Bench {
     /// Nothing is measured yet.
     pub fn new(lab: PathBuf) -> Bench {
@@ -104,17 +129,16 @@ impl Runner for Bench {
     fn run(&mut self, plan: &Plan, step: &Step, before: &[Record]) -> Result<Vec<Record>> {
         match step {
             Step::Load { subject, data } => self.load(plan, *subject, data),
-            Step::Measure { subject, round, data, place, inner } => {
+            Step::Measure { subjects, rounds, data, place, inner } => {
                 let place: Place = data.iter().chain(place).map(|(axis, value)| (*axis, value.clone())).collect();
                 let memory_mb = memory(plan, &place, before)?;
-                let measure =
-                    |bench: &mut Bench| bench.measure(plan, *subject, *round, data, &place, inner, memory_mb, before);
+                let all = Together { subjects, rounds, data, place: &place, inner, memory_mb };
                 let began = Instant::now();
-                let records = measure(self)?;
+                let records = self.measure(plan, &all, before)?;
                 let took = began.elapsed().as_secs();
                 if plan.settings.windows() > 1 && mostly_disturbed(&records) && self.may_repeat(took) {
                     println!("  once more: more than half of the windows were disturbed");
-                    return measure(self);
+                    return self.measure(plan, &all, before);
                 }
                 Ok(records)
             }
@@ -237,87 +261,124 @@ impl Bench {
         Ok(vec![record])
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn measure(
-        &mut self,
-        plan: &Plan,
-        subject: usize,
-        round: u32,
-        data: &Place,
-        place: &Place,
-        inner: &[Place],
-        memory_mb: u64,
-        before: &[Record],
-    ) -> Result<Vec<Record>> {
-        if !is_loaded(plan, subject, data, before) {
-            println!("  not measured: its load failed");
-            return Ok(Vec::new());
+    fn measure(&mut self, plan: &Plan, all: &Together, before: &[Record]) -> Result<Vec<Record>> {
+        let mut sides = Vec::new();
+        for subject in all.subjects {
+            if !is_loaded(plan, *subject, all.data, before) {
+                println!("  {} is not measured: its load failed", plan.subjects[*subject].title());
+                continue;
+            }
+            let side = self.begun(plan, *subject, all)?;
+            sides.push(side);
         }
-        let conditions = conditions(plan, subject, place, memory_mb)?;
-        let instance = plan.subjects[subject].instance(&self.lab)?;
-        instance.restore(&plan.saved(subject, data))?;
-        let mut server = instance.start(&conditions)?;
-        if plan.experiment.workload == Workload::Sysbench {
-            sbtest::warm(&server, size(&plan.settings))?;
-        }
-        let mut application = match plan.experiment.workload {
-            Workload::Redmine => Some(Application::start(plan, &self.lab, &server, before)?),
+        let several = sides.len() > 1;
+        let mut application = match (plan.experiment.workload, sides.first_mut()) {
+            (Workload::Redmine, Some(side)) => Some(Application::start(plan, &self.lab, &side.server, before)?),
             _ => None,
         };
-        settle(server.pid())?;
-        let record = |phase: Phase, place: Place, (seen, usage, watch): Measured, server: &Server| -> Result<Record> {
-            let run = finished(plan, phase.name(), seen, usage, server, &conditions, round)?;
-            let record = Record { subject: plan.subjects[subject].id().into(), phase, round, place, run, watch };
-            println!("  {}", told(&record));
-            Ok(record)
-        };
+        for side in &mut sides {
+            side.server.go_on()?;
+            settle(side.server.pid())?;
+            if several {
+                side.server.pause()?;
+            }
+        }
         let mut records = Vec::new();
-        for inner in inner {
-            let place: Place = place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
-            let mut driver = Driver::new(plan, &instance, application.as_mut(), &place, round)?;
-            for window in 1..=plan.settings.windows() {
-                let mut place = place.clone();
-                if plan.settings.windows > 1 {
-                    place.insert(Axis::Window, Value::Number(f64::from(window)));
-                }
-                let stretch = Stretch {
-                    warmup: if window == 1 { plan.settings.warmup } else { 0 },
-                    seconds: plan.settings.seconds,
-                    input: u64::from(window),
-                    // Windows follow each other: none is measured twice.
-                    again: (plan.settings.windows() == 1).then_some(AGAIN_INPUT),
-                };
-                let measured = self.measured(&mut server, &stretch, &mut driver)?;
-                records.push(record(Phase::Run, place, measured, &server)?);
-            }
-            driver.rate = paced_rate(plan, &place, before.iter().chain(&records));
-            if plan.settings.paced_seconds > 0 && driver.rate.is_none() {
-                println!("  not measured at one rate: the baseline has none");
-            } else if plan.settings.paced_seconds > 0 {
-                let stretch = Stretch {
-                    warmup: plan.settings.paced_warmup(),
-                    seconds: plan.settings.paced_seconds,
-                    input: PACED_INPUT,
-                    again: Some(PACED_AGAIN_INPUT),
-                };
-                let measured = self.measured(&mut server, &stretch, &mut driver)?;
-                records.push(record(Phase::Paced, place, measured, &server)?);
-            }
-            driver.rate = None;
-            if plan.settings.restarts {
-                let (next, [open, recover]) = restarts(server, &conditions, plan.settings.seconds, &mut driver)?;
-                server = next;
-                if let Some(Record { run, .. }) = records.last_mut() {
-                    println!("    starts after SHUTDOWN in {open:.0} ms, after SIGKILL in {recover:.0} ms");
-                    run.further.extend([("open ms".into(), open), ("recover ms".into(), recover)]);
+        for (at, inner) in all.inner.iter().enumerate() {
+            let place: Place = all.place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
+            for (turn, round) in all.rounds.iter().enumerate() {
+                for n in 0..sides.len() {
+                    // Each place and each turn begins with another engine.
+                    let next = (n + at + turn) % sides.len();
+                    let side = &mut sides[next];
+                    side.server.go_on()?;
+                    let turn = Turn { place: &place, round: *round, first: turn == 0 };
+                    self.turn(plan, side, &turn, application.as_mut(), before, &mut records)?;
+                    if several {
+                        side.server.pause()?;
+                    }
                 }
             }
         }
         if let Some(application) = application {
             application.stop();
         }
-        server.stop()?;
+        sides.into_iter().try_for_each(|side| side.server.stop())?;
         Ok(records)
+    }
+
+    /// A server with the files of its load; paused if others are to come.
+    fn begun(&mut self, plan: &Plan, subject: usize, all: &Together) -> Result<Side> {
+        let conditions = conditions(plan, subject, all.place, all.memory_mb)?;
+        let instance = plan.subjects[subject].instance(&self.lab)?;
+        instance.restore(&plan.saved(subject, all.data))?;
+        let mut server = instance.start(&conditions)?;
+        if plan.experiment.workload == Workload::Sysbench {
+            sbtest::warm(&server, size(&plan.settings))?;
+        }
+        if all.subjects.len() > 1 {
+            server.pause()?;
+        }
+        Ok(Side { subject, conditions, server })
+    }
+
+    /// What is measured of a server at a place in a round, into `records`.
+    fn turn(
+        &mut self,
+        plan: &Plan,
+        side: &mut Side,
+        turn: &Turn,
+        application: Option<&mut Application>,
+        before: &[Record],
+        records: &mut Vec<Record>,
+    ) -> Result<()> {
+        let Side { subject, conditions, server } = side;
+        let instance = server.instance().clone();
+        let record = |phase: Phase, place: Place, (seen, usage, watch): Measured, server: &Server| -> Result<Record> {
+            let run = finished(plan, phase.name(), seen, usage, server, conditions, turn.round)?;
+            let subject = plan.subjects[*subject].id().into();
+            let record = Record { subject, phase, round: turn.round, place, run, watch };
+            println!("  {}", told(&record));
+            Ok(record)
+        };
+        let mut driver = Driver::new(plan, &instance, application, turn.place, turn.round)?;
+        for window in 1..=plan.settings.windows() {
+            let mut place = turn.place.clone();
+            if plan.settings.windows > 1 {
+                place.insert(Axis::Window, Value::Number(f64::from(window)));
+            }
+            let stretch = Stretch {
+                warmup: if window == 1 { plan.settings.warmup_of(turn.first) } else { 0 },
+                seconds: plan.settings.seconds,
+                input: u64::from(window),
+                // Windows follow each other: none is measured twice.
+                again: (plan.settings.windows() == 1).then_some(AGAIN_INPUT),
+            };
+            let measured = self.measured(server, &stretch, &mut driver)?;
+            records.push(record(Phase::Run, place, measured, server)?);
+        }
+        driver.rate = paced_rate(plan, turn.place, before.iter().chain(records.iter()));
+        if plan.settings.paced_seconds > 0 && driver.rate.is_none() {
+            println!("  not measured at one rate: the baseline has none");
+        } else if plan.settings.paced_seconds > 0 {
+            let stretch = Stretch {
+                warmup: plan.settings.paced_warmup(),
+                seconds: plan.settings.paced_seconds,
+                input: PACED_INPUT,
+                again: Some(PACED_AGAIN_INPUT),
+            };
+            let measured = self.measured(server, &stretch, &mut driver)?;
+            records.push(record(Phase::Paced, turn.place.clone(), measured, server)?);
+        }
+        driver.rate = None;
+        if plan.settings.restarts {
+            let [open, recover] = restarts(server, conditions, plan.settings.seconds, &mut driver)?;
+            if let Some(Record { run, .. }) = records.last_mut() {
+                println!("    starts after SHUTDOWN in {open:.0} ms, after SIGKILL in {recover:.0} ms");
+                run.further.extend([("open ms".into(), open), ("recover ms".into(), recover)]);
+            }
+        }
+        Ok(())
     }
 
     /// Measures; once more where something disturbed it, if that is allowed.
@@ -383,7 +444,7 @@ fn mostly_disturbed(records: &[Record]) -> bool {
 
 /// Shuts the server down and starts it; puts it under load for so many seconds, kills it and starts it again. The milliseconds of both
 /// starts, each until a row of every table was read.
-fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &mut Driver) -> Result<(Server, [f64; 2])> {
+fn restarts(server: &mut Server, conditions: &Conditions, seconds: u64, driver: &mut Driver) -> Result<[f64; 2]> {
     /// The load would end by itself then: the kill comes before.
     const LATER: u64 = 600;
     /// Another input than that of all windows.
@@ -399,8 +460,9 @@ fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &mut 
         }
         Ok((server, began.elapsed().as_secs_f64() * 1e3))
     };
-    server.stop()?;
-    let (mut server, open) = start()?;
+    server.shut_down()?;
+    let open;
+    (*server, open) = start()?;
     let control = Control::default();
     let killed = std::thread::scope(|scope| {
         let load = scope.spawn(|| driver.drive(seconds + LATER, INPUT, &control));
@@ -413,8 +475,9 @@ fn restarts(server: Server, conditions: &Conditions, seconds: u64, driver: &mut 
         alive.and(killed)
     });
     killed?;
-    let (server, recover) = start().context("the start after the kill")?;
-    Ok((server, [open, recover]))
+    let recover;
+    (*server, recover) = start().context("the start after the kill")?;
+    Ok([open, recover])
 }
 
 /// A run with what was seen of it.
