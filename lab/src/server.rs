@@ -146,6 +146,11 @@ impl Instance {
         self.replace_data(&self.saved(name).join("data"))
     }
 
+    /// Has the kernel write what is in its page cache of the files, whoever wrote it.
+    pub fn write_back(&self) -> Result<()> {
+        write_back(&self.data())
+    }
+
     /// Forgets a saved state.
     pub fn forget(&self, name: &str) -> Result<()> {
         remove_dir(&self.saved(name))
@@ -611,6 +616,12 @@ fn copy_dir(from: &Path, to: &Path) -> Result<()> {
     let status = Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(to).status()?;
     ensure!(status.success(), "{} cannot be copied to {}", from.display(), to.display());
     // What was copied must not be written back while a measurement runs.
-    Command::new("sync").arg("-f").arg(to).status()?;
+    write_back(to)
+}
+
+/// Writes all that is in the page cache of this file system.
+fn write_back(dir: &Path) -> Result<()> {
+    let status = Command::new("sync").arg("-f").arg(dir).status().context("there is no 'sync'")?;
+    ensure!(status.success(), "{} cannot be synced", dir.display());
     Ok(())
 }

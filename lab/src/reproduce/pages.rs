@@ -196,13 +196,10 @@ fn conditions(results: &Results) -> Vec<Condition> {
             settings.paced_share
         ),
     };
-    let later = match settings.warmup_of(false) {
-        seconds if plan.is_side_by_side() && plan.rounds > 1 => format!(" ({seconds} s from the second round on)"),
-        _ => String::new(),
-    };
+    let once = if plan.warmup(1, 0) == 0 { " after a start" } else { "" };
     add(
         "warm-up and measurement",
-        format!("{} s{later}, then {} x {} s{paced}", settings.warmup, settings.windows(), settings.seconds),
+        format!("{} s{once}, then {} x {} s{paced}", settings.warmup, settings.windows(), settings.seconds),
     );
     for condition in &plan.experiment.conditions {
         conditions.push(Condition {

@@ -79,12 +79,6 @@ impl Settings {
             .map_err(|_| anyhow::anyhow!("there is no isolation level {:?}", self.isolation))
     }
 
-    /// Seconds before those that are measured, at the first measurement of a place by a server or at a later one: what was in memory
-    /// still is.
-    pub fn warmup_of(&self, first: bool) -> u64 {
-        if first { self.warmup } else { self.warmup.min(1) }
-    }
-
     /// Seconds before those at one rate.
     pub fn paced_warmup(&self) -> u64 {
         self.paced_seconds.div_ceil(6)

@@ -43,7 +43,7 @@ pub const SCALE_SETTING: &str = "scale";
 
 /// The part of an experiment's time that may go to waiting for the machine's usual pace, and to what is measured once more.
 const WAITS: f64 = 0.02;
-const REPEATS: f64 = 0.08;
+const REPEATS: f64 = 0.05;
 
 /// Does the steps with private servers in the lab's folder.
 pub struct Bench {
@@ -87,8 +87,8 @@ struct Side {
 struct Turn<'a> {
     place: &'a Place,
     round: u32,
-    /// The first one of this server at this place.
-    first: bool,
+    /// Seconds of it that are not measured.
+    warmup: u64,
 }
 
 impl Bench {
@@ -272,7 +272,7 @@ impl Bench {
             sides.push(side);
         }
         let several = sides.len() > 1;
-        let mut application = match (plan.experiment.workload, sides.first_mut()) {
+        let mut application = match (plan.experiment.workload, sides.first()) {
             (Workload::Redmine, Some(side)) => Some(Application::start(plan, &self.lab, &side.server, before)?),
             _ => None,
         };
@@ -280,22 +280,20 @@ impl Bench {
             side.server.go_on()?;
             settle(side.server.pid())?;
             if several {
-                side.server.pause()?;
+                rest(side)?;
             }
         }
         let mut records = Vec::new();
         for (at, inner) in all.inner.iter().enumerate() {
             let place: Place = all.place.iter().chain(inner).map(|(axis, value)| (*axis, value.clone())).collect();
             for (turn, round) in all.rounds.iter().enumerate() {
-                for n in 0..sides.len() {
-                    // Each place and each turn begins with another engine.
-                    let next = (n + at + turn) % sides.len();
+                for next in order(sides.len(), at + turn) {
                     let side = &mut sides[next];
                     side.server.go_on()?;
-                    let turn = Turn { place: &place, round: *round, first: turn == 0 };
+                    let turn = Turn { place: &place, round: *round, warmup: plan.warmup(at, turn) };
                     self.turn(plan, side, &turn, application.as_mut(), before, &mut records)?;
                     if several {
-                        side.server.pause()?;
+                        rest(side)?;
                     }
                 }
             }
@@ -348,7 +346,7 @@ impl Bench {
                 place.insert(Axis::Window, Value::Number(f64::from(window)));
             }
             let stretch = Stretch {
-                warmup: if window == 1 { plan.settings.warmup_of(turn.first) } else { 0 },
+                warmup: if window == 1 { turn.warmup } else { 0 },
                 seconds: plan.settings.seconds,
                 input: u64::from(window),
                 // Windows follow each other: none is measured twice.
@@ -434,6 +432,23 @@ fn paced_rate<'a>(plan: &Plan, place: &Place, records: impl Iterator<Item = &'a 
     })?;
     let rate = (first.run.tps() * plan.settings.paced_share).round() as u32;
     (rate > 0).then_some(rate)
+}
+
+/// Which of so many engines is measured after which in a turn. Each turn begins with another one, and every other one goes the other
+/// way round, so that none always follows the same.
+fn order(engines: usize, turn: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..engines).collect();
+    order.rotate_left(turn % engines.max(1));
+    if turn % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// Stops a server until its next turn. What it left in the page cache is written first, not beside who comes next.
+fn rest(side: &mut Side) -> Result<()> {
+    side.server.pause()?;
+    side.server.instance().write_back()
 }
 
 /// Whether more than half of the measurements do not count because of the machine.
@@ -691,13 +706,26 @@ mod tests {
     }
 
     #[test]
+    fn no_engine_always_follows_the_same() {
+        let orders: Vec<Vec<usize>> = (0..6).map(|turn| order(3, turn)).collect();
+        assert_eq!(orders[..3], [vec![0, 1, 2], vec![0, 2, 1], vec![2, 0, 1]]);
+        for engine in 0..3 {
+            let all: Vec<usize> = orders.concat();
+            let before = |other: usize| all.windows(2).filter(|pair| **pair == [other, engine]).count();
+            let others: Vec<usize> = (0..3).filter(|other| *other != engine).map(before).collect();
+            assert!(others.iter().all(|count| *count >= 2), "{engine} comes behind {others:?}");
+        }
+        assert_eq!((order(1, 5), order(0, 1)), (vec![0], vec![]));
+    }
+
+    #[test]
     fn a_bad_day_does_not_double_the_time() {
         let mut bench = Bench { price: Some(Price::default()), ..Bench::new(PathBuf::new()) };
         bench.begin(1000.0).unwrap();
-        assert_eq!((0..10).filter(|_| bench.may_repeat(30)).count(), 2, "80 seconds are left for it");
-        assert!(bench.may_repeat(20) && !bench.may_repeat(1), "a shorter one still fits");
+        assert_eq!((0..10).filter(|_| bench.may_repeat(20)).count(), 2, "50 seconds are left for it");
+        assert!(bench.may_repeat(10) && !bench.may_repeat(1), "a shorter one still fits");
         bench.begin(1000.0).unwrap();
-        assert!(bench.may_repeat(80), "each experiment has its own");
+        assert!(bench.may_repeat(50), "each experiment has its own");
     }
 
     #[test]
