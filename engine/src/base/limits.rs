@@ -9,7 +9,7 @@ pub const VALUE_BYTES_MAX: usize = (1 << 30) + (64 << 20);
 /// Uncompressed size in bytes at which a data block is cut.
 pub const BLOCK_BYTES: usize = 16 << 10;
 /// The same in a store that is larger than its cache (`crate::compact::block_size`).
-pub const SMALL_BLOCK_BYTES: usize = 4 << 10;
+pub const SMALL_BLOCK_BYTES: usize = 8 << 10;
 /// Alignment of direct I/O: file offsets, lengths and buffer addresses. Reads of complete files may have finer offsets and lengths
 /// (`crate::io::File::read_align`).
 pub const IO_ALIGN: usize = 4096;

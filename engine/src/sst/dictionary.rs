@@ -1,6 +1,6 @@
 //! Dictionaries: what the blocks of a file have in common, kept once for all of them.
 //!
-//! A block of 4 KiB is little for zstd: it describes its codes anew in each, and finds no repetition that is not in the same
+//! A block of 8 KiB is little for zstd: it describes its codes anew in each, and finds no repetition that is not in the same
 //! block. A dictionary holds both: the codes, and some KiB of what recurs. It is trained from blocks of a file (the "fast cover"
 //! algorithm of zstd's dictionary builder: segments with the most frequent groups of eight bytes), in a few milliseconds. Each file
 //! that is packed by it has it behind the data, twice, since without it no such block can be read.
